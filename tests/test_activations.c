@@ -1,5 +1,5 @@
-// tests/test_activations.c: what matrices are multiplied with, added up by look/activations.c, against sums by hand and
-// against the products themselves.
+// tests/test_activations.c: compares the sums of activations that look/activations.c collects with sums by hand and
+// with the inputs of the products.
 #include "tests/rig/engine_rig.h"
 
 #include "cpu/backend.h"

@@ -1,5 +1,5 @@
-// tests/test_answer.c: an answer on its way out: thoughts and answer on stdout, in JSON and in the conversation's
-// history.
+// tests/test_answer.c: how an answer is printed: thoughts and answer on stdout, in JSON and in the history of the
+// conversation.
 #define _GNU_SOURCE // setenv
 #include "tests/rig/testing.h"
 

@@ -1,6 +1,6 @@
-// tests/test_beam.c: beam search over a model that is a fake, and over a small real one: texts and scores are those of
-// a plain search that computes every beam from its first token; with as many beams as there are texts, those of trying
-// all texts; blocks are shared as far as beams are the same.
+// tests/test_beam.c: beam search over a fake model and over a small real one. Texts and scores are those of a plain
+// search that computes every beam from its first token; with as many beams as there are texts, those of trying all
+// texts. Beams share blocks as far as they are the same.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "cpu/backend.h"

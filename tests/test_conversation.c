@@ -1,5 +1,4 @@
-// tests/test_conversation.c: turns over one cache: what is computed again and what is not, and what the cache stands
-// for.
+// tests/test_conversation.c: turns over one cache: which tokens are computed again, and which tokens the cache holds.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 

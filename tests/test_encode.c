@@ -1,5 +1,5 @@
-// tests/test_encode.c: blocks made of weights, against the dequantisers of formats/types.c and against what simple
-// roundings leave.
+// tests/test_encode.c: encoded blocks of weights, against the dequantisers of formats/types.c and against the error of
+// simple rounding.
 #include "tests/rig/testing.h"
 
 #include "cpu/cpuid.h"

@@ -1,5 +1,5 @@
-// tests/test_evict.c: sequences that give up slots: which, when, what becomes of the sinks, and that nothing changes
-// before.
+// tests/test_evict.c: eviction: which slots a sequence gives up, and when; what happens to the sinks; and that nothing
+// changes before the first removal.
 //
 // A tiny random model in F32 on the scalar kernels; each step is one forward, with slot and pos apart.
 #include "tests/rig/testing.h"

@@ -1,5 +1,5 @@
-// tests/test_hub.c: names of models, what makes up a model among a repository's files, the choice, heads of answers,
-// hashes, the progress line. tests/hub.bats has the transfers.
+// tests/test_hub.c: names of models, the files of a repository that make up a model, the choice among them, heads of
+// HTTP answers, hashes, the progress line. tests/hub.bats tests the transfers.
 #include "tests/rig/testing.h"
 
 #include "base/jsonio.h"

@@ -1,4 +1,5 @@
-// tests/test_jobs.c: lines of a batch: what they ask for, what is wrong with them; lines of a pipe as they come.
+// tests/test_jobs.c: lines of a batch: what they ask for, which errors they have; lines that arrive through a pipe in
+// pieces.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 

@@ -1,4 +1,4 @@
-// tests/test_keys.c: what belongs to one key, and what a sequence stands for.
+// tests/test_keys.c: which bytes of a terminal belong to one key, and which key a sequence is.
 #include "term/keys.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// tests/test_kvfile.c: a sequence's KV cache as a file: what goes on from it is what would have come without it, and
-// files of other models, for other caches and at other paths are refused.
+// tests/test_kvfile.c: a sequence's KV cache as a file. A sequence that continues from a file gives the same result as
+// without the file; files of other models, other caches and other places are refused.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 

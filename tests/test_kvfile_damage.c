@@ -1,4 +1,5 @@
-// tests/test_kvfile_damage.c: nothing is taken that is not exactly a KV file: flipped bytes, cuts, hostile numbers.
+// tests/test_kvfile_damage.c: anything but an exact KV file is refused: flipped bytes, truncated files, hostile
+// numbers.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 

@@ -1,4 +1,5 @@
-// tests/test_kvfile_stream.c: a prefill that is sent while it is computed: what goes on from it, and what is refused.
+// tests/test_kvfile_stream.c: a prefill that is sent while it is computed: what continues from it, and which streams
+// are refused.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 

@@ -1,5 +1,5 @@
-// tests/test_kvquality.c: what quantised KV changes in what the built-in model says: the distance of its distributions
-// from those over a cache in f32, bounded, on every instruction set whose prompts round nothing else.
+// tests/test_kvquality.c: how quantised KV changes the answers of the built-in model: bounds for the distance of its
+// distributions from those with an f32 cache, on every instruction set whose prompts round nothing else.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"

@@ -1,5 +1,5 @@
-// tests/test_kvstore.c: blocks in a directory: what is found there again, what is refused, and which directories are of
-// no use.
+// tests/test_kvstore.c: blocks in a directory: which are found again, which are refused, and which directories cannot
+// be used.
 #define _GNU_SOURCE
 #include "tests/rig/kvstore_rig.h"
 

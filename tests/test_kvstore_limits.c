@@ -1,5 +1,5 @@
-// tests/test_kvstore_limits.c: how much a directory of blocks may hold, several processes in one, and processes that
-// die.
+// tests/test_kvstore_limits.c: a directory of blocks: its size limit, several processes in it, and processes that are
+// killed.
 #define _GNU_SOURCE
 #include "tests/rig/kvstore_rig.h"
 

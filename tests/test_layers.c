@@ -1,5 +1,5 @@
-// tests/test_layers.c: what a layer says of itself: layers of several kinds in one model, rows that end in a layer, and
-// a fingerprint that covers every word of it.
+// tests/test_layers.c: properties of layers: layers of several kinds in one model, rows that end in a layer, and a
+// fingerprint that covers every field.
 #include "tests/rig/testing.h"
 
 #include "kv/fingerprint.h"

@@ -1,5 +1,5 @@
-// tests/test_policy.c: policies that propose tokens and make several sequences of a request, over a model that is a
-// fake: texts, blocks and counts are those of plain decoding, whatever is proposed and forgotten.
+// tests/test_policy.c: policies that propose tokens and make several sequences of a request, over a fake model. Texts,
+// blocks and counts are those of plain decoding, whatever is proposed and forgotten.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "tests/rig/drafting.h"

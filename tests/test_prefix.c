@@ -1,7 +1,7 @@
-// tests/test_prefix.c: a model over a prefix that was there: from memory or from a directory, the logits are those of a
-// run that computes everything, bit for bit under the scalar kernels.
+// tests/test_prefix.c: a model over a prefix whose K and V exist already, in memory or in a directory: the logits are
+// those of a run that computes everything, bit for bit with the scalar kernels.
 //
-// The whole pool holds NaN from the beginning, so that a slot that is read and was never written shows.
+// The whole pool holds NaN at the start, so that reading a slot that was never written shows.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 

@@ -1,10 +1,10 @@
-// tests/test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step
-// gets on.
+// tests/test_pressure.c: random requests in far too little memory: each gets the text that it has alone, and every step
+// makes progress.
 //
-// In some rounds blocks of the prompts are to be had elsewhere (Policy.fetch).
+// In some rounds K and V of the prompts' blocks can be fetched (Policy.fetch).
 //
-// What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
-// begins. So those that run come to their ends, then it does, then the next one.
+// Progress: the oldest unfinished request never loses a slot, and no request begins in a step without a row of it. So
+// the running requests finish, then it does, then the next one.
 enum { FAKE_CTX = 160 };
 #include "tests/rig/fake_model.h"
 

@@ -1,4 +1,5 @@
-// tests/test_roofline.c: the file of stored ceilings, what they say of fewer threads, runs that pass them, the loops.
+// tests/test_roofline.c: the file of stored ceilings, their use for fewer threads, runs that exceed them, and the loops
+// that measure them.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 

@@ -1,10 +1,10 @@
-// tests/test_rounding.c: the logits of every instruction set are off by what it rounds, and by nothing else.
+// tests/test_rounding.c: the logits of every instruction set differ from the scalar ones by the rounding of
+// activations, and by nothing else.
 //
-// What a kernel may cost is computed: the scalar forward with its activations rounded to int8 (32 elements under one
-// scale, the largest / 127) or, with its weights, to bf16, and everything else as it is. The distance of that from the
-// plain scalar forward is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is
-// further away than SLACK times that cost; where nothing is rounded, than EXACT_LIMIT. One sequence alone swings by a
-// tenth.
+// The cost of rounding is computed: a scalar forward whose activations are rounded to int8 (32 elements with one scale,
+// the largest / 127) or, with the weights, to bf16. The distance of its logits from those of the plain scalar forward
+// is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is further away than SLACK
+// times that cost; kernels that round nothing are within EXACT_LIMIT. A single sequence varies by a tenth.
 #include "tests/rig/testing.h"
 
 #include "tests/rig/cpu_rig.h"

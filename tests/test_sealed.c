@@ -1,7 +1,7 @@
-// tests/test_sealed.c: the packed types of the KV cache: what a group rounds, byte for byte between layouts, and
-// attention over groups on every instruction set against double arithmetic over what the groups are worth.
+// tests/test_sealed.c: the sealed KV types: what a group rounds, the same bytes in all layouts, and attention over
+// groups on every instruction set against double arithmetic over the unpacked values.
 //
-// Slots that nothing wrote, pages that hold nothing and scratch are NaN, so that a read of them shows.
+// Slots that were never written, unused pages and scratch memory hold NaN, so that reading them shows.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/testing.h"
 

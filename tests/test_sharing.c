@@ -1,9 +1,10 @@
-// tests/test_sharing.c: blocks that sequences which begin alike share: names, look-ups, what is given away first.
+// tests/test_sharing.c: blocks that sequences with the same beginning share: names, look-ups, and the order in which
+// blocks are reused.
 //
-// A naive cache is kept beside the real one: it knows for each block all tokens up to its end, in full, and finds a
-// prefix by comparing them with those of every block. After every operation both must have the same blocks in the same
-// sequences and the same order of free ones. K and V follow from the tokens here as in a model: a slot holds a hash of
-// all tokens up to it, so that a block taken for another one shows.
+// A naive cache runs beside the real one. It knows all tokens up to the end of each block, and finds a prefix by
+// comparing them with those of every block. After every operation both must have the same blocks in the same sequences
+// and the same order of free blocks. K and V depend on the tokens as in a model: a slot holds a hash of all tokens up
+// to it, so that a wrong block shows.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"

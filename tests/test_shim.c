@@ -1,5 +1,5 @@
-// tests/test_shim.c: the host that runs kernels in the tests finds what is wrong with one: each fault is planted here
-// once.
+// tests/test_shim.c: the host that runs GPU kernels in the tests reports faults of a kernel: each kind of fault is
+// planted here once.
 #include "tests/rig/testing.h"
 
 #include "gpu/launch.h"

@@ -1,9 +1,9 @@
-// tests/test_sinks.c: text without end as StreamingLLM (Xiao et al. 2023) says it, in float64: keys are held as they
-// are before RoPE, and in every step each is turned to its index in the cache.
+// tests/test_sinks.c: StreamingLLM (Xiao et al. 2023) in float64 as the reference: keys are kept as they are before
+// RoPE, and in every step each is rotated to its index in the cache.
 //
-// quill keeps them turned, the window's where they stood in the text and the sinks' moved on to right before it, which
-// must give the same scores. Each layer is compared on its own: both start from quill's residual stream, so that
-// an error shows in the layer that makes it.
+// quill keeps keys rotated: those of the window to their positions in the text, those of the sinks to positions right
+// in front of the window. That must give the same scores. Each layer is compared by itself: both start from quill's
+// residual stream, so that an error shows in the layer that makes it.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"

@@ -1,5 +1,5 @@
-// tests/test_speculate.c: speculation over a model that is a fake, and over random models: the text is that of plain
-// decoding, whatever is drafted, and what is drafted right saves steps.
+// tests/test_speculate.c: speculation over a fake model and over random models: the text is that of plain decoding,
+// whatever is drafted, and correct drafts save steps.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "engine.h"

@@ -1,10 +1,10 @@
-// tests/test_tails.c: pages of open groups of sealed KV under many random operations: whose they are, how many are
-// free, and what is in them.
+// tests/test_tails.c: tail pages of sealed KV under many random operations: which block owns them, how many are free,
+// and what they hold.
 //
-// K and V follow from the tokens here, as in a model: an open row is a hash of all tokens up to it, a sealed group one
-// of all tokens up to its end. Rows are written and read as the cache moves them (kvrows_write, kvrows_read), and a
-// group is sealed only after its open rows were found where they were left. Beside the cache it is counted which blocks
-// have pages, so that it is known when one is refused.
+// K and V depend on the tokens as in a model: an open row is a hash of all tokens up to it, a sealed group one of all
+// tokens up to its end. Rows are written and read as the cache moves them (kvrows_write, kvrows_read), and a group is
+// sealed only after its open rows were found in their page. The test counts which blocks have pages, so it knows when a
+// page must be refused.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"

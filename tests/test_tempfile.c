@@ -1,4 +1,4 @@
-// tests/test_tempfile.c: files that appear whole or not at all, and what becomes of temporary files whose writers were
+// tests/test_tempfile.c: files that appear whole or not at all, and the removal of temporary files whose writers were
 // killed.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"

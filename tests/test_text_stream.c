@@ -1,4 +1,4 @@
-// tests/test_text_stream.c: what of an answer may be shown: stop strings over token borders, whole characters.
+// tests/test_text_stream.c: which part of an answer may be shown: stop strings across tokens, whole characters.
 #include "tests/rig/testing.h"
 
 #include "answer/text_stream.h"

@@ -1,5 +1,5 @@
-// tests/test_think.c: what is thought and what is said, however the stream is cut: every family, markers as text and as
-// tokens.
+// tests/test_think.c: thoughts and answers are told apart however the stream is cut: every family, markers as text and
+// as tokens.
 #include "tests/rig/testing.h"
 
 #include "answer/think.h"

@@ -1,8 +1,8 @@
-// tests/test_types.c: what each element of a block is worth, against blocks put together bit by bit in this file, and
-// for the codebook and ternary types against values of the `gguf` package (tests/rig/type_vectors.h).
+// tests/test_types.c: the value of each element of a block, against blocks that this file makes bit by bit, and for the
+// codebook and ternary types against values of the `gguf` package (tests/rig/type_vectors.h).
 //
-// The layouts here are written down a second time, from the format's own description (ggml-common.h, ggml-types.c):
-// where an element's bits lie, where a scale's bits lie. Values are computed in double from what was put in.
+// The layouts are written down here a second time, from the format's own description (ggml-common.h, ggml-types.c):
+// where an element's bits are, where a scale's bits are. Expected values are computed in double.
 #include "tests/rig/testing.h"
 
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-// tests/rig/cpu_rig.h: a model on one of the CPU's tables of kernels, and the logits of a sequence over it.
+// tests/rig/cpu_rig.h: a model on one of the CPU's tables of kernels, and the logits of a sequence.
 #ifndef QUILL_CPU_RIG_H
 #define QUILL_CPU_RIG_H
 

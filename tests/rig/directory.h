@@ -1,4 +1,4 @@
-// tests/rig/directory.h: a directory that a test fills, and what is left of it.
+// tests/rig/directory.h: a directory that a test fills, and the check of what is left in it.
 #ifndef QUILL_DIRECTORY_H
 #define QUILL_DIRECTORY_H
 

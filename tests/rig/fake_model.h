@@ -1,10 +1,10 @@
-// tests/rig/fake_model.h: a scheduler over a forward that is a fake: its cache remembers tokens instead of keys and
+// tests/rig/fake_model.h: a scheduler over a fake forward: its cache remembers tokens instead of keys and
 // values, and the logits of a row are a hash of all tokens that the row sees through its block table and its group's
 // page. A wrong slot, table, page, position or order gives another text than the one that expected_text makes without a
 // scheduler. Where the shape has a layer with a window, its pool holds the same tokens, and a row that sees one must
 // find it there.
 //
-// Who includes it says first how long the context is: enum { FAKE_CTX = 64 };
+// A file that includes this one first defines the length of the context: enum { FAKE_CTX = 64 };
 #ifndef QUILL_FAKE_MODEL_H
 #define QUILL_FAKE_MODEL_H
 

@@ -1,21 +1,20 @@
-// tests/rig/faults.c: a library for LD_PRELOAD that makes one call of the C library fail, as the system may at any
-// time.
+// tests/rig/faults.c: a library for LD_PRELOAD that makes one call of the C library fail, as any call may.
 //
 //   FAULT_CLASS=alloc FAULT_N=17 LD_PRELOAD=./faults.so quill ...   the 17th allocation is refused
-//   FAULT_CLASS=alloc FAULT_N=0 FAULT_COUNT=FILE ...                none is; FILE gets their number
+//   FAULT_CLASS=alloc FAULT_N=0 FAULT_COUNT=FILE ...                none fails; FILE gets the number of calls
 //
-// Classes and what a call of theirs does at its turn:
+// Classes of calls, and how the chosen call fails:
 //   alloc          malloc, calloc, realloc give NULL
 //   mmap           MAP_FAILED, ENOMEM
 //   open           open, openat, fopen, opendir: EMFILE
-//   read write     EIO; ENOSPC, but for stderr, which is to say what went wrong
+//   read write     EIO; ENOSPC, except on stderr, which must report the error
 //   fsync rename   EIO; EACCES
 //   stat           fstat, stat, fstatat, access, lseek, flock: EIO
 //   thread         pthread_create: EAGAIN
-//   short-read short-write    half of the bytes, one at least
-//   again-read again-write    EAGAIN, as of a descriptor that does not block; the caller waits and comes again
+//   short-read short-write    half of the bytes, at least one
+//   again-read again-write    EAGAIN, as from a non-blocking descriptor; the caller waits and tries again
 //   break-read break-write    EINTR
-// Calls that the C library makes for itself are seen where it makes them through its own table: allocations, mostly.
+// Calls inside the C library are seen only if they go through its own symbol table: mostly allocations.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

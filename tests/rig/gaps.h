@@ -1,5 +1,5 @@
-// tests/rig/gaps.h: rows of a sequence with gaps between them: each sees the slots in front of it and none behind,
-// whether another row of the batch computes them or they lie there already.
+// tests/rig/gaps.h: rows of a sequence with gaps between their slots: each row sees the slots in front of it and none
+// behind, whether another row of the batch computes them or they were computed before.
 #ifndef QUILL_GAPS_H
 #define QUILL_GAPS_H
 

@@ -1,5 +1,4 @@
-// tests/rig/gpu_memory.h: device memory for the tests of kernels, the same over a GPU and over the host that stands for
-// one.
+// tests/rig/gpu_memory.h: device memory for the tests of kernels, on a GPU or in the host's stand-in for one.
 #ifndef QUILL_GPU_MEMORY_H
 #define QUILL_GPU_MEMORY_H
 

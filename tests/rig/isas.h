@@ -1,5 +1,5 @@
-// tests/rig/isas.h: the CPU's tables of kernels that tests go through: those that this CPU has, named once, by
-// cpu/backend.c, and what AVX-512 falls back to on a CPU without VNNI, so that it is tested on one that has it.
+// tests/rig/isas.h: the CPU's tables of kernels that tests run: those of this CPU, listed once by cpu/backend.c, and
+// the table that AVX-512 uses on a CPU without VNNI, so that it is also tested on a CPU with VNNI.
 #ifndef QUILL_ISAS_H
 #define QUILL_ISAS_H
 

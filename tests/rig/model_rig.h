@@ -1,4 +1,4 @@
-// tests/rig/model_rig.h: a model with all that a forward needs, and steps of it, for tests that pick the rows
+// tests/rig/model_rig.h: a model with everything that a forward needs, and steps of it, for tests that choose the rows
 // themselves.
 #ifndef QUILL_MODEL_RIG_H
 #define QUILL_MODEL_RIG_H

@@ -1,4 +1,4 @@
-// tests/rig/vocabularies.h: small vocabularies built in memory, loaded, and what they make of a text checked.
+// tests/rig/vocabularies.h: small vocabularies built in memory, and checks of the tokens that they make of a text.
 #ifndef QUILL_VOCABULARIES_H
 #define QUILL_VOCABULARIES_H
 
