@@ -1,6 +1,6 @@
 // tests/rig/hf_directory.h: a view of a GGUF model written as a Hugging Face directory: the directory
-// that its converter would have read. The names and the order of rows are written down here a second time, from transformers, so that a wrong
-// one in hf/ shows.
+// that its converter would have read. The names and the order of rows are written down here a second time, from
+// transformers, so that a wrong one in hf/ shows.
 #ifndef QUILL_HF_DIRECTORY_H
 #define QUILL_HF_DIRECTORY_H
 
