@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# config.bats: the configuration file: defaults, presets, who comes first, what is wrong with a line.
+# config.bats: the configuration file: defaults, presets, precedence, errors of a line.
 
 load rig/helpers
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The command line of a GPU, where there is none: quill_twin is quill whose GPU is a twin in host memory.
+# The command line with a GPU, tested without one: quill_twin is quill whose GPU is a twin in host memory.
 
 load rig/helpers
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# hf.bats: a Hugging Face directory as the model of every mode: what it says, what inspect shows, what is wrong with it.
+# hf.bats: a Hugging Face directory as the model of every mode: its text, what inspect shows, errors.
 
 load rig/helpers
 

@@ -68,7 +68,7 @@ models() {
     done
 }
 
-# needles REPEAT PLAN...: of six facts told before much that says nothing, how many are answered
+# needles REPEAT POLICY...: the number of right answers to six questions about facts in front of much other text
 needles() {
     local n=0 much='' place thing
     for _ in $(seq "$1"); do
@@ -93,7 +93,7 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     [ "$(needles 8)" -eq 6 ]
     [ "$(needles 8 --evict sinks,sink=4,window=156)" -eq 0 ]
     [ "$(needles 8 --evict snapkv,cap=160,window=32)" -ge 5 ]
-    # H2O cannot know the question: it keeps some where a little more than its slots came
+    # H2O does not know the question: it keeps some facts if the text is little longer than its slots
     [ "$(needles 6 --evict sinks,sink=4,window=316)" -eq 0 ]
     [ "$(needles 6 --evict h2o,heavy=288,recent=32)" -ge 2 ]
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# kvdir.bats: --kv-dir as somebody at a shell meets it: runs that begin where others ended, and directories of no use.
+# kvdir.bats: --kv-dir on the command line: runs that reuse the KV of earlier runs, and directories that cannot be used.
 
 load rig/helpers
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# speculate.bats: --speculate on the command line: the same texts with drafts and without, in every mode; what is said of
+# speculate.bats: --speculate on the command line: the same texts with drafts and without, in every mode; reports of
 # them; what is refused.
 
 load rig/helpers

@@ -482,8 +482,8 @@ static void test_more_on_disk_than_in_memory(void **state) {
     remove_directory(dir);
 }
 
-// Blocks go into the directory as they fill, after each step no more slots than it had rows and a block's besides; when
-// a request ends less than a block is left. Who decodes does not wait for a prompt to be written.
+// Full blocks are saved after each step, at most as many slots as the step had rows, and a block; when a request ends,
+// less than a block is unsaved. Decoding sequences do not wait until a prompt is saved.
 static void test_kept_as_they_fill(void **state) {
     (void)state;
     enum { N = 6 };

@@ -482,7 +482,8 @@ static void test_nothing_found(void **state) {
 
 // ---- what comes with it ---------------------------------------------------------------------------------------------
 
-// The log-probabilities of a text's tokens add up to its sum, and each is that of the likeliest ones where it is one.
+// The log-probabilities of a text's tokens add up to the text's sum. A token that is among the likeliest ones has the
+// same value there.
 static void test_logprobs(void **state) {
     (void)state;
     static FakeEngine f;

@@ -124,7 +124,7 @@ static void test_raw(void **state) {
     say(&t, "Once upon");
     int n = t.c.seq.n_tokens;
     say(&t, "zz");
-    // The model's own tokens stay, and no space stands between its text and what goes on.
+    // The model's own tokens stay, and there is no space between its text and the continuation.
     assert_int_equal(last_turn(&t)->cached, n - 1);
     Buf text = {0};
     tokenizer_decode(t.e.tok, t.c.seq.tokens + n, (size_t)(last_turn(&t)->prompt - n), true, &text);

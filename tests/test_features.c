@@ -260,8 +260,8 @@ static void test_positions_apart_from_slots(void **state) {
     gguf_close(g);
 }
 
-// In the last layer the rows without logits go no further than K and V, and nobody sees it: neither the logits of the
-// others, in whichever places they stand, nor what the next step reads.
+// In the last layer, rows without logits end after K and V are stored. That changes neither the logits of the other
+// rows, at any place of the batch, nor what the next step reads.
 static void test_rows_without_logits(void **state) {
     (void)state;
     enum { EACH = 40, ROWS = 2 * EACH, WANTED = 4 };

@@ -217,8 +217,8 @@ static void test_fp8_values(void **state) {
     assert_true(isnan(fp8_e4m3(0x7f)) && isnan(fp8_e4m3(0xff)));
 }
 
-// What the rig wrote in FP8 is what comes back: values of E4M3 over powers of two are exact in BF16. And the tail of a
-// matrix that is no whole number of blocks has a block of its own.
+// Weights that the rig wrote in FP8 are read back exactly: values of E4M3 times powers of two are exact in BF16. The
+// end of a matrix that is not a whole number of blocks has a block of its own.
 static void test_fp8_blocks(void **state) {
     (void)state;
     Gguf *g = tiny_model(

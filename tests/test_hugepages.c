@@ -138,7 +138,8 @@ static void test_no_huge_pages(void **state) {
     assert_int_equal(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 }
 
-// What another view has made huge is so for all that map the file, and is left as it is.
+// If another mapping of the file has moved it into huge pages, they are huge for this mapping too, and nothing is
+// moved.
 static void test_huge_already(void **state) {
     (void)state;
     Gguf *first = mapped(1, true), *second = gguf_new("again");

@@ -489,7 +489,7 @@ static void test_int8_tiles(void **state) {
             int8_tiles_of(all_weights[w], widths[i], &random);
 }
 
-// The model asks for the weights of a file as they are; nothing may depend on values that are not there.
+// Weights have the shapes of a file; no result may depend on memory outside of them.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
     for (int isa = 0; isa < isa_count(); isa++) {

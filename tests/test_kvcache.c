@@ -169,7 +169,7 @@ static void reserve(TaggedCache *k, int seq, int n_slots) {
     k->reserved[seq] = n_slots;
     assert_true(s->n_blocks * k->kv.pool->block >= n_slots);
     for (int i = s->n_cached / k->kv.pool->block; i < (n_slots + k->kv.pool->block - 1) / k->kv.pool->block; i++)
-        assert_int_equal(k->kv.refs[s->blocks[i]], 1); // what will be written is nobody else's
+        assert_int_equal(k->kv.refs[s->blocks[i]], 1); // no other sequence has the block that will be written
 }
 
 // What a forward does: copies first, then the rows' slots.

@@ -10,7 +10,7 @@
 
 // ---- going on -------------------------------------------------------------------------------------------------------
 
-// Saves in the middle of an answer and goes on in an engine with another cache, and where it was saved.
+// Saves in the middle of an answer, and continues in an engine with another cache and in the one that saved it.
 static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_prompt) {
     Engine a, b;
     Sequence s = {0}, t = {0};

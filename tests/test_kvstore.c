@@ -43,7 +43,7 @@ static void test_lengths(void **state) {
             }
 }
 
-// What is there already is not written again, and a sequence that goes on adds what is new.
+// Existing blocks are not written again, and a growing sequence adds its new ones.
 static void test_adding(void **state) {
     (void)state;
     Store s;

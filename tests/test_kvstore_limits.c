@@ -50,8 +50,8 @@ static void test_size(void **state) {
     store_close(&s);
 }
 
-// A sequence that goes on is saved in parts, no more at a time than is asked for; its first block counts as used last
-// all the same.
+// A growing sequence is saved in parts, at most as many slots at a time as the caller allows; its first block still
+// counts as the one used last.
 static void test_parts(void **state) {
     (void)state;
     Store s;

@@ -96,7 +96,8 @@ static int choose(void *arg, const Workspace *w, const Layer *l, const KvPool *k
     return c->n;
 }
 
-// Over a cache that holds all of a text, rows that go on behind a layer have the logits that they have with all others.
+// Over a cache that holds the whole text, rows that go on behind a layer have the same logits as in a step with all
+// rows.
 static void check_narrowing(const char *arch, const char *isa) {
     Gguf *g = tiny_model(&(TinyModel){.arch = arch, .n_layers = 7, .seed = 5});
     Rig r;

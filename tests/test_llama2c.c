@@ -345,7 +345,7 @@ static void test_21_tokenizer(void **state) {
     memcpy(t.data + 4, "\0\0\xc0\x7f", 4);
     refused(&f.bytes, &t, "token 0: a score expected, NaN found");
     memcpy(t.data + 4, "\0\0\0", 4);
-    memcpy(t.data, "\xff\xff\xff\x7f", 4); // the longest piece's length: a lie that harms nobody
+    memcpy(t.data, "\xff\xff\xff\x7f", 4); // the longest piece's length: wrong, but without effect
     Gguf *g;
     assert_ok(llama2c_open_memory("tiny.bin", f.bytes.data, f.bytes.n, "tok.bin", t.data, t.n, &g));
     gguf_close(g);

@@ -116,8 +116,8 @@ static void test_repeats_itself(void **state) {
     ngram_free(g);
 }
 
-// The next turn of a chat goes on with the text before; other texts stay to be found; the oldest go when there are
-// many.
+// The next turn of a chat extends the text of the turn before. Other texts can still be found. The oldest texts are
+// removed when there are many.
 static void test_texts_come_and_go(void **state) {
     (void)state;
     Ngram *g = ngram_new();

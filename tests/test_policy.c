@@ -214,7 +214,7 @@ static void test_drafts_come_last(void **state) {
     assert_int_equal(b->n_rows, 12); // 2, the 10 that are left of the prompt, and none
     assert_int_equal(b->n_out, 3);
     scheduler_take(f.s, fake_forward(&f, b));
-    for (int i = 0; i < 3; i++) { // blocks run out: who has them goes on without drafts
+    for (int i = 0; i < 3; i++) { // blocks run out: running requests continue without drafts
         while (r[i].finish == RUNNING && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         assert_int_equal(r[i].finish, FINISH_CONTEXT);
         assert_int_equal(r[i].seq->n_tokens, 49); // every slot of the cache, one after the other

@@ -223,7 +223,7 @@ static void test_penalty_window(void **state) {
     assert_penalised(&p, 5, history, 5, 5);
     p.repeat_last_n = -1;
     assert_penalised(&p, 5, NULL, 0, 5);
-    assert_penalised(&p, 5, strange, 4, 4); // ids outside the vocabulary are nobody's
+    assert_penalised(&p, 5, strange, 4, 4); // ids outside the vocabulary have no effect
 }
 
 // The counts of one call must be gone in the next.

@@ -184,8 +184,8 @@ static void test_forked_requests(void **state) {
     }
 }
 
-// What is computed elsewhere comes when a request begins: at once where nobody else has rows, else no more in a step
-// than keeps it short, and those who decode go on meanwhile. What is preempted is fetched again.
+// K and V that were computed elsewhere are fetched when a request begins: all at once if no other request has rows,
+// otherwise a limited number of slots in each step, while the others decode. A preempted request fetches them again.
 static void test_fetched_slots(void **state) {
     (void)state;
     static FakeEngine f;
@@ -249,8 +249,8 @@ static void test_chunks_wait_for_blocks(void **state) {
     four_in_a_pool_for_one(16);
 }
 
-// All begin and none has room to end: somebody must give way, and the run must end. Texts that were cut are cut, not
-// wrong.
+// All requests begin, and none has enough blocks to finish: one must be preempted, and the run must end. Texts may be
+// truncated, but not wrong.
 static void test_full_pool_ends(void **state) {
     (void)state;
     static FakeEngine f;
@@ -308,8 +308,8 @@ static void test_branches(void **state) {
             }
 }
 
-// Answers that are still to branch off count as running: who has begun beside them gets a row in every step from its
-// first token on, whether sequences or rows are few.
+// Branches that do not exist yet count as running: a request that has begun beside them gets a row in every step from
+// its first token on, whether sequences or rows are scarce.
 static void test_branches_crowd_nobody_out(void **state) {
     (void)state;
     static FakeEngine f;
@@ -478,8 +478,9 @@ static void test_nobody_is_passed_over(void **state) {
     fake_close(&f);
 }
 
-// A request waits for a prefix, and a newer one begins meanwhile. When the prefix is there and the older one finds no
-// blocks, the newer one must go on: it holds what the older one waits for. `n` answers to the older one's prompt.
+// A request waits for a prefix, and a newer one begins meanwhile. When the prefix is computed and the older one finds
+// no blocks, the newer one must continue: it holds the blocks that the older one waits for. `n` answers to the older
+// one's prompt.
 static void begins_behind_a_newer_one(int n_prompt, int n) {
     static FakeEngine f;
     enum { MOST = 8 };

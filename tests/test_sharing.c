@@ -485,7 +485,7 @@ static void test_what_goes_first(void **state) {
     pair_close(&p);
 }
 
-// What is written again is found no more; who shares the block keeps it.
+// A rewritten block is not found any more; sequences that share the old one keep it.
 static void test_writing_again(void **state) {
     (void)state;
     SharedCache p;

@@ -95,7 +95,7 @@ static void check_counts(const TailCache *k) {
         n_used++;
         assert_in_range(kv->pool->tail_of[b], 0, kv->pool->n_tails - 1);
         assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);             // of one block
-        if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // that somebody has
+        if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // a sequence has it
     }
     assert_int_equal(kv->n_free, n_unused);
     assert_int_equal(kv->n_free_tails + n_used, kv->pool->n_tails);
@@ -259,8 +259,8 @@ static void test_random_operations(void **state) {
     run_all(false);
 }
 
-// Forks, truncations and releases also between reserving and the step that makes the copies: a page that is still to be
-// copied stays what it is though nobody has its block any more.
+// Forks, truncations and releases also happen between reserving and the step that makes the copies: a page with a
+// pending copy stays unchanged although no sequence has its block any more.
 static void test_random_operations_with_pending_copies(void **state) {
     (void)state;
     run_all(true);

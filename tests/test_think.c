@@ -107,7 +107,7 @@ static void test_families(void **state) {
         }
 }
 
-// Control tokens: markers all the same, and nothing to show where they are none.
+// Control tokens: they are markers like text, and are not shown if they are no markers.
 static void test_control_tokens(void **state) {
     (void)state;
     static const struct {

@@ -167,7 +167,7 @@ static void test_default_follows_affinity(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
-// More workers than processors: nobody may wait for a worker that does not get to run.
+// More workers than processors: no worker may wait for one that has no processor.
 static void test_on_one_processor(void **state) {
     (void)state;
     static PoolRun r;

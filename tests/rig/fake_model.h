@@ -116,8 +116,8 @@ static inline int count_rows(const Batch *b, int row) {
     return n;
 }
 
-// Known tokens, then drafts, which may seal nothing; logits after a sequence's last token where nobody proposes others,
-// and of no other row.
+// Known tokens come first, then drafts, which may not complete a group. Unless a policy asks for others, the row of a
+// sequence's last token has logits and no other row.
 static inline void check_sequence(const FakeEngine *f, const Batch *b, int seq, int row) {
     const Request *r = scheduler_request(f->s, seq);
     const SeqRows *rows = scheduler_rows(f->s, seq);
@@ -212,8 +212,9 @@ static inline void check_window(FakeEngine *f, const Batch *b, int row) {
     }
 }
 
-// The hash of all that a row sees: its own group from the page, unless the step's last row of the sequence, at slot
-// `last`, has sealed it; the groups before it as they are sealed. Of dense KV all of it lies in the slots.
+// The hash of everything that a row sees. Its own group is read from the page, unless the step's last row of the
+// sequence, at slot `last`, has sealed it; the groups in front of it are sealed. With dense KV everything is in the
+// slots.
 static inline uint64_t hash_of_sight(FakeEngine *f, const int *table, int slot, int last) {
     uint64_t hash = 0;
     bool open = f->kv.pool->tail_of && slot / SEAL == (last + 1) / SEAL;
@@ -304,7 +305,7 @@ static inline void assert_text(const Request *r) {
     assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
 }
 
-// For Policy.fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
+// For Policy.fetch: every block was computed elsewhere, except those that begin with one of the first `missing` tokens.
 typedef struct {
     FakeEngine *f;
     int missing;

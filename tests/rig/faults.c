@@ -38,8 +38,8 @@ static long turn;
 static atomic_long seen;
 static atomic_bool ready;
 
-// Calls count while the program's main runs: what libraries do before and after it (the CUDA runtime registers its
-// kernels then, and does not look at what malloc gives) is none of the program's.
+// Calls count while the program's main runs. Calls of libraries before and after it are ignored: the CUDA runtime
+// registers its kernels then, and does not check the result of malloc.
 static int (*program)(int, char **, char **);
 
 static int watched(int argc, char **argv, char **environment) {

@@ -48,8 +48,8 @@ static inline void gaps_forward(Rig *r, const Sequence *s, int *slots, int n, fl
     free(table);
 }
 
-// Up to step_rows rows of n_tokens, GAPS_TOKENS at most. Rows with gaps over a cache that holds the whole text have the
-// logits of the whole text (within `limit`), and stay as they are, to the bit, where slots behind one of them are
+// Up to step_rows rows of n_tokens, GAPS_TOKENS at most. Rows with gaps, over a cache that holds the whole text, have
+// the logits of the whole text (within `limit`). These logits do not change by a bit when slots behind a row are
 // poisoned.
 static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit, const char *what) {
     int tokens[GAPS_TOKENS], slots[GAPS_TOKENS], n = 0;

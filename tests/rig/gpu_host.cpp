@@ -205,7 +205,7 @@ void gpu_host_fault(const char *format, ...) {
     if (running) to_scheduler(); // which does not come back
 }
 
-// Nobody can go on: who stands where, a few of them.
+// No thread can continue: prints where some of them wait.
 static void report_deadlock() {
     char text[512];
     int n = snprintf(text, sizeof text, "block (%u, %u, %u) stands still:", blockIdx.x, blockIdx.y, blockIdx.z);
@@ -313,8 +313,8 @@ void gpu_host_cp_wait(int pending) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves. Of shared memory there is as much as the
-// smallest GPU gives a block (sm_86, sm_89).
+// Red zones hold a NaN that no kernel writes by chance, as f32 and as two halves. A block has as much shared memory as
+// on the smallest GPU (sm_86, sm_89).
 enum { ZONE = 256, SMEM_MOST = 99 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
 static const unsigned char zone_bytes[4] = {0xc5, 0xff, 0xc6, 0xff};
 
