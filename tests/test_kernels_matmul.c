@@ -489,7 +489,7 @@ static void test_int8_tiles(void **state) {
             int8_tiles_of(all_weights[w], widths[i], &random);
 }
 
-// Weights have the shapes of a file; no result may depend on memory outside of them.
+// The tables of kernels are consistent: a table with a special kernel also has the one that it falls back to.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
     for (int isa = 0; isa < isa_count(); isa++) {
