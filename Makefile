@@ -1,5 +1,5 @@
-# quill: `make` builds the binary, `make test` runs everything, `make install` places it. `make help` lists the targets.
-MAKEFLAGS += -r # no rules but those below
+# quill: `make` builds the binary, `make test` runs all tests, `make install` installs it. `make help` lists the targets.
+MAKEFLAGS += -r # no built-in rules
 .DEFAULT_GOAL := quill
 CC      ?= cc
 CFLAGS  ?= -O2 -g
@@ -7,13 +7,13 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 BUILD   ?= build/release
 
-# The model that is linked in: another with MODEL=FILE, none with NO_MODEL=1.
+# The model that is linked into the binary: MODEL=FILE links another one, NO_MODEL=1 none.
 MODEL := models/quill-stories.gguf
 ifdef NO_MODEL
 override MODEL :=
 endif
 
-# ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
+# ---- files: all sources of the top level and of the directories; sources with special flags follow below ----
 VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
 ROOMS   := base formats files hf hub tokens grammar jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
@@ -22,11 +22,11 @@ RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard test
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
 FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
-# The longest first, so that tests side by side end together.
+# The longest tests first, so that parallel tests end at about the same time.
 LONG    := gpu.bats test_cuda_golden test_cuda cli.bats test_cuda_tokens test_gpu_kernels test_cuda_rows test_model faults.bats kv.bats test_rounding
 
 # ---- flags ----
-# -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
+# -ffp-contract=off: products and sums are not fused, except in the vector kernels, which are compiled with =fast.
 override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -I. -MMD -MP $(CPPFLAGS) $(SANITIZE)
 SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
@@ -36,7 +36,7 @@ VNNI    := $(AVX512) -mavx512vnni
 BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
-# Everything is built again with other flags, and archives are made again of other objects.
+# Changed flags rebuild everything; a changed list of objects rebuilds an archive.
 CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) $(AMX)
 stamp    = @mkdir -p $(@D); echo '$(subst ','\'',$(1))' | cmp -s - $@ || echo '$(subst ','\'',$(1))' >$@
 $(BUILD)/config: FORCE
@@ -64,12 +64,12 @@ override CFLAGS += -DQUILL_NO_AMX
 endif
 endif
 
-# The backend, but for its runtime (gpu/rt.c), which the tests replace by a twin.
+# The GPU backend without its runtime (gpu/rt.c), which the tests replace by a twin.
 CUDA_BACKEND := $(filter-out gpu/cuda_none.c gpu/rt.c,$(wildcard gpu/*.c))
 
-# ---- CUDA: where there is an nvcc (CUDA_HOME, /usr/local/cuda, PATH); NO_CUDA=1 leaves it out ----
-# CUDA_ARCH: native, sm_NN, or all: sm_80, 86, 89, 90 and PTX for what comes later. The runtime is linked in, cuBLAS opened
-# when it is needed: the binary runs on machines without a driver.
+# ---- CUDA: used if nvcc is found (CUDA_HOME, /usr/local/cuda, PATH); NO_CUDA=1 leaves it out ----
+# CUDA_ARCH: native, sm_NN, or all: sm_80, 86, 89, 90 and PTX for later GPUs. The CUDA runtime is linked in, and cuBLAS is
+# opened when it is needed, so that the binary runs on machines without a driver.
 NVCC := $(if $(NO_CUDA),,$(firstword $(wildcard $(CUDA_HOME:%=%/bin/nvcc) /usr/local/cuda/bin/nvcc) $(shell command -v nvcc)))
 ifneq ($(NVCC),)
 CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
@@ -83,36 +83,36 @@ NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
 CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o
 $(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
-# Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
+# Links only the part of the C++ library that nvcc's host code needs, and no library that must be found at start.
 CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -lrt
 else
 CUDA_OBJS := $(BUILD)/gpu/cuda_none.o
 endif
 
-# A library's static archive where the distribution has it, the shared one otherwise.
+# A library's static archive if the distribution has it, otherwise the shared library.
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
-# libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one, which is there for its SHA-256 anyway.
+# Static libedit needs libtinfo, and on Debian libbsd, which needs libmd; quill uses libmd's SHA-256 as well.
 EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(call static,$(l))),-ledit)
 LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(call static,utf8proc) $(EDIT) $(call static,md) $(CUDA_LIBS) -ldl -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill FORCE ## the binary (the default)
-	@cmp -s $< $@ || { echo "cp $< $@"; cp $< $@.new && mv $@.new $@; } # a running one is replaced, not written into
+	@cmp -s $< $@ || { echo "cp $< $@"; cp $< $@.new && mv $@.new $@; } # replaces a running binary instead of writing into it
 $(BUILD)/quill: $(BUILD)/main.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-# An archive of references: a program that links it gets what it needs and nothing else.
+# A thin archive: a program that links it gets only the objects that it needs.
 $(BUILD)/quill.a: $(OBJS) $(CUDA_OBJS) $(BUILD)/objects
 	@rm -f $@ && $(AR) rcsT $@ $(filter %.o,$^)
 $(BUILD)/%.o: %.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
-# One source, one object per instruction set.
+# Each of these sources is compiled to one object for each instruction set.
 define vector_objects
 $(VECTOR:%.c=$(BUILD)/%.$(1).o): $(BUILD)/%.$(1).o: %.c Makefile $(BUILD)/config
 	@mkdir -p $$(@D)
 	$$(CC) $$(CFLAGS) $$(SIMD) $(2) -c -o $$@ $$<
 endef
-# The bytes of a quantised file are the same from every instruction set.
+# Compiled without contraction: quantised files must have the same bytes with every instruction set.
 $(BUILD)/encode/vector_%.o: override SIMD += -ffp-contract=off
 $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
@@ -129,7 +129,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
 $(BUILD)/cuda.choice: FORCE
 	$(call stamp,$(NVCC) $(NVFLAGS) $(CUDA_CODE))
-# The model is read by the assembler; the stamp is new when another one is chosen.
+# The assembler includes the model; the stamp file changes when another model is chosen.
 $(BUILD)/files/builtin.o: files/builtin.c $(MODEL) $(BUILD)/builtin.model Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(if $(MODEL),-DQUILL_BUILTIN='"$(MODEL)"' -DQUILL_BUILTIN_NAME='"$(basename $(notdir $(MODEL)))"') -c -o $@ $<
@@ -139,16 +139,16 @@ $(MODEL):
 	@echo "$@: the model to build in expected, no such file found; make NO_MODEL=1 builds quill without one" >&2; exit 1
 FORCE:
 
-# ---- tests: `make test` runs all, `make test_sampler` and `make repl.bats` one of them ----
-# QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
+# ---- tests: `make test` runs all; `make test_sampler` and `make repl.bats` run one file ----
+# QUILL_TEST_DATA=DIR adds tests with outside models, golden logits and vocabularies.
 $(BUILD)/tests/rig.a: $(RIGS:%.c=$(BUILD)/%.o)
 	@rm -f $@ && $(AR) rcsT $@ $^
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-# The GPU's kernels on the CPU (tests/rig/gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
-# program so.
+# The GPU's kernels run on the CPU (tests/rig/gpu_host.cpp), and the backend above them with a twin of its runtime.
+# quill_twin is the whole program built in this way.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
 TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
 $(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS) $(BUILD)/objects
@@ -166,31 +166,31 @@ $(BUILD)/%.o: %.cpp Makefile $(BUILD)/config
 $(BUILD)/%_host.o: %.cu Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CXX) $(HOSTFLAGS) -include tests/rig/gpu_host.h -x c++ -c -o $@ $<
-# The kernels' tests on a GPU: tests/test_gpu_X.c as tests/gpu_X; gpu_check.sh runs them.
+# The tests of the kernels for a real GPU: tests/test_gpu_X.c built as tests/gpu_X; gpu_check.sh runs them.
 KERNEL_TESTS := $(patsubst test_%,$(BUILD)/tests/%,$(filter test_gpu_%,$(TESTS)))
 $(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
-gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS)) ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
+gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS)) ## builds what scripts/gpu_check.sh runs on a GPU; needs only nvcc
 	$(if $(NVCC),@:,@echo "gpu-tests: nvcc, of the CUDA toolkit, expected, found none: CUDA_HOME says where it is" >&2; exit 1)
 .PRECIOUS: $(BUILD)/%.o $(BUILD)/%_host.o $(BUILD)/tests/test_% $(BUILD)/tests/fuzz_%
 
-# Each test has a scratch directory of its own, so that they run side by side, and its output in $(BUILD)/tests/NAME.log.
+# Each test has its own scratch directory, so that tests can run in parallel; its output is in $(BUILD)/tests/NAME.log.
 long_first = $(filter $(1),$(LONG)) $(filter-out $(LONG),$(1))
-unit: $(call long_first,$(TESTS)) ## the unit tests alone
+unit: $(call long_first,$(TESTS)) ## only the unit tests
 $(TESTS): %: $(BUILD)/tests/%
 	@QUILL_TEST_TMP=$(abspath $(BUILD))/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
-# Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
+# A preloaded library that makes one system call or allocation of a program fail; it does not work with sanitizers.
 $(BUILD)/tests/faults.so: tests/rig/faults.c Makefile
 	@mkdir -p $(@D)
 	$(CC) -O1 -Wall -Wextra -std=gnu11 -shared -fPIC -o $@ $< -ldl
 FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
 PROGRAMS = $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS)
-cli: $(call long_first,$(BATS)) ## the command-line tests alone
+cli: $(call long_first,$(BATS)) ## only the command-line tests
 $(BATS): %.bats: $(PROGRAMS)
 	@QUILL_TEST_TMP= QUILL_FAULTS=$(abspath $(FAULTS)) QUILL_TWIN_BINARY=$(abspath $(BUILD))/tests/quill_twin QUILL=$(abspath $(BUILD))/quill MAKE_TINY=$(abspath $(BUILD))/tests/make_tiny \
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
-test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # what the tests run
-# What can be told of the GPU's kernels by compiling them: an nvcc is enough.
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # builds all test programs
+# Checks of the GPU's kernels that need only nvcc and no GPU.
 $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h sampling.h $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
@@ -199,55 +199,55 @@ gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
 ifeq ($(NVCC),)
 	@echo "skipped the check of the kernels' machine code: it needs nvcc, of the CUDA toolkit"
 endif
-house: ## which file may include which: the table of CONTRIBUTING.md
+house: ## checks includes, names and sizes of sources against CONTRIBUTING.md
 	scripts/check_house.py
-test: quill house $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## everything; make -j2 test runs two at a time
+test: quill house $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## all tests; make -j2 test runs two at a time
 	@echo "all tests passed"
 
-# Builds that look at what runs: of sanitizers, and without one.
+# Tests with sanitizers, and with injected failures.
 CHECKED = CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast"
 ASAN    = BUILD=build/asan $(CHECKED) SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
 	$(MAKE) unit cli $(ASAN)
 
 RIG = --quill $(BUILD)/quill --make-tiny $(BUILD)/tests/make_tiny
-faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## every call that can fail made to fail once, in every mode
+faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## makes every call that can fail do so once, in every mode
 	python3 tests/rig/faults.py $(RIG) --preload $(BUILD)/tests/faults.so
-tsan: ## what has threads under ThreadSanitizer
+tsan: ## tests with threads, under ThreadSanitizer
 	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan $(CHECKED) SANITIZE="-fsanitize=thread" \
 		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation"
-tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, on every path of the CPU
+tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, with every instruction set
 	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
-soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, memory flat; 2,000 jobs under the sanitizers
+soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, checks that memory does not grow; 2,000 jobs under the sanitizers
 	python3 tests/rig/soak.py $(RIG)
 	$(MAKE) build/asan/tests/test_batch $(ASAN)
 	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
 
-# ---- another machine: 64-bit ARM, cross-compiled, under qemu-user ----
-# Wants gcc-aarch64-linux-gnu and qemu-user, and of the libraries their arm64 packages: installed beside this machine's
-# (dpkg --add-architecture arm64), or unpacked under ARM64_ROOT (scripts/arm64_root.sh DIR).
+# ---- 64-bit ARM: cross-compiled, run under qemu-user ----
+# Needs gcc-aarch64-linux-gnu, qemu-user and the arm64 packages of the libraries: installed (dpkg --add-architecture
+# arm64), or unpacked under ARM64_ROOT (scripts/arm64_root.sh DIR).
 ARM64     := aarch64-linux-gnu
 ARM64_LIB := $(ARM64_ROOT)/usr/lib/$(ARM64)
 ARM64_CC  := $(ARM64)-gcc $(if $(ARM64_ROOT),-B$(ARM64_LIB) -isystem $(ARM64_ROOT)/usr/include -isystem $(ARM64_ROOT)/usr/include/$(ARM64))
-arm64: ## the unit tests on 64-bit ARM, the portable kernels with them; those of the GPU's code stay out
+arm64: ## the unit tests on 64-bit ARM, including the portable kernels; without the tests of GPU code
 	$(MAKE) unit BUILD=build/arm64 CC="$(CCACHE) $(ARM64_CC)" NO_CUDA=1 RUNNER="qemu-aarch64 -L /usr/$(ARM64) -E LD_LIBRARY_PATH=$(ARM64_LIB)" \
 		TESTS="$(filter-out $(GPU_TESTS) test_shim,$(TESTS))"
 
-# ---- fuzzing: libFuzzer comes with clang ----
+# ---- fuzzing: needs clang, which has libFuzzer ----
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
-# Of the program what the fuzzers link: the rooms that read files and texts, and the readers of other rooms.
+# The sources that fuzzers link: the directories that read files and texts, and readers in other directories.
 READERS := $(wildcard $(foreach r,base formats files hf hub tokens grammar jinja load term cli,$r/*.c)) $(addsuffix .c,families model_load tokenizer sampler kv/kvframes kv/kvrows answer/candidates answer/transcript answer/chat_template answer/builtin_templates batch/jobs)
 FUZZ_BUILD = --no-print-directory BUILD=build/fuzz NO_CUDA=1 MACHINE=none VECTOR= SOURCES="$(READERS)" CC="$(strip $(filter ccache,$(CC)) clang)" CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 fuzz-build:
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
-# One fuzzer, in the build that FUZZ_BUILD describes; its corpus stays in build/fuzz/corpus from run to run.
+# One fuzzer, built with the words of FUZZ_BUILD; build/fuzz/corpus keeps its corpus between runs.
 $(FUZZ): fuzz_%: $(BUILD)/tests/fuzz_%
 	@mkdir -p $(BUILD)/corpus/$@
 	@QUILL_TEST_TMP= scripts/run_test.sh $@ $(BUILD)/tests/$@.log sh -c 'cd $(BUILD) && tests/$@ -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$@'
-fuzz: ## each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
+fuzz: ## runs each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ)
 fuzz-short:
 ifeq ($(HAS_FUZZER),yes)
@@ -256,10 +256,10 @@ else
 	@echo "skipped fuzzing: it needs clang with libFuzzer (libclang-rt)"
 endif
 
-# ---- the rest ----
-format: ## clang-format over all sources
+# ---- other targets ----
+format: ## formats all sources with clang-format
 	git ls-files "*.c" "*.h" "*.cpp" "*.cu" "*.cuh" | xargs clang-format -i
-# The man page and the completions are the binary's own words.
+# The binary itself prints the man page and the completions.
 $(BUILD)/quill.1: $(BUILD)/quill
 	$< --man >$@
 $(BUILD)/completion.%: $(BUILD)/quill
@@ -274,18 +274,18 @@ install: quill $(BUILD)/quill.1 $(BUILD)/completion.bash $(BUILD)/completion.zsh
 	install -D -m 644 $(BUILD)/completion.bash $(DESTDIR)$(PREFIX)/$(FOR_BASH)
 	install -D -m 644 $(BUILD)/completion.zsh $(DESTDIR)$(PREFIX)/$(FOR_ZSH)
 	install -D -m 644 $(BUILD)/completion.fish $(DESTDIR)$(PREFIX)/$(FOR_FISH)
-uninstall: ## what install has placed
+uninstall: ## removes what install has installed
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/quill $(PAGE) $(FOR_BASH) $(FOR_ZSH) $(FOR_FISH))
-deps: ## installs what is missing (Debian, Ubuntu)
+deps: ## installs missing packages (Debian, Ubuntu)
 	scripts/deps.sh
 clean: ## removes what was built
 	rm -rf build quill
-# The environment's QUILL_MODEL is not meant here.
+# Ignores QUILL_MODEL of the environment.
 demo: export QUILL_MODEL :=
-demo: quill ## a story by the built-in model
+demo: quill ## generates a story with the built-in model
 	./quill --no-config --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
-# The sentence that a file begins with; of X.c and X.h the header's.
-files: ## every source file and what it knows
+# Prints the first sentence of each file; for X.c and X.h that of the header.
+files: ## lists every source file with its first sentence
 	@awk 'FNR == 1 { if (text != "") print text; text = ""; open = !/: see [a-z0-9_\/]*\.h\.?/ } \
 		open && /^\/\/ / { text = text (text == "" ? "" : " ") substr($$0, 4); if (/\.$$/) open = 0; next } { open = 0 } \
 		END { if (text != "") print text }' $(sort $(wildcard *.[ch] *.cu)) $(sort $(wildcard $(foreach r,$(ROOMS),$r/*.[ch] $r/*.cuh)))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Unpacks the libraries that quill and its tests link for 64-bit ARM into a folder, for `make arm64 ARM64_ROOT=DIR`:
-# nothing of the system changes. Debian and Ubuntu, from the sources that apt knows.
+# Unpacks the 64-bit ARM libraries that quill and its tests link into a directory, for `make arm64 ARM64_ROOT=DIR`. It
+# does not change the system. For Debian and Ubuntu; downloads from apt's configured sources.
 #
 #   scripts/arm64_root.sh DIR
 set -eu
@@ -18,7 +18,7 @@ done
 mkdir -p "$1/apt/lists/partial" "$1/apt/archives/partial" "$1/apt/debs"
 root=$(cd "$1" && pwd)
 : >"$root/apt/status"
-# apt with a memory of its own, in which the machine is an ARM.
+# Runs apt with a state directory of its own, configured for arm64.
 arm_apt() {
   apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$root/apt" \
     -o Dir::State::status="$root/apt/status" -o Dir::Cache="$root/apt" -o APT::Sandbox::User=root "$@"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Many jobs at once: quill batch against one job after the other, and against llama.cpp's llama-batched-bench.
+# Compares the throughput of quill batch with running one job after the other, and with llama.cpp's llama-batched-bench.
 #
 #   scripts/batch_vs.sh MODEL.gguf QUILL [LLAMA_BATCHED_BENCH]
 #
 # JOBS=64 of PROMPT=128 tokens, TOKENS=64 generated each; WIDTHS="64 16" sequences at once, of which JOBS must be a
-# multiple; THREADS=N for both (the number of processors). ALONE=8 jobs are run one after the other, and what they take
-# is counted for all. Nothing is shared between the jobs. A prompt is digits, a token each in the models that `quill
-# bench --shape S --type T --save FILE` makes; the tokens that it had are in the last column.
+# multiple; THREADS=N for both (the number of processors). ALONE=8 jobs are run one after the other, and their time is
+# scaled to all jobs. The jobs share no prompt. A prompt consists of digits, each one token in the models that `quill
+# bench --shape S --type T --save FILE` makes; the last column has the prompt's number of tokens.
 set -euo pipefail
-export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
+export XDG_CONFIG_HOME=/dev/null # ignores the user's configuration
 
 if [ $# -lt 2 ]; then
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
@@ -22,7 +22,7 @@ done
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
-# N jobs, each with digits of its own.
+# Writes N jobs with different digits.
 lines() {
     awk -v n="$1" -v length_of="$((prompt - 2))" -v tokens="$tokens" 'BEGIN {
         srand(7)
@@ -40,7 +40,7 @@ row() { # row NAME WIDTH SECONDS PROMPT-TOKENS-A-JOB
     }'
 }
 
-# NAME WIDTH JOBS: the seconds are of all jobs.
+# NAME WIDTH JOBS: prints the seconds of all jobs.
 ours() {
     lines "$3" >"$work/jobs"
     "$quill" batch -m "$model" -t "$threads" -np "$2" -v "$work/jobs" >"$work/out" 2>"$work/said"

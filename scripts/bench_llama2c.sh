@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Side by side with karpathy's llama2.c: the same greedy text from both, run alternately, from exec to exit.
+# Compares quill with karpathy's llama2.c: both generate the same greedy text, alternately; measures from exec to exit.
 #
 #   scripts/bench_llama2c.sh LLAMA2C_RUN MODEL.bin TOKENIZER.bin QUILL [REPETITIONS [TOKENS]]
 #
 # LLAMA2C_RUN is run.c of llama2.c, built by you: gcc -O3 -march=native -fopenmp -o run run.c -lm
 # THREADS=N fixes the threads of both; otherwise each takes its own default. QUILL_FLAGS adds flags for quill.
 set -euo pipefail
-export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
+export XDG_CONFIG_HOME=/dev/null # ignores the user's configuration
 
 if [ $# -lt 4 ]; then
     sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
@@ -33,7 +33,7 @@ quill() {
 median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 field() { sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"; }
 
-# llama2.c goes on after an end-of-text token and quill does not: both are asked for as many tokens as quill gives.
+# llama2.c continues after an end-of-text token and quill does not: both generate as many tokens as quill's answer has.
 tokens=$(quill --json 2>/dev/null | field completion_tokens)
 [ "${tokens:-0}" -gt 0 ] || { echo "bench_llama2c.sh: quill generated nothing" >&2; exit 1; }
 theirs=$(llama2c 2>/dev/null) ours=$(quill 2>/dev/null)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The shapes of gpu_check.sh in Hugging Face transformers, random weights in bf16: eager, and a static cache with a compiled
-step. One JSON object on stdout, also where a part fails or SIGTERM comes: what could not be measured is in "failed".
-`bench_transformers.py tiny cpu` tries it out anywhere."""
+"""Benchmarks the shapes of gpu_check.sh in Hugging Face transformers, with random weights in bf16: eager, and with a static
+cache and a compiled step. Prints one JSON object, also if a part fails or SIGTERM comes; "failed" lists missing figures.
+`bench_transformers.py tiny cpu` runs a small test on any machine."""
 import inspect
 import json
 import signal

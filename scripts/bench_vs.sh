@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# quill and llama.cpp's llama-bench on the same files, in turns (A B A B ...): a random model of one shape for each type,
-# which quill writes; medians, ratios, and quill's share of this machine's ceilings.
+# Compares quill with llama.cpp's llama-bench on the same files, alternately (A B A B ...): quill writes a random model of
+# one shape for each type. Prints medians, ratios, and quill's share of this machine's ceilings.
 #
 #   scripts/bench_vs.sh LLAMA_BENCH QUILL [TYPE ...]
 #
 # LLAMA_BENCH is the llama-bench binary of llama.cpp (or of a fork with its options), built by you; run `quill bench
 # --roofline` once before. Each TYPE (BF16 F16 Q8_0 Q4_0 Q4_K Q6_K) replaces its rows in docs/performance.csv, which
-# scripts/plot_performance.py draws; then the table of all that are there comes to stdout. MODEL=FILE.gguf measures that
-# file instead and stores nothing. ROUNDS=2, THREADS=(processors), SHAPE=1.1b, PROMPT=512, TOKENS=64; KEEP=DIR keeps the
-# files for the next run.
+# scripts/plot_performance.py plots; then the table of all types is printed to stdout. MODEL=FILE.gguf measures that file
+# instead and stores nothing. ROUNDS=2, THREADS=(processors), SHAPE=1.1b, PROMPT=512, TOKENS=64; KEEP=DIR keeps the files
+# for the next run.
 set -euo pipefail
-export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
+export XDG_CONFIG_HOME=/dev/null # ignores the user's configuration
 
 if [ $# -lt 2 ]; then
     sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
@@ -27,7 +27,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 files=${KEEP:-$scratch}
 
-# A column of a CSV table by its name, from the rows where another column has a value; quotes around fields are taken off.
+# Prints a named column of a CSV table, for rows in which another column has a given value; removes quotes around fields.
 column() {
     awk -F, -v want="$1" -v where="$2" -v is="$3" '{ gsub(/"/, "") }
         NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
@@ -36,7 +36,8 @@ column() {
 median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 say() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
 
-# measure FILE: the rounds, one file of figures for each column of each test: llama.pp, quill.pp, share.pp and of tg.
+# measure FILE: runs all rounds; writes a file of figures for each column of each test: llama.pp, quill.pp, share.pp, and
+# the same for tg.
 measure() {
     rm -f "$scratch"/*.pp "$scratch"/*.tg
     for ((i = 1; i <= rounds; i++)); do
@@ -70,7 +71,7 @@ row() {
         "$(median <"$scratch/share.$2")" "$commit" "$build" "$(date -u +%Y-%m-%d)"
 }
 
-# The rows of stdin as a table.
+# Prints the rows of stdin as a table.
 table() {
     echo "| | llama.cpp pp$prompt | quill | ratio | share | llama.cpp tg$tokens | quill | ratio | share |"
     echo "|---|---|---|---|---|---|---|---|---|"

@@ -1,14 +1,14 @@
 #!/bin/sh
-# check_gpu_code.sh: what a compiler can tell of the GPU's kernels without a GPU.
+# check_gpu_code.sh: checks of the GPU's kernels that need no GPU.
 #
-#   check_gpu_code.sh                   launches go through LAUNCH alone
-#   check_gpu_code.sh CUBIN PTXAS.LOG   also: no decode kernel spills registers, and its weights come 16 bytes at a time
-#                                       (the latter where there is a cuobjdump: on PATH, in CUDA_HOME/bin, or $CUOBJDUMP)
+#   check_gpu_code.sh                   all launches use the macro LAUNCH
+#   check_gpu_code.sh CUBIN PTXAS.LOG   also: no decode kernel spills registers, and weights are loaded 16 bytes at a time
+#                                       (this needs cuobjdump: on PATH, in CUDA_HOME/bin, or $CUOBJDUMP)
 set -eu
 cd "$(dirname "$0")/.."
 
 if grep -n '<<<' *.cu gpu/*.cuh tests/rig/*.cu; then
-    echo "a launch outside of LAUNCH (gpu.h); the tests' host cannot read it" >&2
+    echo "a kernel launch without the macro LAUNCH (gpu.h), which the tests on the CPU need" >&2
     exit 1
 fi
 [ $# -eq 2 ] || exit 0
@@ -28,7 +28,7 @@ awk '
 cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || true)}
 [ -n "$cuobjdump" ] || cuobjdump=$(ls "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" 2>/dev/null || true)
 if [ -z "$cuobjdump" ]; then
-    echo "skipped: the width of the loads needs cuobjdump, of the CUDA toolkit; \$CUOBJDUMP names one"
+    echo "skipped: checking the width of loads needs cuobjdump of the CUDA toolkit; \$CUOBJDUMP names one"
     exit 0
 fi
 "$cuobjdump" -sass "$1" | awk '

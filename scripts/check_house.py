@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds the sources against the table of rooms in CONTRIBUTING.md ("The house"); says nothing where they agree.
+"""Checks the sources against the table of rooms in CONTRIBUTING.md ("The house"); prints nothing if they agree.
 
-- A file includes files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle.
-- A public function begins with the name of its file, of its room, or of a type that its header names; a
-  type is defined once in the whole tree.
-- A comment names files that are there.
-- At most 45 files lie at the top level; a source has fewer than 700 lines and a function fewer than 60.
+- A file includes only files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle.
+- The name of a public function begins with the name of its file, its room, or a type of its header. A type is defined
+  only once in the whole tree.
+- Files named in comments exist.
+- The top level has at most 45 files; a source has fewer than 700 lines and a function fewer than 60.
 """
 import os
 import re
@@ -25,7 +25,7 @@ text = {f: open(f, encoding="utf-8").read() for f in sources}
 wrong = []
 
 # ---- floors and circles ----
-floors = {}  # "kv/", "kv/chain", "main": the floor of a room, or of a unit that has one of its own
+floors = {}  # "kv/", "kv/chain", "main": the floor of a room, or of a unit with a floor of its own
 for floor, names in re.findall(r"^\| (\d+) \| (.*?) \|", open("CONTRIBUTING.md", encoding="utf-8").read(), re.M):
     for name in re.findall(r"`([^`]+)`", names):
         floors[name] = int(floor)
@@ -56,7 +56,7 @@ for f in sources:
 
 
 def circle(at, path):
-    """The first circle on the way from `at` down; units without one are remembered."""
+    """Returns the first circle of includes from `at` on; remembers units without one."""
     if at in path:
         return path[path.index(at):] + [at]
     if at in clear:

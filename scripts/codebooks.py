@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the codebooks of the tensor types IQ1, IQ2 and IQ3, and blocks of theirs with what the elements are worth.
+"""Writes the codebooks of the tensor types IQ1, IQ2 and IQ3, and test blocks with the values of their elements.
 
     pip install numpy gguf
     scripts/codebooks.py            # formats/codebooks.h and tests/rig/type_vectors.h
-    scripts/codebooks.py --check    # ends with 1 where the files differ from what it would write, 77 without the package
+    scripts/codebooks.py --check    # exit code 1 if the files differ from its output, 77 without the package
 
 The codebooks are facts of the GGUF format. They are taken from the `gguf` package of Python (gguf/quants.py, from the
 ggml project), which also computes the expected values.
@@ -44,7 +44,7 @@ def codebook(name):
     assert len(words) == n and per in (4, 8)
     kind.init_grid()
     levels = np.array(kind.grid_map)[(words[:, None] >> (16 // per * np.arange(per))) & (16 // per == 2 and 3 or 15)]
-    assert (levels == kind.grid.reshape(n, per)).all()  # an entry says what the package says
+    assert (levels == kind.grid.reshape(n, per)).all()  # entries give the package's values
     lines = ["#define %s_LEVELS %s" % (name, ", ".join(str(v) for v in kind.grid_map)), "#define %s_BOOK(X)" % name]
     lines += ["    " + " ".join("X(0x%04x)" % w for w in words[i : i + 11]) for i in range(0, n, 11)]
     return lines[0] + "\n" + " \\\n".join(lines[1:]) + "\n"

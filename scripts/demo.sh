@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a bare Debian or Ubuntu with git and a network to a story: installs what building needs and is missing, builds,
-# and lets the built-in model go on from "Once upon a time" (`make demo` shows the command and runs it).
+# Runs a demo on a bare Debian or Ubuntu with git and a network: installs missing packages, builds, and lets the built-in
+# model continue "Once upon a time" (`make demo` shows the command and runs it).
 set -eu
 cd "$(dirname "$0")/.."
 scripts/deps.sh build

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Installs what quill needs and this machine lacks: `deps.sh build` for the binary alone, `deps.sh` for the tests too.
-# Debian and Ubuntu by apt-get, as root or with sudo; elsewhere it names what is missing.
+# Installs missing packages that quill needs: `deps.sh build` for the binary only, `deps.sh` for the tests too. It uses
+# apt-get on Debian and Ubuntu, as root or with sudo; on other systems it lists what is missing.
 set -eu
 
 what=${1:-test}
 missing=
 
-need() { # need PACKAGE CHECK...: the package, and a command that succeeds where it is there
+need() { # need PACKAGE CHECK...: CHECK is a command that succeeds if the package is installed
   package=$1
   shift
   "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
-has_header() { # has_header FILE: the C compiler finds it
+has_header() { # has_header FILE: succeeds if the C compiler finds the header
   echo "#include <$1>" | "${CC:-cc}" -E -include stdint.h -x c - >/dev/null 2>&1
 }
 has_header_of_cmocka() {

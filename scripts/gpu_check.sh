@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# On a machine with a GPU, in under 8 minutes, downloading nothing: builds, tests on the GPU, benchmarks; what is worth
-# most comes first. Writes one JSON and one markdown table, anew after every step, so that they are there whatever ends it,
-# and at its end an archive of all logs: three files. What it lacks it names, and goes on without it.
+# Builds, tests and benchmarks quill on a machine with a GPU, in under 8 minutes and without downloads; the most important
+# steps come first. After every step it rewrites a JSON file and a markdown table, so that they exist however it ends; at
+# the end it writes an archive of all logs. It names missing tools and continues without them.
 #   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
-#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32, and
+#   QUILL_TEST_DATA=DIR                also compares golden logits (golden/tokens.txt, golden/*/X.gguf with X.f32, and
 #                                      golden/families/tokens.txt, X.gguf with X.logits.f32)
-#   SECONDS_FOR_ALL=480                steps that would end later are left out, and named
-#   QUILL=FILE                         that binary, instead of building one; the kernels' tests, build/release/tests/gpu_*,
-#                                      are run if they are there, with a libcmocka.so.0 beside them where the machine has
-#                                      none (`make gpu-tests CUDA_ARCH=sm_90` builds all of it where there is no GPU)
+#   SECONDS_FOR_ALL=480                steps that would end later are skipped and listed
+#   QUILL=FILE                         uses this binary instead of building one; the kernels' tests, build/release/tests/gpu_*,
+#                                      run if they exist, with a libcmocka.so.0 beside them if the machine has none
+#                                      (`make gpu-tests CUDA_ARCH=sm_90` builds all of them without a GPU)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,13 +45,13 @@ done
 
 mkdir -p "$out"
 results_in=$(cd "$out" && pwd)
-out=$(mktemp -d) # all that is written on the way
-XDG_CACHE_HOME=$out/cache # this run's ceilings are its own
+out=$(mktemp -d) # intermediate files
+XDG_CACHE_HOME=$out/cache # this run measures its own ceilings
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sed -n 1p)
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 say "$gpu, driver $driver, $([ -z "$nvcc" ] || "$nvcc" --version | sed -n 's/.*release //p'), commit $commit"
 
-# Models that are run more than once lie in memory, where there is room for them.
+# Models that are used more than once are stored in memory if there is room.
 models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null || mktemp -d)
 
 # ---- one JSON, one table ----
@@ -139,7 +139,7 @@ version=$("$quill" --version) || die "$quill does not run here"
 say "${version//$'\n'/; }"
 [[ $version =~ CUDA:\ [0-9] ]] || die "$quill: a build with CUDA expected, one without found"
 
-# cuBLAS where the loader does not look: beside nvcc, or in a Python package.
+# Finds cuBLAS where the loader does not search: beside nvcc, or in a Python package.
 libraries=${LD_LIBRARY_PATH:-}
 if ! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.1[23]'; then
   for file in "${nvcc%/bin/nvcc}"/lib64/libcublas.so.1[23] /usr/local/cuda*/lib64/libcublas.so.1[23] \
@@ -152,14 +152,14 @@ for d in sys.path + site.getsitepackages():
     break
   done
 fi
-# ---- what the steps share ----
-run() { # run OPTIONS...: quill, for up to $within seconds
+# ---- shared by the steps ----
+run() { # run OPTIONS...: runs quill for up to $within seconds
   local code=0
   LD_LIBRARY_PATH=$libraries timeout -k 5 "${within:-60}" "$quill" "$@" || code=$?
   [ $code -ne 124 ] || echo "it took longer than ${within:-60} seconds" >&2
   return $code
 }
-into() { # into FILE COMMAND...: its output goes into that file of $out, its messages into last.err, which `why` shows
+into() { # into FILE COMMAND...: writes the output to FILE in $out, and messages to last.err, which `why` shows
   local file=$1
   shift
   "$@" >"$out/$file" 2>"$out/last.err"
@@ -169,12 +169,12 @@ tiny=$out/tiny
 mkdir -p "$tiny"
 
 tokens=1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41
-logits() { # logits MODEL FILE OPTIONS...: into that file of $out
+logits() { # logits MODEL FILE OPTIONS...: writes logits to FILE in $out
   local model=$1 file=$2
   shift 2
   into "$file" run logits -m "$model" --tokens "$tokens" "$@"
 }
-compare() { # compare NAME LIMIT WANT: with b.f32
+compare() { # compare NAME LIMIT WANT: compares WANT with b.f32
   python3 - "$@" "$out/b.f32" <<'PYTHON' || fail "$1"
 import array, math, sys
 name, limit, *files = sys.argv[1:]
@@ -184,7 +184,7 @@ print(f"       {name:40} {d:.1e}")
 sys.exit(not (len(want) == len(got) and d <= float(limit)))
 PYTHON
 }
-near() { # near NAME LIMIT FILE [LAYERS]: the GPU's logits against the scalar CPU's
+near() { # near NAME LIMIT FILE [LAYERS]: compares the GPU's logits with those of the scalar CPU code
   if [ "$(left)" -lt 60 ]; then skip "no time for the logits of $1"
   elif logits "$3" a.f32 --device cpu --isa scalar -ctk f32 -ctv f32 && logits "$3" b.f32 --device cuda -ngl "${4:-all}"; then
     compare "$1" "$2" "$out/a.f32"
@@ -192,7 +192,7 @@ near() { # near NAME LIMIT FILE [LAYERS]: the GPU's logits against the scalar CP
 }
 
 # ---- tests on the GPU ----
-check_kernels() { # tests/test_gpu_X.c, built as gpu_X
+check_kernels() { # runs tests/test_gpu_X.c, built as gpu_X
   local source name log
   for source in tests/test_gpu_*.c; do
     name=$(basename "$source" .c)
@@ -204,10 +204,10 @@ check_kernels() { # tests/test_gpu_X.c, built as gpu_X
   done
   report
 }
-small() { # small TYPE: a small random model
+small() { # small TYPE: makes a small random model
   within=60 run bench --shape dim=512,layers=3,heads=8,kv_heads=2,ffn=1024,vocab=2048 --type "$1" --save "$tiny/$1.gguf" -p 0 -n 0 -q 2>"$out/last.err"
 }
-check_types() { # check_types TYPE...: logits of small random models
+check_types() { # check_types TYPE...: compares logits of small random models
   local type limit
   say "logits of small random models, GPU against scalar CPU: $*"
   for type; do
@@ -217,7 +217,7 @@ check_types() { # check_types TYPE...: logits of small random models
   done
   report
 }
-check_kv() { # every type of KV, over groups that are sealed on the way
+check_kv() { # every type of KV, with groups that are sealed during the run
   local types k v rotate steps tokens
   say "the same with every type of KV"
   tokens=$longer
@@ -227,7 +227,7 @@ check_kv() { # every type of KV, over groups that are sealed on the way
     read -r k v rotate <<<"$types"
     # shellcheck disable=SC2086 # no word or one
     logits "$tiny/F32.gguf" a.f32 --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate || { fail "KV $types: $(why)"; continue; }
-    for steps in 2048 40 7; do # in one piece, in tiles that begin inside a group, by the fused kernels
+    for steps in 2048 40 7; do # in one step; in tiles that begin inside a group; with the fused kernels
       # shellcheck disable=SC2086
       if logits "$tiny/F32.gguf" b.f32 --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
         compare "KV $types, -ub $steps" 1e-2 "$out/a.f32"
@@ -243,12 +243,12 @@ check_small_batches() {
     [ ! -f "$tiny/$type.gguf" ] || QUILL_GPU_TRY=few near "$type, 12 rows on the tensor cores" $limit "$tiny/$type.gguf"
   done
 }
-golden() { # golden LIMIT FILE WANT; false: there is no time
+golden() { # golden LIMIT FILE WANT; false: no time is left
   [ "$(left)" -ge 40 ] || { skip "no time for golden logits from $(basename "$2") on"; return 1; }
   if logits "$2" b.f32 --device cuda; then compare "golden $(basename "$2")" "$1" "$3"
   else fail "$2: $(why)"; fi
 }
-check_golden() { # logits of a float64 forward from outside
+check_golden() { # compares with logits of an outside float64 implementation
   local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
   if [ -f "$dir/families/tokens.txt" ]; then
     tokens=$(cat "$dir/families/tokens.txt")
@@ -266,7 +266,7 @@ check_golden() { # logits of a float64 forward from outside
 }
 
 text() { into "$1" run --seed "$2" --raw -n 200 --json "${@:3}" "Once upon a time" </dev/null; } # text FILE SEED OPTIONS...
-part() { # part WANT GOT: greedy texts part only where the specification's two best tokens were closer than int8 rounds
+part() { # part WANT GOT: greedy texts may differ only where the reference's two best tokens are closer than int8 rounding
   python3 - "$@" <<'PYTHON'
 import json, sys
 MARGIN = 0.5
@@ -281,10 +281,10 @@ print(f"       greedy: all {len(want)} tokens as on the CPU")
 sys.exit(len(want) != len(got))
 PYTHON
 }
-same() { # same A B: the texts of two answers in JSON
+same() { # same A B: compares the texts of two answers in JSON
   python3 -c 'import json, sys; a, b = (json.load(open(f))["text"] for f in sys.argv[1:]); sys.exit(a != b)' "$@"
 }
-check_text() { # check_text OPTIONS...: a greedy text
+check_text() { # check_text OPTIONS...: checks a greedy text
   if [ "$(left)" -lt 40 ]; then skip "no time for the greedy text $*"
   elif text cpu.json 1 --device cpu --isa scalar --greedy --logprobs 2 "$@" &&
     text gpu.json 1 --device cuda --greedy --logprobs 2 "$@"; then
@@ -292,7 +292,7 @@ check_text() { # check_text OPTIONS...: a greedy text
     part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text $*"
   else fail "the greedy text $*: $(why)"; fi
 }
-check_seed() { # check_seed N: a text that is drawn
+check_seed() { # check_seed N: checks a sampled text
   if [ "$(left)" -lt 40 ]; then skip "no time for seed $1"
   elif text gpu.json "$1" --device cuda && text again.json "$1" --device cuda &&
     text host.json "$1" --device cuda --logprobs 0 && QUILL_GPU_TRY=early text early.json "$1" --device cuda; then
@@ -310,7 +310,7 @@ check_texts() {
   for seed in 1 2 3; do check_seed $seed; done
   report
 }
-check_memory() { # compute-sanitizer: slow, so it comes last
+check_memory() { # runs compute-sanitizer; it is slow, so it comes last
   local tool how
   command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer is not installed"; return 0; }
   for tool in memcheck racecheck; do
@@ -334,12 +334,12 @@ ceilings() {
   report
 }
 
-model() { # model SHAPE TYPE: the options that name it; written once, where there is room
+model() { # model SHAPE TYPE: prints the options that name the model; it is written once if there is room
   local file=$models/$1-$2.gguf
   [ -f "$file" ] || within=60 run bench --shape "$1" --type "$2" --save "$file" -p 0 -n 0 -q 2>/dev/null || rm -f "$file"
   if [ -f "$file" ]; then echo "-m $file"; else echo "--shape $1 --type $2"; fi
 }
-bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: what it takes at most is left out when there is no time
+bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: skipped if fewer than SECONDS, its longest time, are left
   local name=$1 seconds=$2 shape=$3 type=$4
   shift 4
   if [ "$(left)" -lt "$seconds" ]; then
@@ -353,7 +353,7 @@ bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: what it takes at most is l
     report
   else fail "$name: $(why)"; fi
 }
-ops() { # ops SHAPE TYPE: what each operation of a decoding step takes by itself
+ops() { # ops SHAPE TYPE: times each operation of a decoding step separately
   if [ "$(left)" -lt 30 ]; then skip "no time for the operations of $1 in $2"
   # shellcheck disable=SC2046 # words
   elif within=30 into "ops-$1-$2.json" run bench --ops --device cuda -q -o json $(model "$1" "$2") -d 64,4096; then
@@ -361,7 +361,7 @@ ops() { # ops SHAPE TYPE: what each operation of a decoding step takes by itself
     report
   else fail "the operations of $1 in $2: $(why)"; fi
 }
-# try WHAT NAME SECONDS SHAPE TYPE OPTIONS...: plain kernels and what no GPU has timed, in turns
+# try WHAT NAME SECONDS SHAPE TYPE OPTIONS...: alternates default kernels and kernels that no GPU has timed yet
 try() {
   local what=$1 name=$2
   shift 2
@@ -371,7 +371,7 @@ try() {
   done
 }
 
-# ---- all of it: whether it computes at all, the main figures, the rest of the tests, the other figures ----
+# ---- the steps in order: basic tests, the main figures, the other tests, the other figures ----
 longer=$(seq -s, 3 102)
 check_kernels
 check_types F32 BF16 Q4_K Q8_0

@@ -5,7 +5,8 @@
     scripts/kv_quality.py -f text.txt                    # the built-in model
     scripts/kv_quality.py -f text.txt -m M.gguf --png curve.png
 
-Every line is one `quill perplexity --json`, or facts that are asked for behind much else. The plot needs matplotlib; the tables need nothing.
+Every line of the tables comes from `quill perplexity --json`, or from questions about facts far back in a text. Only the
+plot needs matplotlib.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no say
+os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # ignores the user's configuration
 
 TYPES = ["f32", "f16", "bf16", "fp8", "q8_0", "q4_0", "kivi2"]
 
@@ -27,7 +28,7 @@ def perplexity(args, *options, file=None):
 
 
 def tell_types(args):
-    """The errors are of the text's beginning alone: attention in float64 takes its time."""
+    """Errors are measured only on the text's beginning, since attention in float64 is slow."""
     print(f"| K, V | bytes a token | perplexity, -c {args.context} | change | attention error, worst layer | layer by layer |")
     print("|---|---|---|---|---|---|")
     runs = {kind: ["-ctk", kind, "-ctv", kind] for kind in TYPES}
@@ -47,7 +48,7 @@ def tell_types(args):
 
 
 def over_pieces(args, *options):
-    """Perplexity and each layer's error over pieces of the text, each a text of its own within the context."""
+    """Perplexity and each layer's error over independent pieces of the text that fit the context."""
     text = open(args.file, "rb").read()
     nll, tokens, errors = 0, 0, []
     for at in range(0, len(text) - args.piece + 1, args.piece):
@@ -104,7 +105,7 @@ def answers(args, person, place, thing, *options):
 
 
 def tell_needles(args):
-    """A fact in front of much that says nothing, asked for at the end."""
+    """A fact, followed by much filler text and a question about the fact."""
     plans = {"none": None}
     for slots in (96, 160, 320):
         plans[f"sinks,sink=4,window={slots - 4}"] = slots
@@ -126,7 +127,7 @@ def plot(found, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.5, 3.6))
-    for (name, curve), style in zip(found.items(), ("-", (0, (2, 2)), "-.")):  # two of them may lie on one another
+    for (name, curve), style in zip(found.items(), ("-", (0, (2, 2)), "-.")):  # curves may coincide
         axes.plot([p["tokens"] for p in curve], [p["perplexity"] for p in curve], linestyle=style, label=name)
     axes.set(xlabel="tokens", ylabel="perplexity of the last 1000", yscale="log", xlim=0)
     axes.yaxis.set_major_formatter("{x:g}")

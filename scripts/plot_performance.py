@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws docs/performance.md's two pictures from the figures beside them, and measures those of the second.
+"""Plots the two figures of docs/performance.md from CSV files, and measures the data of the second one.
 
     scripts/bench_vs.sh LLAMA_BENCH ./quill BF16 F16 Q8_0 Q4_0 Q4_K Q6_K   # -> docs/performance.csv
     scripts/plot_performance.py --measure ./quill                          # -> docs/roofline.csv
     scripts/plot_performance.py                                            # both pictures; needs matplotlib
 
-performance.png: tok/s of each type in both phases against the ceiling, with llama.cpp beside. roofline.png: what a
-prefill's length and the number of sequences that decode together do to FLOPs a byte, and how fast each is then.
+performance.png: tok/s of each type in both phases, the ceiling, and llama.cpp. roofline.png: FLOPs per byte and speed for
+different prompt lengths and numbers of sequences that decode together.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def bench(args, *options):
 
 
 def measure(args):
-    """One line a test: its name, FLOPs and bytes of a repetition, the median's seconds; the ceilings come first."""
+    """Writes one line for each test: name, FLOPs and bytes of a repetition, median seconds; the ceilings come first."""
     tests, machine = [], None
     for n in PROMPTS:
         tests.append(("-p", n, "-n", 0))

@@ -7,8 +7,8 @@
     scripts/quantize_quality.py --speed ./quill      # adds decoding of --shape 1.1b, on a quiet machine
     scripts/quantize_quality.py                      # docs/quantize.png and the tables; the plot needs matplotlib
 
---measure adds its lines to docs/quantize.csv in place of those of the same name. Divergence is from MODEL itself. A line
-is one file that `quill quantize` made, judged by `quill perplexity --kl`.
+--measure adds its lines to docs/quantize.csv and replaces those with the same name. Each line is a file that `quill
+quantize` made; `quill perplexity --kl` measures its divergence from MODEL.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import subprocess
 import sys
 import tempfile
 
-ENVIRONMENT = {**os.environ, "XDG_CONFIG_HOME": "/dev/null"}  # the user's configuration has no say
+ENVIRONMENT = {**os.environ, "XDG_CONFIG_HOME": "/dev/null"}  # ignores the user's configuration
 DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 FIGURES, SPEEDS, PICTURE = DOCS / "quantize.csv", DOCS / "quantize_speed.csv", DOCS / "quantize.png"
 TYPES = ["F16", "BF16", "Q8_0", "Q6_K", "Q5_1", "Q5_K", "Q5_0", "Q4_1", "Q4_K", "IQ4_NL", "Q4_0", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K"]
 MIXES = ["Q5_K_M", "Q4_K_M", "Q4_K_S", "Q3_K_L", "Q3_K_M", "Q2_K_S"]
-EXACT = {"F16", "BF16", "Q8_0", "MXFP4"}  # importance changes nothing
+EXACT = {"F16", "BF16", "Q8_0", "MXFP4"}  # types that do not use importance
 PRUNES = [(share, by) for share in ("2:4", "0.5") for by in ("magnitude", "wanda")]
-LABELS = {"Q4_0": (5, 4), "IQ4_NL": (5, -3), "Q4_K": (5, -10), "IQ4_XS": (-34, -3), "Q5_K": (-26, -6), "Q4_1": (5, 1)}  # where points crowd
+LABELS = {"Q4_0": (5, 4), "IQ4_NL": (5, -3), "Q4_K": (5, -10), "IQ4_XS": (-34, -3), "Q5_K": (-26, -6), "Q4_1": (5, 1)}  # positions of labels that would overlap
 FIELDS = ["model", "type", "importance", "prune", "bytes", "bits", "perplexity", "kl", "kl_error", "kl_median", "kl_p99", "same_top"]
 
 
@@ -49,7 +49,7 @@ def judge(args, folder, kind, imatrix=None, prune=None):
     run(args.measure, "quantize", "-q", *options, args.model, out, kind)
     seen = json.loads(run(args.measure, "inspect", "--json", out).stdout)
     kinds = {t["type"] for t in seen["tensors"]}
-    if not any(k == kind if kind in TYPES else "_K" in k for k in kinds): return None  # rows are no whole blocks of it
+    if not any(k == kind if kind in TYPES else "_K" in k for k in kinds): return None  # the rows are not whole blocks of this type
     found = perplexity(args, out, "-f", args.file, "--kl", folder / "base")
     weights = sum(t["bytes"] for t in seen["tensors"])
     kl = found["kl"]
@@ -101,7 +101,7 @@ def write(path, fields, rows):
         out.writerows(rows)
 
 
-# ---- telling --------------------------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
 def tell():

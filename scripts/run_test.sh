@@ -1,7 +1,7 @@
 #!/bin/sh
-# run_test.sh NAME LOG COMMAND...: one test. Its output goes to LOG, a line about it to stdout, and the whole log where it
-# failed. LOG.result keeps that line for scripts/test.sh. With QUILL_TEST_TMP the test has that folder, emptied before, as
-# its scratch directory and as the home of what quill keeps for its user.
+# run_test.sh NAME LOG COMMAND...: runs one test. Writes its output to LOG, and prints a line with the result; if the test
+# failed, also the whole log. LOG.result keeps the line for scripts/test.sh. QUILL_TEST_TMP, which is emptied first, is
+# the test's scratch directory and the place of quill's user files (cache, state).
 set -eu
 name=$1 log=$2
 shift 2

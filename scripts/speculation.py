@@ -7,8 +7,8 @@
     quill bench -m BIG --speculate builtin --prompt-lines prompts.txt
     scripts/speculation.py plot docs/speculation.csv       # docs/speculation.png; needs matplotlib
 
-An edit is a file of the source tree before and after a commit, cut to LINES lines around what has changed. The CSV has
-"rows,tok/s" of `quill bench -np ROWS`: what a step of so many rows takes; on straight lines in between.
+An edit is a file of the source tree before and after a commit, cut to LINES lines around the change. The CSV has
+"rows,tok/s" of `quill bench -np ROWS`, from which the time of a step with any number of rows is interpolated linearly.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLOT = ROOT / "docs" / "speculation.png"
-LINES = 20  # on each side
+LINES = 20  # of context on each side
 EDITS = (("051f307", "engine.h"), ("a31883d", "model.h"), ("0daca3f", "tests/test_cuda_failures.c"),
          ("29dfc40", "answer/answer.h"), ("ecb74a3", "cpu/backend.c"), ("791448f", "jinja/run.h"), ("121c257", "costs.c"),
          ("1379e60", "options.h"), ("c4b0a5f", "tests/model_rig.h"), ("44a6909", "scheduler.h"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/terminal.svg, README's picture: what a terminal shows after the commands of SCENE, as the real program wrote it.
+"""Draws docs/terminal.svg, README's picture of a terminal after the commands of SCENE, from the real program's output.
 
     scripts/terminal_picture.py ./quill docs/terminal.svg
 
@@ -16,7 +16,7 @@ import time
 
 COLUMNS, ROWS = 86, 24
 LETTER = "Tom went to the mill. The wind was cold. He put the blue cup there. Anna went home.\n"
-# What is typed, a line each, and what the last line of the screen begins with when it is done.
+# Each line to type, and the beginning of the screen's last line when its command has ended.
 SCENE = [
     ("cat letter.txt", "$"),
     ("cat letter.txt | quill --greedy - -p 'Where is the blue cup?' | tr a-z A-Z", "$"),
@@ -55,7 +55,7 @@ class Terminal:
         subprocess.run(self.command("send-keys", "Enter"), check=True)
 
     def wait(self, prompt, patience=60):
-        """Until the last line of the screen is the prompt alone, twice in a row."""
+        """Waits until the last line of the screen is only the prompt, twice in a row."""
         end, calm = time.time() + patience, 0
         while calm < 2:
             time.sleep(0.15)

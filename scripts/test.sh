@@ -1,7 +1,7 @@
 #!/bin/sh
-# From a bare Debian or Ubuntu with git and a network to passed tests: installs what is missing, builds, and runs all tests,
-# as many side by side as there are processors. The last lines say what was skipped and why, and which tests failed; the
-# exit code is then 1. QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
+# Tests quill on a bare Debian or Ubuntu with git and a network: installs missing packages, builds, and runs all tests, as
+# many in parallel as there are processors. The last lines say what was skipped and why, and which tests failed; then the
+# exit code is 1. QUILL_TEST_DATA=DIR adds tests with outside models, golden logits and vocabularies.
 set -eu
 cd "$(dirname "$0")/.."
 scripts/deps.sh test
@@ -13,7 +13,8 @@ code=0
 make -j"$jobs" -k test || code=1
 
 echo
-# "skipped: why" before cmocka's line, "# skip why" behind bats's: one line for each reason, with its number of tests.
+# cmocka tests print "skipped: why" before their result, bats "# skip why" after it. Prints each reason with its number of
+# tests.
 for folder in $logs; do cat "$folder"/*.log 2>/dev/null || true; done |
   sed -nE 's/^skipped: //p; s/^ok .*# skip //p' | sed 's/ it would have used .*//' | sort | uniq -c |
   while read -r n why; do echo "skipped $n: $why"; done
