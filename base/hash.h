@@ -13,7 +13,7 @@ typedef struct {
     uint64_t start, factor; // factor is odd
 } HashKey;
 
-HashKey hash_key(void); // a new one
+HashKey hash_key(void); // a new random key
 
 static inline uint64_t hash_step(HashKey k, uint64_t h, uint64_t word) {
     __extension__ typedef unsigned __int128 Wide;

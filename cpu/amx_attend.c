@@ -1,18 +1,18 @@
 // cpu/amx_attend.c: attention of many queries on the AMX unit, over a cache in 16 bits.
 //
-// The unit multiplies bf16. Queries and keys go in as two parts each (high by high, and each high by the other low),
-// since their rounding would reach the exponents; softmax weights and values are rounded once. Scores, maxima, sums and
-// outputs are f32.
+// The unit multiplies bf16. Queries and keys are split into two bf16 parts each (the products are high by high, and
+// each high part by the other low part), since a rounding error of a score would be exponentiated. Softmax weights and
+// values are only rounded to bf16. Scores, maxima, sums and outputs are f32.
 //
 //   scores (key, query) = K (key, i) queries (i, query);   out (i, query) += V^T (i, key) weights (key, query)
 //
-// Both have the queries in the lanes, so that maxima, masks and rescaling are plain vector operations, and the weights
-// of two keys lie as the unit wants its right operand. A task's queries (rows, and the heads of a group) are packed
-// once, and so are the keys that they see, a chunk at a time: K as bf16 rows and V as bf16 columns, which stay in L2.
-// Then a tile of QUERIES takes all KEYS of the chunk after KEYS, before the next tile does: what it owns, and scores
-// and weights, stay in L1, which only K and V stream past. While the vector units are at the softmax of one such block,
-// the unit multiplies the values of the block before and the scores of the one after, four tile products at a time.
-// Online softmax: Milakov and Gimelshein, 2018; tiles of it: Dao, FlashAttention-2, 2023.
+// In both products lanes are queries, so that maxima, masks and rescaling are plain vector operations, and the weights
+// of two keys already have the layout of the unit's right operand. A task's queries (rows, and the heads of a group)
+// are packed once. The keys that they see are packed in chunks that stay in L2: K as bf16 rows, V as bf16 columns. Each
+// tile of QUERIES goes through all blocks of KEYS of the chunk before the next tile does: its state, scores and weights
+// stay in L1, and K and V are loaded without filling L1. While the vector units compute the softmax of one block, the
+// AMX unit multiplies the values of the block before and the scores of the block after, four tile products at a time.
+// Online softmax: Milakov and Gimelshein, 2018; its tiling: Dao, FlashAttention-2, 2023.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
@@ -25,11 +25,11 @@ enum {
     QUERIES = 32,          // two unit tiles
     TASK = 1024,           // queries of a task
     KEYS = 64,             // keys of a block
-    DEEP = 128,            // keys that one row must see for cpu/amx_row.c to gain,
-    FEWEST_HEADS = 2,      // and heads of its group
+    DEEP = 128,            // the least keys of a row for which cpu/amx_row.c is faster
+    FEWEST_HEADS = 2,      // and the least heads of its group
     HEAD_MOST = 512,       // largest head_dim (model_load.c refuses more)
-    ROOM = 1 << 16,        // elements of the heads of the queries, and of the keys, that are packed at once
-    SLACK = 8,             // a lane's floor follows its maximum when that is as many powers of two above it
+    ROOM = 1 << 16,        // the most elements of queries, and of keys, that are packed at once
+    SLACK = 8,             // a lane's floor is raised when its maximum is so many powers of two above it
     BLOCKS = KEYS / 32,    // of 32 keys
     TILE = 2 * UNIT,       // bf16 elements of two unit tiles, and floats of one
     SCORES = QUERIES * 32, // of a tile of queries and 32 keys
@@ -51,7 +51,7 @@ typedef struct {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-// 32 floats as bf16, and what that leaves of them.
+// Splits 32 floats into bf16 and the bf16 of the remainder.
 INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
     store_bf16(high, a, b);
     __m512i bits;
@@ -71,10 +71,10 @@ INLINE uint16_t *k_at(AttendTiles *s, int block, int step, int part) {
 }
 INLINE uint16_t *v_at(AttendTiles *s, int block, int step) { return s->v + (size_t)(block * s->steps + step) * TILE; }
 
-// Lanes [lane, lane + 16) of step `step`; one past the task's last query is zeros that nobody reads.
+// Loads lanes [lane, lane + 16) of step `step`. Lanes past the task's last query are zero and are not used.
 static void load_lanes(const AttendTask *t, AttendTiles *s, int lane, int step) {
     int hd = t->heads->head_dim, n = t->last - t->first;
-    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
+    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax uses powers of two
     __m512 parts[2][16];
     for (int i = 0; i < 16; i++) {
         const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
@@ -101,8 +101,8 @@ static void load_queries(const AttendTask *t, AttendTiles *s) {
     memset(s->out, 0, (size_t)(n / QUERIES * s->steps) * TILE * sizeof *s->out);
 }
 
-// Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
-// memory nobody may have written.
+// Whether any query of the task sees the key. Keys between the windows of distant rows are seen by no query, and their
+// memory may never have been written.
 static bool key_seen(const AttendTask *t, const AttendTiles *s, int key) {
     int low = 0, high = t->last - t->first; // the first lane whose slot is not before the key
     if (!t->heads->window) return true;
@@ -114,7 +114,7 @@ static bool key_seen(const AttendTask *t, const AttendTiles *s, int key) {
     return low < t->last - t->first && key > s->slot[low] - t->heads->window;
 }
 
-// The K or V of keys [first, first + n) of at most 32, one after another; zeros for what none sees.
+// Finds the K or V of keys [first, first + n), n <= 32; keys that no query sees are zeros.
 static void find_keys(const AttendTask *t, const AttendTiles *s, const void *plane, int first, int n,
                       const uint16_t **at) {
     static const uint16_t none[HEAD_MOST];
@@ -122,7 +122,7 @@ static void find_keys(const AttendTask *t, const AttendTiles *s, const void *pla
     for (int k = 0; k < 32; k++) at[k] = k < n && key_seen(t, s, first + k) ? values + attend_key(t, first + k) : none;
 }
 
-// Keys [first, first + n) of at most 32, as the `block`-th of the chunk.
+// Loads keys [first, first + n), n <= 32, as block number `block` of the chunk.
 static void load_k(const AttendTask *t, AttendTiles *s, int block, int first, int n) {
     const uint16_t *at[32];
     int hd = t->kv->head_dim, type = t->kv->type_k;
@@ -159,13 +159,14 @@ typedef struct {
 
 INLINE int blocks_of(const Item *item) { return (item->n + 31) / 32; }
 
-// What turns an item's scores into weights, 8 keys of 16 queries at a time.
+// The conversion of an item's scores to weights, 8 keys of 16 queries at a time.
 typedef struct {
     Item item;
-    int turn;                        // of its scores and weights
-    vf floor[2], scale[2], total[2]; // of 16 queries: a weight is 2^(score - floor), what older weights are
-    bool grew;                       // some floor did: what older ones left is to be rescaled
-    int parts, left;                 // of 8 keys and 16 queries; to do
+    int turn; // of its scores and weights
+    vf floor[2], scale[2],
+        total[2];    // for 16 queries each: a weight is 2^(score - floor); scale: factor of older weights
+    bool grew;       // a floor was raised: older sums must be rescaled
+    int parts, left; // of 8 keys and 16 queries; to do
     int due;
 } Softmax;
 
@@ -227,7 +228,7 @@ INLINE vf top_scores(AttendTiles *s, int turn, int keys, int half) {
     return vmax(tops[0], tops[1]);
 }
 
-// Takes an item's floors; its keys begin with slot `first`.
+// Begins an item: computes its floors. Its keys begin with slot `first`.
 static Softmax begin_softmax(const AttendTask *t, AttendTiles *s, Item item, int turn, int first) {
     int keys = blocks_of(&item) * 32;
     Softmax x = {.item = item, .turn = turn, .parts = keys / 4, .left = keys / 4};
@@ -243,7 +244,7 @@ static Softmax begin_softmax(const AttendTask *t, AttendTiles *s, Item item, int
             x.grew = true;
         }
         x.scale[half] = exp2_of(before - floor);
-        x.floor[half] = vmax(floor, vset(masked / 2)); // a lane that sees nothing yet: all 0
+        x.floor[half] = vmax(floor, vset(masked / 2)); // lanes without any key so far get weights of 0
     }
     return x;
 }
@@ -254,7 +255,7 @@ INLINE void weigh_part(AttendTiles *s, Softmax *x) {
           &x->total[half]);
 }
 
-// The parts that are due when one of `products` products is done: as evenly as they go.
+// Converts the parts that are due after one of `products` products, so that parts and products are spread evenly.
 INLINE void weigh_due(AttendTiles *s, Softmax *x, int products) {
     for (x->due += x->parts; x->due >= products; x->due -= products) weigh_part(s, x);
 }
@@ -277,8 +278,8 @@ static void scale_out(AttendTiles *s, const Softmax *x) {
         }
 }
 
-// What the unit does beside the softmax x of an item, four tile products at a time: the scores of the next item, then
-// the values of the one before by its weights. What was just stored is not met at once.
+// Runs the softmax x of an item interleaved with tile products, four at a time: the scores of the next item, then the
+// values of the previous item by its weights. Data is not loaded right after it was stored.
 static void multiply(AttendTiles *s, const Item *next, const Softmax *before, Softmax *x) {
     int n_next = blocks_of(next), n_before = blocks_of(&before->item), products = (3 * n_next + n_before) * s->steps;
     tiles_filled();
@@ -330,7 +331,7 @@ static void write_out(const AttendTask *t, AttendTiles *s) {
         }
 }
 
-// The item after another one of a chunk of n keys from slot `first` on; after none: the first one.
+// The next item of a chunk of n keys from slot `first` on; after an empty item: the first one.
 static Item item_after(const AttendTask *t, const AttendTiles *s, Item item, int first, int n) {
     int tiles = (t->last - t->first + QUERIES - 1) / QUERIES;
     if (item.n > 0) item.block++;
@@ -345,7 +346,7 @@ static Item item_after(const AttendTask *t, const AttendTiles *s, Item item, int
     return item;
 }
 
-// All tiles of queries with the n keys from slot `first` on that are loaded.
+// Attends from all tiles of queries to the n loaded keys from slot `first` on.
 static void attend_chunk(const AttendTask *t, AttendTiles *s, int first, int n) {
     Item item = item_after(t, s, (Item){0}, first, n);
     Softmax before = {.item = {0}}, x = {.turn = 1};
@@ -377,7 +378,7 @@ static void attend_tiles(const AttendTask *t) {
 
 static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
 
-// Parts of the task, each no more than its kernel takes.
+// Runs the task in parts of at most `most` pairs.
 static void few_at_a_time(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
     AttendTask part = *t;
     for (; part.first < t->last; part.first = part.last) {
@@ -386,7 +387,7 @@ static void few_at_a_time(const AttendTask *t, int most, void (*run)(const Atten
     }
 }
 
-// Whether cpu/amx_row.c gains.
+// Whether cpu/amx_row.c is faster for this row.
 static bool row_is_deep(const AttendTask *t) {
     int slot = t->slot[(t->last - 1) / (t->heads->n_heads / t->heads->n_kv_heads)];
     return attend_last(t, slot) - attend_first(t, slot) >= DEEP &&

@@ -16,17 +16,17 @@
 #include <math.h>
 
 enum {
-    HEADS = 8,                   // of a pass over the keys
-    KEYS = 128,                  // of a tile
-    STREAMS = 4,                 // parts of the cache that a tile's keys are taken from
-    AHEAD = 768,                 // bytes to fetch ahead in each
+    HEADS = 8,                   // heads of a pass over the keys
+    KEYS = 128,                  // keys of a tile
+    STREAMS = 4,                 // memory streams from which a tile takes its keys
+    AHEAD = 768,                 // prefetch distance in bytes in each stream
     WIDE = 64,                   // elements of a head that are split at a time
     HEAD_MOST = 512,             // largest head_dim (model_load.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
 
-// Tiles of the unit, whose numbers are constants of its instructions: sums of 16 keys, 16 of these, a right operand,
-// the weights, and from 4 on 64 elements of the output.
+// Numbers of the unit's tiles: sums of 16 keys, a left operand of 16 keys, a right operand, the weights; tiles 4 to 7
+// are 64 elements of the output.
 #define SUMS 0
 #define LEFT 1
 #define RIGHT 2
@@ -45,7 +45,7 @@ typedef struct {
 
 static const float masked = -1e30f;
 
-// What cutting off leaves.
+// The remainder after truncation to bf16.
 INLINE __m512 rest(__m512 a) {
     const __m512i top = _mm512_set1_epi32((int)0xffff0000);
     return _mm512_sub_ps(a, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), top)));
@@ -53,7 +53,7 @@ INLINE __m512 rest(__m512 a) {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-// Heads [pair, pair + count) of the group; the others are zeros.
+// Loads heads [pair, pair + count) of the group; the others are zero.
 static void load_queries(const AttendTask *t, int pair, int count, AttendRowTiles *s) {
     int hd = t->heads->head_dim;
     __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
@@ -72,7 +72,7 @@ static void load_queries(const AttendTask *t, int pair, int count, AttendRowTile
     }
 }
 
-// Where n keys from slot `first` on lie: at k[0], k[step], ...
+// Stores the addresses of n keys from slot `first` on in k[0], k[step], ... and those of their values in v.
 static void find_keys(const AttendTask *t, int first, int n, int step, const uint16_t **k, const uint16_t **v) {
     for (int i = 0, run; i < n; i += run) {
         size_t at = attend_key(t, first + i);
@@ -84,9 +84,9 @@ static void find_keys(const AttendTask *t, int first, int n, int step, const uin
     }
 }
 
-// Finds the keys of tile i of [first, end), and returns how many they are. Whole tiles take theirs from STREAMS parts
-// of what they have together, far apart: each is a stream of memory of its own, and the hardware's prefetchers, which
-// look a little ahead in each, follow several at once. The last tile is what is left, and zeros.
+// Finds the keys of tile i of [first, end), and returns how many there are. The keys of all whole tiles are divided
+// into STREAMS parts, and each tile takes keys from every part: these are separate memory streams, and the hardware's
+// prefetchers follow several streams at once. The last tile has the remaining keys, and zeros.
 static int find_tile(const AttendTask *t, AttendRowTiles *s, int first, int end, int i) {
     static const uint16_t none[HEAD_MOST];
     int whole = (end - first) / KEYS, each = KEYS / STREAMS, n = end - first - whole * KEYS;
@@ -101,26 +101,26 @@ static int find_tile(const AttendTask *t, AttendRowTiles *s, int first, int end,
     return n;
 }
 
-// Elements [i, i + 16) of a head; `whole` says that they are all there.
+// Loads elements [i, i + 16) of a head; `whole`: none of them is past head_dim.
 INLINE __m512 load(const uint16_t *head, int type, int i, int head_dim, bool whole) {
     if (!whole) return load_half(head, type, i, head_dim);
     return type == TYPE_F16 ? (__m512)vload_half(head + i) : (__m512)vload_bf16(head + i);
 }
 
-// Asks for 64 elements.
+// Prefetches 64 elements.
 INLINE void fetch(const uint16_t *head) {
     __builtin_prefetch(head, 0, 2);
     __builtin_prefetch(head + 32, 0, 2);
 }
 
-// Both parts of pairs: what cutting off leaves of an f16 is a bf16 too, and nothing of a bf16.
+// Stores both parts of pairs. The remainder of a truncated f16 is exactly a bf16, and that of a bf16 is zero.
 INLINE void store_parts(int type, __m512 a, __m512 b, uint16_t (*to)[UNIT], int at) {
     _mm512_store_si512(to[0] + at, cut_pairs(_mm512_castps_si512(a), _mm512_castps_si512(b)));
     if (type == TYPE_F16)
         _mm512_store_si512(to[1] + at, cut_pairs(_mm512_castps_si512(rest(a)), _mm512_castps_si512(rest(b))));
 }
 
-// Elements [i, i + 64) of 16 keys from ring[at] on, of K.
+// Splits elements [i, i + 64) of K for the 16 keys from ring[at] on.
 INLINE void split_keys(int type, const uint16_t *const *ring, int at, int ahead, int i, int hd, bool whole,
                        uint16_t (*to)[2][UNIT]) {
     for (int j = 0; j < 16; j++) {
@@ -132,7 +132,7 @@ INLINE void split_keys(int type, const uint16_t *const *ring, int at, int ahead,
     }
 }
 
-// The same of 32 keys of V.
+// The same for V and 32 keys.
 INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahead, int i, int hd, bool whole,
                          uint16_t (*to)[2][UNIT]) {
     for (int j = 0; j < 32; j += 2) {
@@ -147,7 +147,7 @@ INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahea
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Sums of 16 keys += 64 elements of their heads.
+// Sums of 16 keys += products over 64 elements.
 INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint16_t (*keys)[2][UNIT]) {
     tiles_filled();
     UNROLL(2)
@@ -171,7 +171,7 @@ INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint1
     _tile_loadd(RIGHT, values[I][1], 64);                                                                              \
     _tile_dpbf16ps(TILE, WEIGHTS, RIGHT);
 
-// 64 elements of the output += those of 32 keys by their weights.
+// 64 elements of the output += values of 32 keys times their weights.
 INLINE void multiply_values(int type, const uint16_t (*weights)[32], const uint16_t (*values)[2][UNIT]) {
     tiles_filled();
     _tile_loadd(WEIGHTS, weights, 64);
@@ -181,7 +181,8 @@ INLINE void multiply_values(int type, const uint16_t (*weights)[32], const uint1
     }
 }
 
-// The sums of a tile's keys, `n` a multiple of 16. What one pass of the loop splits the next one multiplies.
+// Computes the sums of a tile's n keys, a multiple of 16. Each pass of the loop splits keys that the next one
+// multiplies.
 INLINE void score_tile(int type, AttendRowTiles *s, int turn, int n, int hd, int ahead) {
     int wides = (hd + WIDE - 1) / WIDE, units = n / 16 * wides;
     for (int u = 0; u <= units; u++) {
@@ -213,7 +214,7 @@ INLINE void sum_columns(int type, AttendRowTiles *s, int turn, int n, int i, int
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-// Both parts' sums of keys k and k + 1.
+// Adds the sums of both parts, for two keys.
 INLINE vf score_pair(const float (*sums)[16]) {
     __m512 high = _mm512_castps256_ps512(_mm256_load_ps(sums[0]));
     __m512 low = _mm512_castps256_ps512(_mm256_load_ps(sums[0] + HEADS));
@@ -221,7 +222,8 @@ INLINE vf score_pair(const float (*sums)[16]) {
     return (vf)_mm512_add_ps(high, _mm512_mask_broadcast_f32x8(low, 0xff00, _mm256_load_ps(sums[1] + HEADS)));
 }
 
-// A part of 32 keys' weights as the unit's left operand: (pair of keys, key and head) becomes (head, key).
+// Stores one bf16 part of 32 keys' weights as the unit's left operand: (pair of keys, key and head) becomes (head,
+// key).
 INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     __m512 pairs[8], fours[8]; // of pair i, and of pair i + 4, by head
     UNROLL(8)
@@ -240,8 +242,8 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     }
 }
 
-// Turns the sums of n keys, of `padded`, into weights, scores capped unless `cap` is 0; what was summed up before is
-// rescaled where a maximum grew.
+// Converts the sums of n keys (padded to `padded`) to weights. Scores are capped unless `cap` is 0. Earlier sums are
+// rescaled if a maximum has grown.
 static void soften(AttendRowTiles *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
     for (int k = n; k < padded; k++) vstore(s->sums[k], vset(masked));
@@ -287,7 +289,7 @@ static void write_out(const AttendTask *t, int pair, int count, const AttendRowT
     }
 }
 
-// Up to HEADS heads of one row.
+// Computes up to HEADS heads of one row.
 static void attend_heads(const AttendTask *t, int pair, int count) {
     AttendRowTiles *s = t->scratch;
     int hd = t->heads->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];

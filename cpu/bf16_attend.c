@@ -1,12 +1,13 @@
-// cpu/bf16_attend.c: attention of many queries on AVX-512 with BF16 (vdpbf16ps): the values and their weights are
-// rounded to bf16, two keys a product. Scores, softmax and sums stay in f32, as cpu/vector_attend.c has them.
+// cpu/bf16_attend.c: attention of many queries on AVX-512 with BF16 (vdpbf16ps): values and their weights are rounded
+// to bf16, two keys in a product. Scores, softmax and sums stay in f32, as in cpu/vector_attend.c.
 //
-// An f16 key has three bits more than a bf16 holds: scores would need three products of parts, which cost more than
-// one in f32. The rounding of values and weights averages out over the keys.
+// An f16 key has three bits more than bf16: scores would need three products of parts, which cost more than one in f32.
+// The rounding errors of values and weights average out over the keys.
 #define QUILL_SIMD 512
 #include "cpu/vector_attend.h"
 
-// Rows 2k and 2k + 1 of floats, `stride` apart, become pairs in row k: element i of both, rounded, in 32 bits.
+// Combines rows 2k and 2k + 1 of floats, `stride` apart, to pairs in row k: element i of both, rounded to bf16, in 32
+// bits.
 static void pair_rows(float *rows, size_t stride, int n_rows, int n) {
     const __m512i by_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);

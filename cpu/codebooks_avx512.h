@@ -27,7 +27,8 @@ INLINE __m512i book_look_up(const uint16_t *codes, int n, __m512i index) {
 
 // Combines the low byte of each word of `low` with the high byte of each word of `high`, masked.
 INLINE __m512i two_bytes(__m512i low, __m512i high, int mask) {
-    __m512i v = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi16(0xff), 0xe4); // the third's bits choose
+    __m512i v =
+        _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi16(0xff), 0xe4); // the bits of the third operand select
     return _mm512_and_si512(v, _mm512_set1_epi8((char)mask));
 }
 

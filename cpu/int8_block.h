@@ -80,7 +80,7 @@ INLINE bool has_minimum(int type) {
 // The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS, all at once (k3_scale, iq4xs_scale).
 // Storing them one by one and loading them together would stall.
 INLINE __m128i scales_k3(const BlockQ3_K *k) {
-    __m128i tail = _mm_loadu_si128((const __m128i *)(const void *)(k->scales - 2)); // the block ends with it
+    __m128i tail = _mm_loadu_si128((const __m128i *)(const void *)(k->scales - 2)); // 16 bytes that end with the block
     __m128i low = _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
     __m128i high =
         _mm_shuffle_epi8(tail, _mm_setr_epi8(10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13));

@@ -1,4 +1,4 @@
-// hf/families.c: the families of Hugging Face directories, as data (hf/parts.h). families.c has the arithmetic.
+// hf/families.c: the families of Hugging Face directories, as data (hf/parts.h). families.c describes their arithmetic.
 #include "hf/parts.h"
 
 #include <stdio.h>

@@ -122,7 +122,7 @@ static LexToken next_data(Lexer *l) {
     char kind = char_at(l, at + 1), sign = char_at(l, at + 2), end_sign = 0;
     LexToken t = token(l, LEX_DATA, from, text_end(l, from, at, sign, kind != '{'));
     size_t raw = kind == '%' ? word_tag(l, at, "raw", &end_sign) : 0;
-    if (raw && t.text.n) { // the text first
+    if (raw && t.text.n) { // returns the text before the raw block first
         go(l, at);
         l->line_starting = false;
         return t;

@@ -302,7 +302,7 @@ static int begin_line(To to, Str s, bool whole) {
     if (from == s.n && !whole && from <= MARKDOWN_HELD) return WAIT;
     bool blank = from == s.n, code = from > MARKDOWN_HELD || (from >= 4 && !m->in_list);
     if (!blank && m->fence && m->n_quotes < m->fence_quotes && s.data[from] != '>')
-        m->fence = 0; // the quote around the block has ended
+        m->fence = 0; // the quote that contains the code block has ended, and so has the block
     bool in_code = m->fence && m->n_quotes >= m->fence_quotes;
     int n = 0;
     if (!in_code && !blank && !code) n = try_quote(to, s, from, whole);
