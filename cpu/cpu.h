@@ -90,38 +90,39 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
 
 typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
 
-// A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
-// output features past a block of rows. Kernels with the same `pack` share what it packed. y(row, f) for f in
-// [first, last) and row in [first_row, first_row + n_rows); y has rows y_stride apart.
+// A matrix product for many rows. The activations are packed once, tile by tile; then every task computes a range of
+// output features for a block of rows: y(row, f) for f in [first, last) and row in [first_row, first_row + n_rows).
+// Rows of y are y_stride apart. Kernels with the same `pack` share the packed activations.
 typedef struct {
-    int min_rows;   // it pays from this many rows on
+    int min_rows;   // the number of rows from which the kernel is faster than its alternative
     int tile;       // rows of a tile
-    int features;   // output features of a task at most; 0: as many as are worth one
-    int least;      // of a task, and what any but the last has a multiple of
-    int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
-    size_t scratch; // bytes a task needs
+    int features;   // the most output features of a task; 0: as many as make enough work for a task
+    int least;      // the least features of a task; all tasks but the last have a multiple of it
+    int rows;       // rows of a task, a multiple of tile; their packed activations stay in the cache
+    size_t scratch; // bytes of scratch memory of a task
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
-    // The same of the rows' RMSNorm: bit for bit what rmsnorm and `pack` give one after another. NULL: it cannot
+    // Packs the rows' RMSNorm, with the same bits as rmsnorm followed by `pack`. NULL: not supported
     void (*pack_norm)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, const float *norm,
                       float eps);
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
-    // h = act(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
-    // half the features of a task of `run`. NULL: it cannot
+    // h = act(gate x) * (up x), with rows packed for the next product. Both matrices have the same type and no bias; a
+    // task has at most half the features of a task of `run`. NULL: not supported
     void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch);
-    GateRow *gate;    // as run_glu has it, for rows too few for that; or NULL
-    const char *unit; // what it multiplies with, as bench/roofline.h names it; NULL: the best of its instruction set
+    GateRow *gate; // computes the same bits as run_glu's gate, for fewer rows; or NULL
+    const char
+        *unit; // the unit that multiplies, by its name in bench/roofline.h; NULL: the best of its instruction set
 } MatrixKernel;
 
-// Attention of the pairs of a task; any number up to `pairs` of them, with only a part of its row's keys (`from`,
-// `end`) any number.
+// Attention of the pairs of a task: up to `pairs` of them, or any number if the task has only a part of its row's keys
+// (`from`, `end`).
 typedef struct {
     void (*run)(const AttendTask *t);
-    size_t scratch; // bytes a task needs
-    int pairs;      // (row, head) pairs of a task
-    bool in_parts;  // whether a task may have part of its row's keys
+    size_t scratch; // bytes of scratch memory of a task
+    int pairs;      // the most (row, head) pairs of a task
+    bool in_parts;  // whether a task may have only a part of its row's keys
 } AttendKernel;
 
 typedef struct {

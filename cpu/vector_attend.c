@@ -16,8 +16,8 @@ static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
     }
 }
 
-// Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
-// memory nobody may have written.
+// Whether any query of the task sees the key. Keys between the windows of distant rows are seen by no query, and their
+// memory may never have been written.
 static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
     if (!t->heads->window) return true;
     for (int i = 0; i < s->n_lanes * T; i++) {

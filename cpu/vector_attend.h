@@ -47,9 +47,9 @@ void vector_attend(const AttendTask *t);
 // Many queries: they are the lanes, and pass the inner loop of the matrix kernel. Their sums are in an order that a
 // row's slot alone decides.
 void vector_attend_many(const AttendTask *t);
-// How their scores meet the values: for each of the lanes that see some of slots [first, first + n),
-// out(i, lane) += V(key, i) scores(key, lane). V lies in s->tile, and this may change both it and the scores; key n is
-// a zero in both.
+// Multiplies scores and values: for each lane that sees any of slots [first, first + n),
+// out(i, lane) += V(key, i) scores(key, lane). V is in s->tile. The function may change V and the scores; key n is zero
+// in both.
 typedef void AttendValues(QueryTile *s, int head_dim, int first, int n);
 // vector_attend with other products of scores and values.
 void vector_attend_with(const AttendTask *t, AttendValues *add_values);
@@ -60,8 +60,8 @@ void vector_attend_row(const AttendTask *t);
 
 // n keys' rows of one plane as f32, HEAD_PAD apart, to s->tile; unseen rows, and those up to `padded`, are zero.
 void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
-// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart, in whole vectors; the rows' own group is dense.
-// room: SEAL_MOST bytes.
+// Unpacks slots [first, first + n) of a sealed plane to f32, HEAD_PAD apart, in whole vectors. Slots of the rows' own
+// group, which is not sealed yet, are copied from f32. room: SEAL_MOST bytes.
 void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room);
 
 #endif

@@ -110,40 +110,41 @@ typedef struct {
 // seven sign bits, the eighth sign makes the number of set bits even.
 typedef struct {
     half_bits d;
-    uint16_t qs[32]; // for each 32 elements two words of four entries, then two of four signs of seven bits below s
-} BlockIQ2_XXS;      // x = d / 8 (2 s + 1) grid, s of four bits a 32
+    uint16_t qs[32]; // four words for each 32 elements: two have four entries of 8 bits, two four times 7 signs, and s
+} BlockIQ2_XXS;      // x = d / 8 (2 s + 1) grid, one s of 4 bits (the highest) for each 32 elements
 typedef struct {
     half_bits d;
-    uint16_t qs[32];   // for each 8 elements nine bits of an entry below seven of signs
-    uint8_t scales[8]; // the low nibble is the first 16's
-} BlockIQ2_XS;         // x = d / 8 (2 s + 1) grid, s a 16
+    uint16_t qs[32];   // for each 8 elements 9 bits of an entry, and 7 signs above them
+    uint8_t scales[8]; // a nibble s for each 16 elements, the low nibble first
+} BlockIQ2_XS;         // x = d / 8 (2 s + 1) grid
 typedef struct {
     half_bits d;
-    uint8_t qs[32], signs[32], qh[8]; // for each 8 elements an entry's low bits; two bits in qh, a byte a 32
-    uint8_t scales[8];
-} BlockIQ2_S; // x = d / 8 (2 s + 1) grid, s a 16
+    uint8_t qs[32], signs[32], qh[8]; // for each 8 elements the low 8 bits of an entry; its high 2 bits are in qh
+    uint8_t scales[8];                // as in IQ2_XS
+} BlockIQ2_S;                         // x = d / 8 (2 s + 1) grid
 typedef struct {
     half_bits d;
-    uint8_t qs[64], tails[32]; // for each 4 elements an entry; for each 32 four signs of seven bits, and s above
-} BlockIQ3_XXS;                // x = d / 4 (2 s + 1) grid, s of four bits a 32
+    uint8_t qs[64],
+        tails[32]; // an entry for each 4 elements; for each 32 elements four times 7 signs, and s above them
+} BlockIQ3_XXS;    // x = d / 4 (2 s + 1) grid, one s of 4 bits for each 32 elements
 typedef struct {
     half_bits d;
-    uint8_t qs[64], qh[8], signs[32]; // for each 4 elements an entry's low bits; its ninth in qh, a byte a 32
-    uint8_t scales[4];                // the low nibble is the first 32's
-} BlockIQ3_S;                         // x = d (2 s + 1) grid, s a 32
+    uint8_t qs[64], qh[8], signs[32]; // for each 4 elements the low 8 bits of an entry; its ninth bit is in qh
+    uint8_t scales[4];                // a nibble s for each 32 elements, the low nibble first
+} BlockIQ3_S;                         // x = d (2 s + 1) grid
 typedef struct {
     half_bits d;
     uint8_t qs[32];
-    uint16_t qh[8]; // for each 32 four times three high bits of an entry, three of s, and the sign of the 1/8
+    uint16_t qh[8]; // for each 32 elements four times the high 3 bits of an entry, 3 bits of s, and the sign of the 1/8
 } BlockIQ1_S;       // x = d (2 s + 1) (grid +- 1/8)
 typedef struct {
-    uint8_t qs[32], qh[16]; // for each 8 elements a nibble of qh: three high bits of an entry, the sign of the 1/8
-    uint16_t scales[4]; // for each 16 elements three bits, from the lowest; above them a nibble of d, the lowest first
+    uint8_t qs[32], qh[16]; // a nibble of qh for each 8 elements: the high 3 bits of an entry, and the sign of the 1/8
+    uint16_t scales[4]; // 3 bits s for each 16 elements, from the lowest on; the top nibbles are d, the lowest first
 } BlockIQ1_M;           // x = d (2 s + 1) (grid +- 1/8)
 
 // The ternary types, of -1, 0 and 1.
 typedef struct {
-    uint8_t qs[48], qh[4]; // five digits to the base of three a byte, of qh four: see trit
+    uint8_t qs[48], qh[4]; // a byte of qs has five digits to the base of three, a byte of qh four: see trit
     half_bits d;
 } BlockTQ1_0; // x = d (q - 1)
 typedef struct {
