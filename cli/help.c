@@ -58,10 +58,10 @@ const About cli_about[N_MODES] = {
                     "  quill bench --roofline\n",
                     "-m -p -n -d -t -r --sequences --shape --type -o -ngl -ctk -ctv"},
     [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
-                         "Measures how well a model predicts a text. The text is cut into chunks (-c), each\n"
-                         "preceded by the beginning token if the model uses one; every token but the first\n"
-                         "of a chunk is scored. With --evict the whole text is one chunk, -c is the number\n"
-                         "of slots in the cache, and for snapkv the first half of a chunk is the prompt.",
+                         "Measures how well a model predicts a text. The text is cut into chunks (-c),\n"
+                         "each preceded by the beginning token if the model uses one; every token but the\n"
+                         "first of a chunk is scored. With --evict the whole text is one chunk, -c is the\n"
+                         "number of slots in the cache, and snapkv takes half of a chunk for the prompt.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
                          "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
                          "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n"
@@ -77,8 +77,8 @@ const About cli_about[N_MODES] = {
          "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n",
          "-m -p -f --ids --no-bos --parse-special"},
     [MODE_TEMPLATE] = {"quill template [options] [MODEL] <MESSAGES.json",
-                       "Renders a conversation with a chat template. The input is a JSON array of messages,\n"
-                       "or an object with \"messages\", \"tools\" and other variables of the template.",
+                       "Renders a conversation with a chat template. The input is a JSON array of\n"
+                       "messages, or an object with \"messages\", \"tools\" and other variables.",
                        "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
                        "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n",
                        "-m -f --chat-template --chat-template-file --no-generation-prompt --think"},
@@ -107,17 +107,17 @@ const About cli_about[N_MODES] = {
                      "--json --names -y"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
                     "Answers many prompts at once. Jobs are read from FILE or stdin while others run;\n"
-                    "an answer is written as soon as it is complete. Jobs and answers are JSON objects,\n"
-                    "one per line. A job is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any option of\n"
-                    "length and sampling as a key, or a line of an OpenAI batch file.",
+                    "an answer is written as soon as it is complete. Jobs and answers are JSON\n"
+                    "objects, one per line. A job is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any\n"
+                    "option of length and sampling as a key, or a line of an OpenAI batch file.",
                     "  echo '{\"id\":1,\"prompt\":\"Once upon a time\",\"max_tokens\":50}' | quill batch\n"
                     "  quill batch -m model.gguf --keep-order jobs.jsonl >out.jsonl\n"
                     "  quill batch -m model.gguf --resume out.jsonl jobs.jsonl\n"
                     "  quill batch --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n",
                     "-m -n --temp --seed --keep-order --resume -np --kv-dir -v -q"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
-                     "Writes the logits after every token to stdout, as raw float32 (n_tokens, n_vocab).\n"
-                     "-ub sets how many rows are computed at a time.",
+                     "Writes the logits after every token to stdout. They are raw float32, (n_tokens,\n"
+                     "n_vocab). -ub sets how many rows are computed at a time.",
                      "  quill logits -m model.gguf --tokens 1,2,3 > logits.f32\n"
                      "  quill logits -m model.gguf -ub 1 -p \"Once upon a time\" > logits.f32\n",
                      "-m --tokens -p -f --no-bos -ub"},
@@ -129,21 +129,21 @@ const About cli_about[N_MODES] = {
                       "  quill prefill -f long.txt --kv-out - | ssh host quill decode --kv-in -\n",
                       "-m -p -f -sys --kv-out -c -ctk -ctv -t -v"},
     [MODE_DECODE] = {"quill decode [options] --kv-in FILE|- [MODEL]",
-                     "Answers a prompt that quill prefill has computed, with the same bytes as a single\n"
-                     "process. KV of another model and a damaged or incomplete stream are refused before\n"
-                     "anything is printed.",
+                     "Answers a prompt that quill prefill has computed. The answer has the same bytes\n"
+                     "as that of one process. KV of another model and a damaged or incomplete stream\n"
+                     "are refused before anything is printed.",
                      "  quill decode -m model.gguf --kv-in long.kv\n"
                      "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n",
                      "-m --kv-in -n -c --temp --seed --json -t -v"},
     [MODE_CHUNK] = {"quill chunk add [options] --kv-dir DIR FILE...",
-                    "Computes the KV of texts before they are used: of each file, or of each part that\n"
-                    "--chunk-split cuts it into. quill --chunk FILE with the same --kv-dir loads it\n"
-                    "(docs/blend.md). Without this mode it is computed on first use.",
+                    "Computes the KV of texts before they are used. Each file is one text, or is cut\n"
+                    "into texts by --chunk-split. quill --chunk FILE with the same --kv-dir loads the\n"
+                    "KV (docs/blend.md). Without this mode it is computed on first use.",
                     "  quill chunk add -m model.gguf --kv-dir cache notes.txt rules.txt\n"
                     "  quill -m model.gguf --kv-dir cache --chunk notes.txt \"Who paid?\"\n",
                     "-m --kv-dir --chunk-split -c -ctk -ctv -t -q"},
     [MODE_KV] = {"quill kv info|check|cut|diff|list|remove [options] FILE...",
-                 "Examines KV files: info shows the contents of one, check reads every byte, cut\n"
+                 "Examines KV files. info shows the contents of one, check reads every byte, cut\n"
                  "keeps the first tokens, diff shows where two files differ and by how much. - is\n"
                  "stdin. All but cut also read files of --kv-dir; list shows the files of such a\n"
                  "directory, remove deletes some of them.",
