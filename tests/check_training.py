@@ -94,7 +94,7 @@ def check_gguf(quill, folder, state):
         ids = run(quill, "tokenize", "-m", gguf, "--ids", "--no-bos", "-f", "-", input=text.encode())
         assert [int(i) for i in ids.split()] == tokenizer.encode(text).ids, text
     ids = [0] + tokenizer.encode("Once upon a time there was a girl called Anna. 12 plus 30 is 42.").ids
-    args = argparse.Namespace(shape=state["shape"], no_amx=True, no_compile=True)
+    args = argparse.Namespace(shape=state["shape"], no_amx=True, no_compile=True, soft=0)
     layout = train_model.Layout(state["shape"])
     model = train_model.Model(args, layout, state["master"], torch.zeros_like(state["master"]), "cpu")
     with torch.no_grad():
@@ -105,6 +105,33 @@ def check_gguf(quill, folder, state):
     near("logits", torch.from_numpy(found.copy()), hidden @ embed.t(), 1e-5)
 
 
+def check_start(folder, state):
+    """A run that starts from the written model has its weights and its tokenizer; one may learn from it."""
+    gguf, out = os.path.join(folder, "model.gguf"), os.path.join(folder, "again")
+    again = train(folder, out, "--start", gguf, "--steps", "0")
+    assert torch.equal(again["master"], state["master"])
+    ours, theirs = (train_model.load_tokenizer(json.loads(s["tokenizer"])["model"]) for s in (state, again))
+    text = "Anna's 12 blue cups,\n\nand Tom \u4e00."
+    assert ours.encode(text).ids == theirs.encode(text).ids
+    shape = "dim=128,heads=2,kv_heads=1,ffn=256,layers=2"
+    pupil = train(folder, os.path.join(folder, "pupil"), "--teacher", gguf, "--shape", shape, "--steps", "2")
+    assert pupil["step"] == 2 and torch.isfinite(pupil["master"]).all()
+
+
+def check_distillation():
+    """The gradient is that of the mixed cross-entropy."""
+    logits, taught = torch.randn(5, 40, requires_grad=True), torch.randn(5, 40)
+    targets, weights = torch.randint(40, (5,)), torch.rand(5)
+    for soft in (0.0, 0.7, 1.0):
+        logs = torch.log_softmax(logits, -1)
+        text = -logs.gather(1, targets[:, None]).squeeze(-1)
+        mixed = (1 - soft) * text - soft * (torch.softmax(taught, -1) * logs).sum(-1)
+        expected, = torch.autograd.grad((weights * mixed).sum(), logits)
+        losses, found = train_model.distilling_loss(logits.detach(), targets, weights, taught, soft)
+        near("loss of distillation", losses, text, 1e-5)
+        near("gradient of distillation", found, expected, 1e-5)
+
+
 def main():
     quill, folder = sys.argv[1:]
     torch.manual_seed(1)
@@ -113,9 +140,12 @@ def main():
         check_attention(lib)
         check_rows(lib)
     else:
-        print("skipped: no AMX kernels on this machine")
+        print("skipped: neither AMX nor AVX-512 BF16 on this machine")
+    check_distillation()
     run(sys.executable, os.path.join(SCRIPTS, "make_corpus.py"), "--bytes", "2M", "-o", os.path.join(folder, "corpus.txt"))
-    check_gguf(quill, folder, check_resume(folder))
+    state = check_resume(folder)
+    check_gguf(quill, folder, state)
+    check_start(folder, state)
 
 
 if __name__ == "__main__":

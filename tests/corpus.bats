@@ -44,7 +44,7 @@ import random, re
 import make_corpus
 from grammar import words
 g = make_corpus.load_grammar()
-text = "".join(make_corpus.chunk((5, i, mix)) for i in range(3) for mix in make_corpus.MIXES)
+text = "".join(make_corpus.chunk((5, i, mix)) for mix in make_corpus.MIXES for i in range(1 if mix.startswith("all") else 3))
 seen = set(words(text))
 held_out = set(g.rules["girl_held_out"]) | set(g.rules["boy_held_out"])
 assert not seen & held_out, seen & held_out
@@ -77,5 +77,60 @@ g = make_corpus.load_grammar()
 for q in make_corpus.held_out_questions(g, 2, 100, kinds=("two",)):
     text = q["prompt"].rsplit("\n\n", 1)[0]
     assert q["answer"] not in sentences(text), q
+PYTHON
+}
+
+@test "a copy is its text, with the names that were asked for" {
+    python3 - <<'PYTHON'
+import random, re
+import make_corpus
+from grammar import sentences
+g, rng = make_corpus.load_grammar(), random.Random(6)
+found = {}
+for _ in range(300):
+    kind, prompt, answer = make_corpus.to_copy(g, rng, held_out=True, n_bytes=rng.choice((60, 300, 420)))
+    found[kind] = found.get(kind, 0) + 1
+    if kind == "copy":
+        assert answer in prompt, prompt
+    elif kind == "rename":
+        old, new = [n for n in re.findall(r"\b[A-Z]\w+", prompt) if n not in answer], answer
+        assert any(re.sub(rf"\b{name}\b", other, prompt).find(answer) >= 0 for name in set(old) for other in re.findall(r"\b[A-Z]\w+", new)), prompt
+    elif not answer.startswith("No sentence"):
+        assert all(line in prompt for line in answer.split("\n")), prompt
+assert all(found.get(k, 0) > 20 for k in ("copy", "rename", "list")), found
+PYTHON
+}
+
+@test "long texts have the length that was asked for, and each answer is of its text" {
+    python3 - <<'PYTHON'
+import random
+import make_corpus
+g, rng = make_corpus.load_grammar(), random.Random(6)
+for n_bytes in (300, 2000, 5500):
+    for held_out in (False, True):
+        text, questions, cast = make_corpus.much_to_ask_about(g, rng, n_bytes, held_out)
+        assert 0.85 * n_bytes <= len(text) < n_bytes + 1500 and questions and cast
+        for kind, question, answer in questions:
+            if kind == "unknown":
+                assert answer.startswith("I don't know"), answer
+            elif answer.startswith("The ") and " is " in answer:  # where a thing is: the place stands in the text
+                assert answer.rstrip(".").split(" the ")[-1] in text, (question, answer, text)
+PYTHON
+}
+
+@test "a story against itself is found, and the corpus tells none" {
+    python3 - <<'PYTHON'
+import random
+import eval_model, make_corpus
+g, rng = make_corpus.load_grammar(), random.Random(8)
+sense = eval_model.Sense(g)
+told = [make_corpus.tell(g, rng).text() for _ in range(150)]
+assert sum(bool(sense.contradictions(t)) for t in told) <= 1
+for wrong in ("Once upon a time there was a girl called Anna. He sighed happily.",
+              "Once upon a time there was a girl called Anna.\n\nOnce upon a time there was a boy called Anna.",
+              "Anna went to the mill.\n\nAnna walked to the market slowly.", "Tom put on her coat and smiled. Tom put on his coat."):
+    assert sense.contradictions(wrong), wrong
+for right in ("Anna went to the mill.\n\nTom walked to the market slowly.", "Once upon a time there was a girl called Anna. She smiled."):
+    assert not sense.contradictions(right), right
 PYTHON
 }
