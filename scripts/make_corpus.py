@@ -42,13 +42,17 @@ MIXES = {
                     most=(6, 9, 12)),
     "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2,
                       most=(12, 18, 24)),
-    # Of everything a little, the text of a question up to `bytes` long: the curriculum's three steps.
+    # Of everything a little, the text of a question up to `bytes` long: the curriculum's three steps. `first` is the share of
+    # questions in front of their text.
     "all-short": dict(raw=0.10, conversation=0.36, stories=0.20, copies=0.14, long=0, invented=0.4,
                       filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(8, 12, 16), bytes=1400, copy_bytes=350),
     "all-middle": dict(raw=0.08, conversation=0.40, stories=0.20, copies=0.14, long=0, invented=0.4,
                        filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(12, 18, 24), bytes=3200, copy_bytes=600),
     "all-long": dict(raw=0.06, conversation=0.42, stories=0.20, copies=0.14, long=0, invented=0.4,
                      filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(16, 24, 32), bytes=6000, copy_bytes=800),
+    # What the three taught least: short copies and questions in front, among the rest.
+    "all-again": dict(raw=0.06, conversation=0.40, stories=0.14, copies=0.26, first=0.5, long=0, invented=0.4,
+                      filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(8, 12, 16), bytes=2400, copy_bytes=250),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
@@ -617,7 +621,7 @@ def long_conversation(g, rng):
     text, questions, _ = much_to_ask_about(g, rng, size_of_text(rng, MIX["bytes"]))
     turns = [q[1:] for q in questions[: rng.choice(MIX["most"])]]
     first, answer = turns[0]
-    if rng.random() < 0.3:
+    if rng.random() < MIX.get("first", 0.3):
         turns[0] = g.expand("ask_first", rng, dict(q=first, text=text)).replace("\\n", "\n"), answer
     else:
         turns[0] = with_text(g, rng, text, first), answer
