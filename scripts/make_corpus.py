@@ -2,11 +2,12 @@
 """Writes the text that the built-in model is trained on: stories, and conversations about them.
 
     scripts/make_corpus.py --seed 1 --bytes 250M -o corpus.txt
+    scripts/make_corpus.py --seed 13 --bytes 12M --mix all-long -o long.txt
     scripts/make_corpus.py --questions 500 --seed 9      # held-out questions as JSON lines, for reading
     scripts/make_corpus.py --stories 3                   # three stories, for reading
 
-The grammar stands in words.txt, turns.txt and facts.txt beside this file: words, sentences that carry no fact, and
-facts with the questions about them. A story is a handful of plots; each plot tells one or two facts and knows the
+The grammar stands in words.txt, turns.txt, facts.txt and talk.txt beside this file: words, sentences that carry no fact,
+facts with the questions about them, and what is said around them. corpus_skills.py has what is no question about a story. A story is a handful of plots; each plot tells one or two facts and knows the
 questions they answer. Documents begin with <|endoftext|>; conversations are ChatML. The same seed and size give the
 same bytes, on any number of processes.
 

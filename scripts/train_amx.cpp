@@ -1,5 +1,5 @@
-// scripts/train_amx.cpp: what training spends its time in, on the AMX unit of one core: causal attention within
-// documents, forward and backward, weight gradients, the loss with its gradient, SwiGLU. train_amx.py compiles it and
+// scripts/train_amx.cpp: what training spends its time in, on the AMX unit of one core or in its AVX-512 BF16
+// registers: causal attention within documents, forward and backward, weight gradients, the loss with its gradient, SwiGLU. train_amx.py compiles it and
 // calls it; train_model.py's plain functions of the same names say what each must give. bf16 in and out, sums in f32.
 #include <cstdint>
 #include <cstring>

@@ -12,7 +12,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_amx.cpp
 
 
 def library(folder):
-    """The kernels, compiled for this machine into the folder; None where there is no AMX, or no compiler."""
+    """The kernels, compiled for this machine into the folder; None where there is neither AMX nor AVX-512 BF16, or no compiler."""
     try:
         with open("/proc/cpuinfo") as f:
             if "avx512_bf16" not in f.read():
@@ -27,7 +27,7 @@ def library(folder):
             os.replace(part, path)
         return ctypes.CDLL(path)
     except (OSError, subprocess.CalledProcessError) as e:
-        print(f"without the AMX kernels: {e}", file=sys.stderr)
+        print(f"without kernels of its own: {e}", file=sys.stderr)
         return None
 
 

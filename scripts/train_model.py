@@ -3,18 +3,16 @@
 
     pip install torch==2.15.0 numpy tokenizers==0.23.3 gguf
     scripts/make_corpus.py --seed 1 --bytes 400M -o stories.txt
-    scripts/make_corpus.py --seed 2 --bytes 120M --mix questions -o questions.txt
-    scripts/train_model.py --data stories.txt --stop-at 3664
-    scripts/train_model.py --data stories.txt --resume --stop-at 4070 --w-answer 16 --w-prompt 0.25
-    scripts/train_model.py --data stories.txt --resume --stop-at 4605 --w-answer 8 --w-prompt 0.25 --w-story 2
-    scripts/train_model.py --data questions.txt --resume --w-answer 8 --w-prompt 0.1 --w-story 2
+    scripts/train_model.py --data stories.txt --steps 6000
     scripts/train_model.py --export run/ckpt.pt --gguf models/quill-stories.gguf
     scripts/train_model.py --export run/ckpt.pt --gguf stories.f32.gguf --out-type f32
 
-These commands made the shipped model, with the defaults below (seed included): first the language, then what answers
-need. An hour and a half on two cores with AMX; `--procs` is the number of processes, one core each. A GPU is used when
-there is one.
+models/README.md has the commands that made the shipped model: first the language, then what answers need, then longer
+texts and other tasks. `--procs` is the number of processes, one core each; kernels of train_amx.cpp serve AMX and AVX-512
+BF16. A GPU is used when there is one.
 
+    --start GGUF         begins with the weights of a model that --export wrote
+    --teacher GGUF       learns from that model's logits too: a small model of the same vocabulary, for speculation
     --resume             goes on from RUN/ckpt.pt: same data order, same schedule. --steps may change, and the schedule
                          follows; with another --data, its rows are read from the first. SIGINT and SIGTERM save and stop
     --export CKPT        works at any time, also while another process trains
@@ -82,7 +80,7 @@ def parse_args():
     p.add_argument("--teacher", metavar="GGUF", help="learn from this model's logits too: same vocabulary, the default shape")
     p.add_argument("--soft", type=float, default=0.9, help="the teacher's share of what is learnt; the text has the rest")
     p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--no-amx", action="store_true", help="torch's attention in place of the one below")
+    p.add_argument("--no-amx", action="store_true", help="torch's functions in place of train_amx.cpp's")
     p.add_argument("--export", metavar="CKPT")
     p.add_argument("--gguf", default="model.gguf")
     p.add_argument("--out-type", choices=["f32", "q8_0"], default="q8_0")
