@@ -4,7 +4,7 @@
 //
 // FLOPs; a multiplication and an addition count as two:
 //     each row, each layer:  2 n_out n_in for each matrix; of experts, only those that the row is routed to
-//                            4 seen(s) n_heads head_dim for the scores (QK) and their sum (PV)
+//                            2 seen(s) n_heads (head_dim + v_dim) for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
 //   In the last layer, a row without logits needs only Wq, Wk and Wv (model_last_rows names the exceptions).
 //   Norms, biases, RoPE, softmax and the gate are not counted, as in published figures.
@@ -38,8 +38,17 @@ static double experts_read(const Layer *l, int n) {
     return all * (1 - pow(1 - used / all, n));
 }
 
+// Stacks that all rows use.
+static bool of_heads(const Layer *l, const Tensor *t) { return t == &l->k_b || t == &l->v_b; }
+
+// Matrices in front of attention, which a row that ends there needs too.
+static bool before_attention(const Layer *l, const Tensor *t) {
+    return t == &l->wq || t == &l->wk || t == &l->wv || t == &l->q_a || t == &l->k_b;
+}
+
 double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
-    return n_rows > 0 ? weight_bytes(t) * (t->stack ? experts_read(l, n_rows) : 1) : 0;
+    double all = t->stack && of_heads(l, t) ? t->stack : t->stack ? experts_read(l, n_rows) : 1;
+    return n_rows > 0 ? weight_bytes(t) * all : 0;
 }
 
 #define ADDRESS(field) &l->field,
@@ -48,13 +57,18 @@ double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
 // The part of the cost that does not depend on slots. n_last rows go through all of the last layer.
 static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
     Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
+    if (m->ends.per > 0) {
+        c.flops += n_rows * weight_flops(&m->ends.per_proj);
+        c.bytes += (double)n_rows * (double)m->ends.per_embd.row_bytes + weight_bytes(&m->ends.per_proj);
+    }
     if (m->ends.tok_embd.scales) c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
         const Tensor *all[] = {ALL_MATRICES};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-            int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows; // matrices 0 to 2 are Wq, Wk and Wv
-            c.flops += n * weight_flops(all[k]) * (all[k]->stack ? l->kind.n_used : 1);
+            int n = i == m->c.n_layers - 1 && !before_attention(l, all[k]) ? n_last : n_rows;
+            int used = of_heads(l, all[k]) ? all[k]->stack : all[k]->stack ? l->kind.n_used : 1;
+            c.flops += n * weight_flops(all[k]) * used;
             c.bytes += costs_matrix_bytes(l, all[k], n);
         }
         c.bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
@@ -81,22 +95,31 @@ static double row_flops(const Model *m, LayerSpan layers, int slot) {
     double n = 0;
     for (int i = layers.from; i < layers.to; i++) {
         const Heads *h = &m->layers[i].heads;
-        n += 4.0 * seen(&m->layers[i], slot) * h->n_heads * h->head_dim;
+        n += 2.0 * seen(&m->layers[i], slot) * h->n_heads * (h->head_dim + heads_v_dim(h));
     }
     return n;
 }
 
-// Slots read for one sequence, summed over the layers; its rows are at slots `first` to `last`.
-static double slots_read(const Model *m, LayerSpan layers, int first, int last) {
-    double slots = 0;
-    for (int i = layers.from; i < layers.to; i++) slots += last - first + seen(&m->layers[i], first);
-    return slots;
+// Bytes of K and V that one sequence's rows read, the first and the last of them at these slots.
+static double slots_read(const Model *m, LayerSpan layers, const KvPool kv[KV_KINDS], int first, int last) {
+    double bytes = 0;
+    for (int i = layers.from; i < layers.to; i++) {
+        const Layer *l = &m->layers[i];
+        if (l->kv_kind >= 0) bytes += (last - first + seen(l, first)) * (double)kv_slot_bytes_both(&kv[l->kv_kind]);
+    }
+    return bytes;
 }
 
-// Adds the attention of some layers for the n_rows rows listed in `rows`, or for rows 0 to n_rows - 1 if that is NULL.
-// slot_bytes: K and V of one slot in one layer.
+// Bytes of K and V that a row writes.
+static double row_bytes(const KvPool kv[KV_KINDS]) {
+    double bytes = 0;
+    for (int kind = 0; kind < KV_KINDS; kind++) bytes += (double)kv_slot_bytes_both(&kv[kind]) * kv[kind].n_layers;
+    return bytes;
+}
+
+// Adds the attention of rows, all n of the batch or those named, in some layers.
 static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch *b, const int *rows, int n_rows,
-                          double slot_bytes) {
+                          const KvPool kv[KV_KINDS]) {
     for (int i = 0, n; i < n_rows; i += n) {
         int first = rows ? rows[i] : i, last = first;
         for (n = 0; i + n < n_rows; n++) {
@@ -105,17 +128,13 @@ static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch
             c->flops += row_flops(m, layers, b->slot[row]);
             last = row;
         }
-        c->bytes += slots_read(m, layers, b->slot[first], b->slot[last]) * slot_bytes;
+        c->bytes += slots_read(m, layers, kv, b->slot[first], b->slot[last]);
     }
 }
 
-static double slot_bytes_of(const KvPool *kv) { // K and V of one slot in one layer
-    return (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
-}
-
 Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
-    Cost c = {.bytes = slot_bytes_of(kv) * m->c.n_layers * b->n_rows};
-    add_attention(&c, m, (LayerSpan){0, m->c.n_layers}, b, NULL, b->n_rows, slot_bytes_of(kv));
+    Cost c = {.bytes = row_bytes(kv) * b->n_rows};
+    add_attention(&c, m, (LayerSpan){0, m->c.n_layers}, b, NULL, b->n_rows, kv);
     return c;
 }
 
@@ -125,25 +144,26 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
     int last = m->c.n_layers - 1;
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
-    double slot_bytes = slot_bytes_of(kv);
-    c.bytes += slot_bytes * m->c.n_layers * b->n_rows; // written
-    add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, slot_bytes);
-    add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, slot_bytes);
+    c.bytes += row_bytes(kv) * b->n_rows; // written
+    add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
+    add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
     return c;
 }
 
-Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out) {
-    int n_last = model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), n_rows, n_out);
+Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_out) {
+    KvShape one = *s; // of which a slot's bytes are asked alone
+    one.block = one.n_blocks = 1;
+    const KvPool kv[KV_KINDS] = {kvshape_pool(&one, KV_FULL), kvshape_pool(&one, KV_WINDOW)};
+    int n_last = model_last_rows(m, kv_is_sealed(s->type_k) || kv_is_sealed(s->type_v), n_rows, n_out);
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
-    double slot_bytes = (double)kvshape_bytes_per_slot(kv) / kv->n_layers;
-    c.bytes += slot_bytes * m->c.n_layers * n_rows;
+    c.bytes += row_bytes(kv) * n_rows;
     for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};
         int n = part == 0 ? n_rows : n_last, end = first + n_rows;
         for (int i = end - n; i < end; i++) c.flops += row_flops(m, layers, i);
-        if (n > 0) c.bytes += slots_read(m, layers, end - n, end - 1) * slot_bytes;
+        if (n > 0) c.bytes += slots_read(m, layers, kv, end - n, end - 1);
     }
     return c;
 }

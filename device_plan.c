@@ -105,12 +105,31 @@ static Status give_up(DevicePlan *p, Status st) {
     return OK;
 }
 
+// Whether the device has kernels for all layers.
+static Status can_compute(const Model *m) {
+    if (m->c.n_experts > 0)
+        return status_error(QUILL_MODEL,
+                            "layers of experts are computed on the CPU so far; leave out --device cuda and "
+                            "-ngl");
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i], *first = &m->layers[0];
+        bool plain = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
+                     !l->per_gate.data && l->kind.out_scale == 0;
+        bool alike = l->heads.n_kv_heads == first->heads.n_kv_heads && l->heads.head_dim == first->heads.head_dim &&
+                     l->w_gate.n_out == first->w_gate.n_out;
+        if (l->kind.mixer != MIXER_NONE && (!plain || !alike))
+            return status_error(QUILL_MODEL,
+                                "layer %d: layers of %s, whose K and V are compressed, shared or of several sizes, are "
+                                "computed on the CPU so far; leave out --device cuda and -ngl",
+                                i, m->c.arch);
+    }
+    return cuda_supports(&m->layers[0].heads);
+}
+
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out) {
     if (!p->gpu) return OK;
-    Status able = m->c.n_experts > 0 ? status_error(QUILL_MODEL, "layers of experts are computed on the CPU so far; "
-                                                                 "leave out --device cuda and -ngl")
-                                     : cuda_supports(&m->layers[0].heads);
+    Status able = can_compute(m);
     if (able.code) return give_up(p, able);
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();

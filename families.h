@@ -32,6 +32,10 @@ typedef struct {
     bool sinks;           // every head has a sink
     bool yarn_unrounded;  // YaRN's two dimensions are not rounded to whole ones
     const char *ffn_norm; // what the norm in front of the feed-forward is called; NULL: ffn_norm
+    bool v_norm;          // every head of V has a norm without weights
+    float score_scale;    // scores are multiplied by this; 0: by 1/sqrt(head_dim), as the next line says
+    bool latent;          // K and V are compressed: MIXER_LATENT
+    bool dense_beside;    // a layer with experts has an FFN besides, which is added to what they give
     int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
 } Family;
 

@@ -32,7 +32,8 @@ typedef struct {
     int type;            // TYPE_ of formats/types.h
     int group;           // with scales: elements under one scale, counted over the flat tensor
     int n_out, n_in;
-    int stack; // matrices of n_out x n_in one behind the other, each with its bias: experts; 0: this one alone
+    int stack; // matrices of n_out x n_in one behind the other, each with its bias: experts, heads; 0: this one alone
+    int stack_rows; // from a matrix of a stack to the next, n_out or more; 0: n_out
     size_t row_bytes;
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
@@ -43,7 +44,7 @@ static inline size_t tensor_rows(const Tensor *t) { return (size_t)t->n_out * (s
 // Matrix i of a stack.
 static inline Tensor tensor_of_stack(const Tensor *t, int i) {
     Tensor one = *t;
-    size_t rows = (size_t)i * (size_t)t->n_out;
+    size_t rows = (size_t)i * (size_t)(t->stack_rows > 0 ? t->stack_rows : t->n_out);
     one.stack = 0;
     one.data = (const char *)t->data + rows * t->row_bytes;
     if (t->bias) one.bias = t->bias + rows;
@@ -85,22 +86,29 @@ HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
 // What attention of a layer does. All fields are words of 4 bytes without padding: kv/fingerprint.c hashes them as
 // bytes.
 typedef struct {
-    int n_heads, n_kv_heads, head_dim;
-    int window;    // a row sees its last `window` slots; 0: all
-    float scale;   // of the scores
-    float softcap; // scores become softcap * tanh(score / softcap); 0: they stay
+    int n_heads, n_kv_heads, head_dim; // head_dim: of Q and K
+    int v_dim;                         // of V and of what attention finds, up to head_dim; 0: as head_dim
+    int window;                        // a row sees its last `window` slots; 0: all
+    float scale;                       // of the scores
+    float softcap;                     // scores become softcap * tanh(score / softcap); 0: they stay
 } Heads;
+
+static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim : h->head_dim; }
 
 // What mixes the rows of a sequence in a layer, and what computes each row by itself. Without a mixer a layer has no K
 // and V.
-typedef enum { MIXER_NONE, MIXER_ATTENTION } Mixer;
+// MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): the one KV head of a slot is what V is made of, behind
+// it the part of K that RoPE turns; Q and what attention finds go through a matrix of each head.
+typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT } Mixer;
 typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // The gate of FFN_GATED and of every expert: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)),
 // which is GELU by tanh. ACT_SWIGLU_CLAMPED, of experts alone, is act(v) = v * sigmoid(1.702 v) of v = min(gate, 7),
 // times clamp(up, -7, 7) + 1.
 typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
-// The weights of a row's chosen experts: a softmax over their logits alone, or their part of one over all experts.
-typedef enum { ROUTE_CHOSEN, ROUTE_ALL } Routing;
+// The weights of a row's chosen experts: a softmax over their logits alone, or their part of one over all experts; or
+// the sigmoid of each one's logit, divided by their sum or as it is. Of sigmoids the choice is by sigmoid +
+// expert_bias.
+typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
 // What the norms of Q and K go over: every head by itself, or all heads of a row together.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
@@ -127,6 +135,8 @@ typedef struct {
     int n_experts, n_used;
     Routing routing;
     float route_scale;
+    int n_groups, n_groups_used; // of experts, by their order: the best ones are chosen first; 0: there are no groups
+    float out_scale;             // of the residual stream behind the layer; 0: it stays
 } LayerKind;
 
 // Every norm is an RMSNorm with weights; NULL: the layer does not have it.
@@ -134,28 +144,52 @@ typedef struct {
     LayerKind kind;
     Heads heads;
     Rope rope;
-    Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
+    // (n_heads*head_dim, dim), (n_kv_heads*head_dim, dim), (n_kv_heads*v_dim, dim), (dim, n_heads*v_dim). Without wk
+    // the layer uses the K and V of an earlier one, which has the same place in the pool; with wk alone V is K before
+    // its norm and RoPE
+    Tensor wq, wk, wv, wo;
     Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); of FFN_EXPERTS stacks of n_experts
     Tensor router;               // (n_experts, dim) of FFN_EXPERTS
     // The expert that every row takes besides; without data: there is none. Its output is multiplied by
     // sigmoid(shared_route x), unless that has no data.
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
     Tensor shared_route;                        // (1, dim)
-    const float *norm_att, *norm_ffn;           // (dim) before the mixer and before the feed-forward
-    const float *norm_q, *norm_k;               // (layer_norm_q, layer_norm_k) of Q and K, before RoPE
-    const float *norm_att_out, *norm_ffn_out;   // (dim) of what is added to x behind the mixer and the feed-forward
+    // MIXER_LATENT. wk makes what is stored, (v_dim + n_rot, dim); wq (n_heads * (n + n_rot), dim), or of q_a's
+    // outputs.
+    Tensor q_a;      // (any, dim) in front of wq; without data: wq takes x
+    Tensor k_b, v_b; // stacks of n_heads: (v_dim, n) of the part of Q without RoPE, (v, v_dim) of what attention finds
+    // What every layer adds besides: per_out (act(per_gate x) * its part of Workspace.per); without data: nothing
+    Tensor per_gate, per_out;         // (Ends.per, dim), (dim, Ends.per)
+    const float *norm_att, *norm_ffn; // (dim) before the mixer and before the feed-forward
+    const float *norm_q, *norm_k; // (layer_norm_q, layer_norm_k) of Q and K, before RoPE; MIXER_LATENT: of what is V
+    const float *norm_att_out, *norm_ffn_out; // (dim) of what is added to x behind the mixer and the feed-forward
+    const float *norm_v;                      // (v_dim) of each head of V
+    const float *norm_q_a;                    // (q_a.n_out) of what q_a makes
+    const float *norm_per;                    // (dim) of what per_out makes
+    // FFN_EXPERTS: of x for the router and for the experts, where these are not norm_ffn, which the shared one has; of
+    // what the shared expert and the others give (dim)
+    const float *norm_router, *norm_experts, *norm_shared_out, *norm_experts_out;
+    const float *expert_bias, *expert_scale; // (n_experts) added for the choice; times the weight
     const float *sinks;    // (n_heads) a further score of each head, whose value is nothing; NULL: none
     int index;             // of the layer in the model
     int kv_kind, kv_layer; // its pool among the model's, and its place there; -1: no K and V
+    bool kv_used_later;    // a later layer uses the same K and V, and what the step has of them
     const Backend *be;
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
+
+static inline bool layer_attends(const Layer *l) {
+    return l->kind.mixer == MIXER_ATTENTION || l->kind.mixer == MIXER_LATENT;
+}
+// Whether a layer has K and V of its own; otherwise it attends to those of the layer that has its place in the pool.
+static inline bool layer_owns_kv(const Layer *l) { return l->kv_kind >= 0 && l->wk.data; }
 
 // Elements of the norms of Q and of K.
 static inline int layer_norm_q(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_heads : 1);
 }
 static inline int layer_norm_k(const Layer *l) {
+    if (l->kind.mixer == MIXER_LATENT) return heads_v_dim(&l->heads);
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
 }
 
@@ -164,9 +198,14 @@ static inline int layer_norm_k(const Layer *l) {
 // clang-format off
 #define EACH_GATED_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
 #define EACH_LAYER_MATRIX(X) \
-    EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
+    EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route) \
+    X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
+#define EACH_HOST_VECTOR(X, dim, l) /* that the file has, of the host's layers alone; norm_v is all ones */ \
+    X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
+    X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
+    X(expert_bias, (l)->kind.n_experts) X(expert_scale, (l)->kind.n_experts)
 // clang-format on
 
 // What stands before the first layer and behind the last one.
@@ -176,6 +215,11 @@ typedef struct {
     float eps;
     float embd_scale; // x = embd_scale * row of tok_embd
     float softcap;    // logits become softcap * tanh(logit / softcap); 0: they stay
+    // What each layer gets of a token besides: per values, (norm_per(per_proj x) + a row of per_embd * sqrt(per)) /
+    // sqrt(2)
+    int per;                   // 0: nothing
+    Tensor per_embd, per_proj; // (n_vocab, n_layers*per), (n_layers*per, dim)
+    const float *norm_per;     // (per)
     int n_ropes;
     Rope ropes[ROPE_TABLES]; // (n_ropes) whose cosines and sines a step needs
 } Ends;
@@ -242,16 +286,18 @@ struct Batch {
 static inline bool batch_decodes(const Batch *b) { return b->n_step == b->n_seqs; }
 
 // The K and V of the layers of one kind in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times
-// kv_slot_bytes each. Dense types hold head_dim values a slot. Of a sealed type (kv_is_sealed) a row sees the groups of
-// SEAL slots before its own group as they were sealed, and its own group dense: what it reads is a function of its slot
-// alone, whatever the batches were. A group is sealed in the step that computes its last slot; until then its rows are
-// kept from step to step in a tail page, which belongs to the block of the group's first slot. The rows of a sequence
-// in a batch are then consecutive slots. The last n_device layers' part, tail pages too, is in a device's memory; k, v,
-// tail_k and tail_v hold the others'.
+// kv_slot_bytes each. Dense types hold head_dim values a slot in K and v_dim in V. Of a sealed type (kv_is_sealed) a
+// row sees the groups of SEAL slots before its own group as they were sealed, and its own group dense: what it reads is
+// a function of its slot alone, whatever the batches were. A group is sealed in the step that computes its last slot;
+// until then its rows are kept from step to step in a tail page, which belongs to the block of the group's first slot.
+// The rows of a sequence in a batch are then consecutive slots. The last n_device layers' part, tail pages too, is in a
+// device's memory; k, v, tail_k and tail_v hold the others'.
 struct KvPool {
     int kind;     // KV_FULL or KV_WINDOW
     int n_layers; // may be 0: then there are no planes
     int n_blocks, n_kv_heads, block, head_dim;
+    int v_dim;          // values of V a slot; 0: head_dim
+    bool v_in_k;        // V of a slot is the first v_dim values of its K, and has no plane of its own
     int type_k, type_v; // types of formats/kv_types.h
     uint8_t *k, *v;
     size_t bytes_k, bytes_v; // of k and v
@@ -262,7 +308,7 @@ struct KvPool {
     bool rotate;            // K is stored turned by a Hadamard matrix, as its queries are
     int n_tails;            // pages
     int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
-    float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim) each; NULL: that plane is dense
+    float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim, or v_dim); NULL: that plane is dense
 };
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
@@ -272,15 +318,36 @@ HOST_DEVICE static inline size_t kv_slot(const KvPool *kv, int layer, int block,
                (size_t)kv->block +
            (size_t)offset;
 }
-// Index, in elements, of the head_dim values of one slot of one block and KV head in a dense plane.
+static inline int kv_v_dim(const KvPool *kv) { return kv->v_dim > 0 ? kv->v_dim : kv->head_dim; }
+// Of the plane that a slot's K or V is read from: its memory, its type, the values that it has a slot, and the page
+// rows.
+static inline uint8_t *kv_plane(const KvPool *kv, bool value) { return value && !kv->v_in_k ? kv->v : kv->k; }
+static inline int kv_plane_type(const KvPool *kv, bool value) { return value && !kv->v_in_k ? kv->type_v : kv->type_k; }
+static inline int kv_plane_dim(const KvPool *kv, bool value) {
+    return value && !kv->v_in_k ? kv_v_dim(kv) : kv->head_dim;
+}
+static inline float *kv_plane_tail(const KvPool *kv, bool value) {
+    return value && !kv->v_in_k ? kv->tail_v : kv->tail_k;
+}
+// Planes that hold something: K's, and V's unless it lies in K.
+static inline int kv_planes(const KvPool *kv) { return kv->v_in_k ? 1 : 2; }
+// Bytes of K and V of a slot in one layer.
+static inline size_t kv_slot_bytes_both(const KvPool *kv) {
+    size_t v = kv->v_in_k ? 0 : kv_slot_bytes(kv->type_v, kv_v_dim(kv));
+    return (kv_slot_bytes(kv->type_k, kv->head_dim) + v) * (size_t)kv->n_kv_heads;
+}
+// Index, in elements, of the values of one slot of one block and KV head in the dense plane of K.
 static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, int offset) {
     return kv_slot(kv, layer, block, head, offset) * (size_t)kv->head_dim;
 }
-// The same in tail_k and tail_v, of a slot of a page's group.
-HOST_DEVICE static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
+// The same in tail_k and tail_v, of a slot of a page's group, of a plane with `dim` values a slot; then of K's.
+HOST_DEVICE static inline size_t kv_tail_at(const KvPool *kv, int dim, int layer, int page, int head, int offset) {
     return ((((size_t)layer * (size_t)kv->n_tails + (size_t)page) * (size_t)kv->n_kv_heads + (size_t)head) * SEAL +
             (size_t)offset) *
-           (size_t)kv->head_dim;
+           (size_t)dim;
+}
+HOST_DEVICE static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
+    return kv_tail_at(kv, kv->head_dim, layer, page, head, offset);
 }
 // A batch's block table of a pool, and its copies.
 static inline const int *batch_table(const Batch *b, const KvPool *kv) {
@@ -306,7 +373,7 @@ typedef struct {
     float *weight; // (max_rows, n_used) of their outputs
     int *place;    // (max_rows, n_used) the pair
     int *row;      // (max_rows * n_used) the row of a pair
-    int *first;    // (n_experts + 1) the first pair of an expert
+    int *first;    // (n_experts + 1) the first pair of an expert; here and below, of heads where these are more
     float *x;      // (max_rows * n_used, dim) what the experts take, then what they give
     float *out;    // (max_rows, dim) what is added to the residual stream
     int *task;     // (2 * n_experts + 1) the first task of each expert's matrices
@@ -318,17 +385,25 @@ typedef struct {
 // layers'; without such layers there are none but `logits` and `narrowed`.
 struct Workspace {
     int max_rows, max_out;
-    int max_slots;                               // of one sequence
-    int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim; n_rot: of the widest RoPE
+    int max_slots; // of one sequence
+    // q_dim = n_heads*head_dim and kv_dim = n_kv_heads*head_dim of the widest layer: rows are so far apart in all of
+    // them. ffn: likewise; n_rot: of the widest RoPE
+    int dim, q_dim, kv_dim, ffn, n_vocab, n_rot;
     int n_experts, n_used, ffn_shared; // of FFN_EXPERTS; ffn: of n_used experts together, and behind these the shared
     int n_ropes;
+    int latent_dim, latent_heads; // of MIXER_LATENT; 0: there is no such layer
+    int per_dim;                  // n_layers * Ends.per
+    int widest;                   // input of a feed-forward's matrices
     ThreadPool *pool;
-    float *x;                   // (max_rows, dim) the residual stream
-    float *q;                   // (max_rows, q_dim) queries, turned
-    float *a;                   // (max_rows, q_dim) what attention found
-    float *h, *up;              // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
-    float *k, *v;               // (max_rows, kv_dim) before they are stored
-    float *xn;                  // (max_rows, dim) a normalised copy of x
+    float *x;               // (max_rows, dim) the residual stream
+    float *q;               // (max_rows, q_dim) queries, turned
+    float *a;               // (max_rows, q_dim) what attention found
+    float *h, *up;          // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
+    float *k, *v;           // (max_rows, kv_dim) before they are stored; with kv_step twice, for each kind of pool
+    size_t kv_step;         // floats from the rows of KV_FULL to those of KV_WINDOW; 0: they share the room
+    float *xn;              // (max_rows, dim) a normalised copy of x
+    float *latent[2];       // (max_rows, latent_dim) of MIXER_LATENT: Q and what was found, by row or by head
+    float *per, *per_token; // (max_rows, per_dim) what layers get of a token besides (Ends.per); the token's own part
     float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
     int *narrowed;              // (5, max_rows) the batch of the rows that go on where some end
     ExpertRows experts;         // of a layer of experts, between Backend.ffn_in and ffn_out
@@ -341,6 +416,15 @@ struct Workspace {
     const Backend *be; // that has scratch of its own besides, in `device`; NULL: none
     void *device;
 };
+
+// Where a layer's K and V rows of the step lie before they are stored. Layers that use another's take them from there.
+static inline float *workspace_k(const Workspace *w, const Layer *l) {
+    return w->k + (l->kv_kind == KV_WINDOW ? w->kv_step : 0);
+}
+static inline float *workspace_v(const Workspace *w, const Layer *l) {
+    if (l->kind.mixer == MIXER_LATENT) return workspace_k(w, l);
+    return w->v + (l->kv_kind == KV_WINDOW ? w->kv_step : 0);
+}
 
 // What is loaded into a device's memory: the last n layers, the head, and the embedding where all layers are there.
 typedef struct {
@@ -395,9 +479,9 @@ struct Backend {
     const char *name;    // "cpu"
     const char *isa;     // "scalar", "amx", ...
     const char *kernels; // which kernels run, for --verbose: "decode ...; prefill ..."
-    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in);       // what Workspace.packed must hold
-    size_t (*expert_bytes)(const Backend *be, const Workspace *w, int max_n_in); // the same for layers of experts, or
-                                                                                 // NULL
+    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
+    // The same for products of stacks: experts, heads of MIXER_LATENT. NULL: there are none
+    size_t (*stack_bytes)(const Backend *be, const Workspace *w, int max_n_in);
     size_t panel_bytes;         // what each thread needs of Workspace.panels
     const void *impl;           // the backend's own
     const DeviceMemory *memory; // NULL: it computes in the host's
@@ -406,7 +490,7 @@ struct Backend {
     void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b);
     // tokens -> x, and what the layers need of positions and of the batch's place in the pools
     void (*embed)(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b);
-    // MIXER_ATTENTION; kv: the layer's own pool
+    // MIXER_ATTENTION and MIXER_LATENT; kv: the layer's pool
     void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, QK-norm, RoPE; K,V to slots
     // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);

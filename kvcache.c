@@ -18,13 +18,15 @@ int kvcache_most_sequences(const KvCache *kv, int step_rows) {
 // ---- tail pages -----------------------------------------------------------------------------------------------------
 
 // Of one plane's tail pages that are in the host's memory.
-static size_t tail_bytes(const KvPool *pool) {
-    return kv_tail_index(pool, pool->n_layers - pool->n_device, 0, 0, 0) * sizeof(float);
+static size_t tail_bytes(const KvPool *pool, bool value) {
+    int layers = pool->n_layers - pool->n_device;
+    if (value ? !kv_is_sealed(pool->type_v) || pool->v_in_k : !kv_is_sealed(pool->type_k)) return 0;
+    return kv_tail_at(pool, kv_plane_dim(pool, value), layers, 0, 0, 0) * sizeof(float);
 }
 
 // The host's pages of a kind; false: there is no room for them.
 static bool new_tails(KvPool *pool) {
-    size_t n = tail_bytes(pool), k = kv_is_sealed(pool->type_k) ? n : 0, v = kv_is_sealed(pool->type_v) ? n : 0;
+    size_t k = tail_bytes(pool, false), v = tail_bytes(pool, true);
     if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
     return !v || (pool->tail_v = pages_alloc(v, false));
 }
@@ -44,8 +46,8 @@ static void new_tail_tables(KvCache *kv) {
 }
 
 static void free_tails(KvPool *pool) {
-    pages_free(pool->tail_k, tail_bytes(pool));
-    pages_free(pool->tail_v, tail_bytes(pool));
+    pages_free(pool->tail_k, tail_bytes(pool, false));
+    pages_free(pool->tail_v, tail_bytes(pool, true));
     free(pool->tail_of);
 }
 
@@ -210,9 +212,9 @@ static Status new_planes(KvPool *pool, const KvShape *s) {
         // and a huge page for each of these would commit most of a long context at the first token.
         bool huge = s->block > 0;
         pool->k = pages_alloc(pool->bytes_k, huge);
-        pool->v = pages_alloc(pool->bytes_v, huge);
+        if (!pool->v_in_k) pool->v = pages_alloc(pool->bytes_v, huge);
     }
-    if (!countable || (host && (!pool->k || !pool->v || !new_tails(pool))))
+    if (!countable || (host && (!pool->k || (!pool->v && !pool->v_in_k) || !new_tails(pool))))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
                             kvshape_bytes(s), s->n_ctx);
@@ -244,6 +246,17 @@ Status kvcache_check_dense(const KvPool *kv, const char *feature) {
     if (!kv->tail_of) return OK;
     return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; add -ctk f16 -ctv f16", feature,
                         type_name(kv->type_k), type_name(kv->type_v));
+}
+
+Status kvcache_check_alike(const KvPool kv[KV_KINDS], int n_layers, const char *feature) {
+    const KvPool *full = &kv[KV_FULL], *window = &kv[KV_WINDOW];
+    bool both = full->n_layers > 0 && window->n_layers > 0;
+    bool same = !both || (full->n_kv_heads == window->n_kv_heads && full->head_dim == window->head_dim);
+    if (same && kv_n_layers(kv) == n_layers && !full->v_in_k && kv_v_dim(full) == full->head_dim) return OK;
+    return status_error(QUILL_USAGE,
+                        "%s: a model whose layers all have K and V of one shape expected; this one's differ, are "
+                        "shared among layers, or are compressed",
+                        feature);
 }
 
 void kvcache_free(KvCache *kv) {

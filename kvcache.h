@@ -78,6 +78,9 @@ static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_
 Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // QUILL_USAGE, with the name of the feature, if K or V is of a sealed type: rows of groups cannot be moved one by one.
 Status kvcache_check_dense(const KvPool *kv, const char *feature);
+// QUILL_USAGE, with the name of the feature, unless each of the model's n_layers has K and V of its own and all of them
+// one shape.
+Status kvcache_check_alike(const KvPool kv[KV_KINDS], int n_layers, const char *feature);
 // How many sequences may hold slots at once so that each step of up to step_rows rows finds partners for them.
 int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.

@@ -97,12 +97,9 @@ int memory_plan_kv_type(const Model *m, int asked) {
 }
 
 KvShape memory_plan_kv_shape(const Model *m) {
-    const ModelConfig *c = &m->c;
-    return (KvShape){.n_layers = c->n_layers,
-                     .n_kv_heads = c->n_kv_heads,
-                     .head_dim = c->head_dim,
-                     .n_windowed = c->n_windowed,
-                     .window = c->window};
+    KvShape s = {0};
+    kvshape_set_layers(&s, m->layers, m->c.n_layers);
+    return s;
 }
 
 // ---- a pool of blocks -----------------------------------------------------------------------------------------------
@@ -159,6 +156,25 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
+// How K and V are stored. Where V is a part of K both are one, and turning K would turn V too.
+static Status plan_types(const MemoryPlan *p, KvShape *s) {
+    int k = p->config->type_k, v = p->config->type_v;
+    if (s->v_in_k && k == KV_TYPE_AUTO) k = v;
+    s->type_k = memory_plan_kv_type(p->model, k);
+    s->type_v = s->v_in_k && v == KV_TYPE_AUTO ? s->type_k : memory_plan_kv_type(p->model, v);
+    s->rotate = p->config->kv_rotate;
+    if (!s->v_in_k) return OK;
+    if (s->type_v != s->type_k)
+        return status_error(QUILL_USAGE, "-ctv %s: %s expected, as -ctk has it: V is a part of K in %s",
+                            type_name(s->type_v), type_name(s->type_k), p->model->c.arch);
+    if (s->rotate)
+        return status_error(QUILL_USAGE,
+                            "--kv-rotate: a model whose K and V are stored apart expected; V is a part of "
+                            "K in %s",
+                            p->model->c.arch);
+    return OK;
+}
+
 Status memory_plan_make(MemoryPlan *p) {
     const ModelConfig *c = &p->model->c;
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size, trained = int_max(1, c->n_ctx_train);
@@ -166,14 +182,12 @@ Status memory_plan_make(MemoryPlan *p) {
     KvShape *s = &p->shape;
     *s = memory_plan_kv_shape(p->model);
     s->keep_partners = p->config->kv_dir || p->config->evict || p->needs.whole;
-    s->type_k = memory_plan_kv_type(p->model, p->config->type_k);
-    s->type_v = memory_plan_kv_type(p->model, p->config->type_v);
+    TRY(plan_types(p, s));
     s->block =
         p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep_partners) ? p->config->kv_block : 0;
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
-    s->rotate = p->config->kv_rotate;
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows);
     plan_partners(s, p->max_rows);
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,

@@ -25,12 +25,13 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     bool here = m->n_device < m->c.n_layers; // there are layers of the host's
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     const ModelConfig *c = &m->c;
-    int widest = int_max(int_max(w->dim, w->q_dim), int_max(c->ffn, w->ffn_shared));
+    int widest = int_max(int_max(w->dim, w->q_dim), int_max(w->widest, w->latent_dim));
     size_t pairs = rows * (size_t)w->n_used, experts = (size_t)w->n_experts * (pairs > 0);
+    size_t stacks = here ? (size_t)int_max((int)experts, w->latent_heads) : 0;
     ExpertRows *e = &w->experts;
     w->packed_bytes = here ? m->be->packed_bytes(m->be, w->max_rows, widest) : 0;
-    if (pairs > 0 && m->be->expert_bytes) {
-        size_t more = m->be->expert_bytes(m->be, w, int_max(w->dim, c->ffn));
+    if (stacks > 0 && m->be->stack_bytes) {
+        size_t more = m->be->stack_bytes(m->be, w, int_max(w->dim, c->ffn));
         if (w->packed_bytes < more) w->packed_bytes = more;
     }
     w->panel_bytes = here ? m->be->panel_bytes : 0;
@@ -45,8 +46,12 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->a, rows * (size_t)w->q_dim * 4},
         {(void **)&w->h, rows * (size_t)w->ffn * 4},
         {(void **)&w->up, rows * (size_t)w->ffn * 4},
-        {(void **)&w->k, rows * (size_t)w->kv_dim * 4},
-        {(void **)&w->v, rows * (size_t)w->kv_dim * 4},
+        {(void **)&w->k, (rows * (size_t)w->kv_dim + w->kv_step) * 4},
+        {(void **)&w->v, (rows * (size_t)w->kv_dim + w->kv_step) * 4},
+        {(void **)&w->latent[0], rows * (size_t)w->latent_dim * 4},
+        {(void **)&w->latent[1], rows * (size_t)w->latent_dim * 4},
+        {(void **)&w->per, rows * (size_t)w->per_dim * 4},
+        {(void **)&w->per_token, rows * (size_t)w->per_dim * 4},
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
         {(void **)&w->rope_cos, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
@@ -57,11 +62,11 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&e->weight, pairs * 4},
         {(void **)&e->place, pairs * sizeof(int)},
         {(void **)&e->row, pairs * sizeof(int)},
-        {(void **)&e->first, (experts + 1) * sizeof(int)},
+        {(void **)&e->first, (stacks + 1) * sizeof(int)},
         {(void **)&e->x, pairs * (size_t)w->dim * 4},
         {(void **)&e->out, pairs ? rows * (size_t)w->dim * 4 : 0},
-        {(void **)&e->task, (2 * experts + 1) * sizeof(int)},
-        {(void **)&e->at, experts * sizeof(size_t)},
+        {(void **)&e->task, (2 * stacks + 1) * sizeof(int)},
+        {(void **)&e->at, stacks * sizeof(size_t)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
@@ -73,22 +78,41 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     return at;
 }
 
+// What a layer needs of rows.
+static void widen(Workspace *w, const Layer *l) {
+    const Heads *h = &l->heads;
+    bool experts = l->kind.ffn == FFN_EXPERTS, latent = l->kind.mixer == MIXER_LATENT;
+    int width = l->w_gate.n_out * (experts ? l->kind.n_used : 1) + l->shared_gate.n_out;
+    w->q_dim = int_max(w->q_dim, h->n_heads * h->head_dim);
+    w->kv_dim = int_max(w->kv_dim, h->n_kv_heads * h->head_dim);
+    w->ffn = int_max(w->ffn, int_max(width, l->per_gate.n_out));
+    w->widest = int_max(w->widest, int_max(l->w_gate.n_out, int_max(l->shared_gate.n_out, l->per_gate.n_out)));
+    // layers behind others of their kind use K and V that these left
+    if (layer_attends(l) && !layer_owns_kv(l)) w->kv_step = (size_t)w->max_rows * (size_t)w->kv_dim;
+    if (!latent) return;
+    int a_head = int_max(l->wq.n_out, l->q_a.n_out) / h->n_heads + 1;
+    int head = int_max(a_head, int_max(heads_v_dim(h), l->v_b.n_out));
+    w->latent_heads = h->n_heads;
+    w->latent_dim = int_max(w->latent_dim, h->n_heads * head);
+}
+
 Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots) {
     const ModelConfig *c = &m->c;
-    return (Workspace){.max_rows = max_rows,
-                       .max_out = max_out,
-                       .max_slots = max_slots,
-                       .dim = c->dim,
-                       .q_dim = c->n_heads * c->head_dim,
-                       .kv_dim = c->n_kv_heads * c->head_dim,
-                       .ffn = c->n_experts ? c->n_used * c->ffn + c->ffn_shared : c->ffn,
-                       .n_experts = c->n_experts,
-                       .n_used = c->n_used,
-                       .ffn_shared = c->ffn_shared,
-                       .n_vocab = c->n_vocab,
-                       .n_rot = c->n_rot,
-                       .n_ropes = m->ends.n_ropes,
-                       .be = m->device};
+    Workspace w = {.max_rows = max_rows,
+                   .max_out = max_out,
+                   .max_slots = max_slots,
+                   .dim = c->dim,
+                   .n_experts = c->n_experts,
+                   .n_used = c->n_used,
+                   .ffn_shared = c->ffn_shared,
+                   .per_dim = c->n_layers * m->ends.per,
+                   .n_vocab = c->n_vocab,
+                   .n_rot = c->n_rot,
+                   .n_ropes = m->ends.n_ropes,
+                   .be = m->device};
+    for (int i = 0; i < m->ends.n_ropes; i++) w.n_rot = int_max(w.n_rot, m->ends.ropes[i].n_rot);
+    for (int i = 0; i < c->n_layers; i++) widen(&w, &m->layers[i]);
+    return w;
 }
 
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out) {
@@ -171,10 +195,10 @@ static void watch_feed(const Batch *b, WatchFeed feed, const Workspace *w, const
 // Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
-    bool mixes = l->kind.mixer == MIXER_ATTENTION;
+    bool mixes = layer_attends(l);
     KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
     if (mixes) watch_feed(b, FEEDS_QKV, w, l);
-    if (kv && b->arrival) b->arrival->wait(b->arrival->arg, l);
+    if (kv && b->arrival && layer_owns_kv(l)) b->arrival->wait(b->arrival->arg, l);
     if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;

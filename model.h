@@ -14,6 +14,10 @@ typedef struct {
     char name[128];                                                 // general.name, may be empty
     int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab; // ffn: of one expert, where there are some
     int n_experts, n_used, ffn_shared; // of a layer, of them for a row, width of the shared one; 0: there are none
+    int ffn_dense, n_dense;            // with experts: width of the first n_dense layers, which have none
+    int window_heads, window_dim;      // n_kv_heads and head_dim of layers with a window
+    int n_shared_kv;                   // the last layers, which use the K and V of earlier ones
+    int kv_rank, q_head, v_head;       // compressed KV: elements of what is kept of K and V; of a head of Q and of V
     int n_ctx_train;                   // the context it was trained for
     int n_rot;
     int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DIM = 1 << 24, MAX_HEADS = 1 << 12 };
+enum { MAX_DIM = 1 << 24 };
 
 // ---- hyper-parameters -----------------------------------------------------------------------------------------------
 
@@ -18,19 +18,6 @@ static Status find_family(Loader *l) {
     if (!l->family)
         return status_error(QUILL_MODEL, "%s: general.architecture: one of %s expected, %.*s found", l->file,
                             families_list(), (int)(arch.n < 64 ? arch.n : 64), arch.data);
-    return OK;
-}
-
-// Files may list their layers: sliding_window_pattern as an array of booleans.
-static Status load_windowed(Loader *l, int n_layers) {
-    char key[96];
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
-    const GgufValue *v = gguf_value(l->g, key);
-    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
-    if (v->n != (uint64_t)n_layers)
-        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
-                            n_layers, (unsigned long long)v->n);
-    l->windowed = v->data;
     return OK;
 }
 
@@ -76,30 +63,9 @@ static Status load_shape(Loader *l) {
     TRY(loader_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
     TRY(loader_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
     TRY(loader_experts_shape(l));
-    TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
-    TRY(loader_int(l, "attention.head_count_kv", 1, c->n_heads, false, c->n_heads, &c->n_kv_heads));
     TRY(loader_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
-    if (c->n_heads % c->n_kv_heads)
-        return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: a divisor of %d heads expected, %d found",
-                            l->file, c->arch, c->n_heads, c->n_kv_heads);
-    char key[96];
-    snprintf(key, sizeof key, "%s.attention.key_length", c->arch);
-    if (!gguf_value(l->g, key) && c->dim % c->n_heads)
-        return status_error(QUILL_MODEL,
-                            "%s: %s.attention.head_count: a divisor of the embedding's %d expected, %d found", l->file,
-                            c->arch, c->dim, c->n_heads);
-    int value_length;
-    int natural = int_max(1, int_min(c->dim / c->n_heads, SEAL_HEAD));
-    TRY(loader_int(l, "attention.key_length", 1, SEAL_HEAD, false, natural, &c->head_dim));
-    TRY(loader_int(l, "attention.value_length", 1, SEAL_HEAD, false, c->head_dim, &value_length));
-    if (value_length != c->head_dim)
-        return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
-                            c->arch, c->head_dim, value_length);
     TRY(loader_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
-    bool has_window = l->family->full_every > 0 && !l->family->window_optional;
-    TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
-    TRY(load_windowed(l, c->n_layers));
-    for (int i = 0; i < c->n_layers; i++) c->n_windowed += loader_window(l, i) > 0;
+    TRY(loader_attention_shape(l));
     return OK;
 }
 
@@ -111,67 +77,52 @@ static float scaled_eps(const Loader *l) { return l->m->c.eps / (l->branches * l
 
 // What layer i is, without its weights.
 static Status describe_layer(const Loader *l, int i) {
-    const ModelConfig *c = &l->m->c;
-    const Ends *e = &l->m->ends;
     const Family *f = l->family;
-    int window = loader_window(l, i), width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : c->head_dim;
-    float scale;
-    TRY(loader_float(l, "attention.scale", false, (float)(1 / sqrt((double)width)), &scale));
-    int n_before = 0; // layers of its pool
-    for (int k = 0; k < i; k++) n_before += (loader_window(l, k) > 0) == (window > 0);
     l->m->layers[i] = (Layer){
-        .kind =
-            {.mixer = MIXER_ATTENTION, .ffn = FFN_GATED, .act = f->act, .qk_norm = f->qk_norm_of, .eps = scaled_eps(l)},
-        .heads = {.n_heads = c->n_heads,
-                  .n_kv_heads = c->n_kv_heads,
-                  .head_dim = c->head_dim,
-                  .window = window,
-                  .scale = l->scores != 0 ? l->scores : (float)(1 / sqrt((double)width))},
-        .rope = e->ropes[loader_layer_rope(l, i)],
+        .kind = {.mixer = f->latent ? MIXER_LATENT : MIXER_ATTENTION,
+                 .ffn = FFN_GATED,
+                 .act = f->act,
+                 .qk_norm = f->qk_norm_of,
+                 .eps = scaled_eps(l)},
         .index = i,
-        .kv_kind = window > 0 ? KV_WINDOW : KV_FULL,
-        .kv_layer = n_before,
         .be = l->m->be,
     };
-    return loader_cap(l, "attn_logit_softcapping", &l->m->layers[i].heads.softcap);
-}
-
-static Status load_attention(const Loader *l, int i) {
-    const ModelConfig *c = &l->m->c;
-    Layer *y = &l->m->layers[i];
-    int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    bool normed = l->family->qk_norm;
-    FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
-    if (loader_layer_has(l, i, "attn_qkv")) {
-        TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
-    } else {
-        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
-        TRY(loader_layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
-        TRY(loader_layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim));
-    }
-    if (l->family->sinks) TRY(loader_layer_vector(l, i, "attn_sinks", &y->sinks, c->n_heads, true));
-    TRY(loader_layer_vector(l, i, "attn_q_norm", &y->norm_q, layer_norm_q(y), normed));
-    TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
-    if (l->branches != 1 && (y->norm_q || y->norm_k))
-        return status_error(QUILL_MODEL, "%s: %s.residual_scale: none expected with norms of Q and K, %g found",
-                            l->file, c->arch, (double)l->branches);
-    return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim);
+    return loader_describe_heads(l, i);
 }
 
 static Status load_ffn(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
+    int ffn = l->ffn[i];
     char name[96];
     snprintf(name, sizeof name, "blk.%d.ffn_up.weight", i);
     const GgufTensor *up = gguf_tensor(l->g, name);
-    FusedPart gate_up[] = {{&y->w_gate, c->ffn}, {&y->w_up, c->ffn}};
-    if (!loader_layer_has(l, i, "ffn_gate") && up && up->dims[1] == 2 * (uint64_t)c->ffn) {
+    FusedPart gate_up[] = {{&y->w_gate, ffn}, {&y->w_up, ffn}};
+    if (!loader_layer_has(l, i, "ffn_gate") && up && up->dims[1] == 2 * (uint64_t)ffn) {
         TRY(loader_layer_fused(l, i, "ffn_up", gate_up, 2, c->dim));
     } else {
-        TRY(loader_layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
-        TRY(loader_layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
+        TRY(loader_layer_matrix(l, i, "ffn_gate", &y->w_gate, ffn, c->dim));
+        TRY(loader_layer_matrix(l, i, "ffn_up", &y->w_up, ffn, c->dim));
     }
-    return loader_layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, c->ffn);
+    return loader_layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, ffn);
+}
+
+// What a layer adds for its token, and what it is multiplied by behind all else.
+static Status load_layer_end(const Loader *l, int i) {
+    Layer *y = &l->m->layers[i];
+    int dim = l->m->c.dim, per = l->m->ends.per;
+    const float *scale;
+    TRY(loader_layer_vector(l, i, "layer_output_scale", &scale, 1, false));
+    if (scale) y->kind.out_scale = *scale;
+    if (scale && (!isfinite(*scale) || *scale == 0))
+        return status_error(QUILL_MODEL,
+                            "%s: tensor blk.%d.layer_output_scale.weight: a number other than 0 expected, "
+                            "%g found",
+                            l->file, i, (double)*scale);
+    if (per == 0) return OK;
+    TRY(loader_layer_matrix(l, i, "inp_gate", &y->per_gate, per, dim));
+    TRY(loader_layer_matrix(l, i, "proj", &y->per_out, dim, per));
+    return loader_layer_vector(l, i, "post_norm", &y->norm_per, dim, true);
 }
 
 static Status load_layer(const Loader *l, int i) {
@@ -180,13 +131,25 @@ static Status load_layer(const Loader *l, int i) {
     bool before = !l->family->no_norms_before, behind = l->family->norms_behind;
     TRY(describe_layer(l, i));
     if (before) TRY(loader_layer_vector(l, i, "attn_norm", &y->norm_att, dim, true));
-    TRY(load_attention(l, i));
+    TRY(loader_attention(l, i));
     if (behind) TRY(loader_layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true));
     const char *ffn_norm = l->family->ffn_norm ? l->family->ffn_norm : "ffn_norm";
     if (before) TRY(loader_layer_vector(l, i, ffn_norm, &y->norm_ffn, dim, true));
-    TRY(l->m->c.n_experts > 0 ? loader_experts(l, i) : load_ffn(l, i));
+    TRY(loader_has_experts(l, i) ? loader_experts(l, i) : load_ffn(l, i));
     if (behind) TRY(loader_layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, dim, true));
-    return OK;
+    return load_layer_end(l, i);
+}
+
+// What layers get of a token besides.
+static Status load_per_layer(const Loader *l) {
+    Ends *e = &l->m->ends;
+    const ModelConfig *c = &l->m->c;
+    int most = MAX_DIM / c->n_layers;
+    TRY(loader_int(l, "embedding_length_per_layer_input", 0, most, false, 0, &e->per));
+    if (e->per == 0) return OK;
+    TRY(loader_matrix(l, &e->per_embd, "per_layer_token_embd.weight", c->n_vocab, c->n_layers * e->per));
+    TRY(loader_matrix(l, &e->per_proj, "per_layer_model_proj.weight", c->n_layers * e->per, c->dim));
+    return loader_vector(l, &e->norm_per, "per_layer_proj_norm.weight", e->per, true);
 }
 
 static Status load_ends(const Loader *l) {
@@ -215,7 +178,7 @@ static Status load_ends(const Loader *l) {
     c->tied = !gguf_tensor(l->g, "output.weight");
     if (c->tied) e->head = e->tok_embd;
     else TRY(loader_matrix(l, &e->head, "output.weight", c->n_vocab, c->dim));
-    return OK;
+    return load_per_layer(l);
 }
 
 static Status load_all(Loader *l) {
@@ -234,6 +197,8 @@ Status model_load(Model *m, const Gguf *g, const Backend *be) {
     m->used = mem_alloc((size_t)gguf_n_tensors(g) * sizeof *m->used);
     Loader l = {.m = m, .g = g, .file = gguf_name(g)};
     Status st = load_all(&l);
+    free(l.kv_heads);
+    free(l.ffn);
     if (st.code) model_free(m);
     return st;
 }
@@ -254,6 +219,8 @@ void model_free(Model *m) {
 // Calls visit with each matrix of the model, a tied head once.
 static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg), void *arg) {
     visit(&m->ends.tok_embd, arg);
+    visit(&m->ends.per_embd, arg);
+    visit(&m->ends.per_proj, arg);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
 #define VISIT(field) visit(&y->field, arg);
@@ -274,11 +241,12 @@ int layer_norm_floats(const Layer *l, int dim) {
     int n = 0;
 #define ADD_NORM(field, size) n += l->field ? (size) : 0;
     EACH_LAYER_VECTOR(ADD_NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
-    return n;
+    EACH_HOST_VECTOR(ADD_NORM, dim, l)
+    return n + (l->kind.out_scale != 0);
 }
 
 static size_t norm_params(const Model *m) {
-    size_t n = (size_t)m->c.dim;
+    size_t n = (size_t)m->c.dim + (size_t)m->ends.per;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
         n += (size_t)layer_norm_floats(y, m->c.dim);

@@ -44,7 +44,8 @@ struct Tokenizer {
     Vocab vocab;
     Pretokenizer *pre; // NULL: a fragment is one piece
     NormalForm form;
-    bool whole; // ignore_merges: a piece that is itself a token is not merged from smaller ones
+    bool whole;    // ignore_merges: a piece that is itself a token is not merged from smaller ones
+    bool newlines; // the same for pieces that are newlines alone
     MergeScratch *scratch;
 };
 
@@ -74,15 +75,18 @@ static Status load_own_keys(Tokenizer *t, const Gguf *g) {
 static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
     Str model, pre;
     TRY(gguf_str(g, "tokenizer.ggml.model", &model, true));
-    *spm = str_is(model, "llama");
+    t->newlines = str_is(model, "gemma4");
+    *spm = t->newlines || str_is(model, "llama");
     if (!*spm && !str_is(model, "gpt2"))
         return status_error(QUILL_MODEL,
-                            "%s: tokenizer.ggml.model: \"llama\" or \"gpt2\" expected, \"%.*s\" found; quill does not "
+                            "%s: tokenizer.ggml.model: \"llama\", \"gemma4\" or \"gpt2\" expected, \"%.*s\" found; quill does not "
                             "support models with this kind of vocabulary",
                             gguf_name(g), int_min((int)model.n, 64), model.data);
     const GgufValue *patterns = gguf_value(g, "quill.tokenizer.patterns");
     snprintf(t->kind, sizeof t->kind, "%.*s%s", (int)model.n, model.data, patterns ? "/regex" : "");
     if (patterns) return load_patterns(t, g, patterns);
+    const Str lines = str_of("[^\\n]+|[\\n]+"); // whatever tokenizer.ggml.pre says
+    if (t->newlines) return pretokenizer_of_patterns(&lines, 1, &t->pre);
     if (*spm) return OK;
     TRY(gguf_str(g, "tokenizer.ggml.pre", &pre, false));
     if (pre.n == 0) pre = str_of("default"); // files from before 2024
@@ -257,7 +261,8 @@ static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *
 
 // Encodes one piece of SentencePiece text: splits it into characters and merges them.
 static void encode_characters(const Tokenizer *t, const char *text, int n, TokenIds *out) {
-    int whole = t->whole ? vocab_piece(&t->vocab, text, (size_t)n) : -1, n_symbols = 0;
+    bool ask = t->whole || (t->newlines && *text == '\n');
+    int whole = ask ? vocab_piece(&t->vocab, text, (size_t)n) : -1, n_symbols = 0;
     if (whole >= 0) {
         emit(out, whole);
         return;

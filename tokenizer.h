@@ -1,6 +1,7 @@
 // tokenizer.h: text <-> tokens, from the vocabulary in a model file.
 //
-// Two kinds: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE ("gpt2") whose text
+// Two kinds: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama"; "gemma4" merges by ranks, within a
+// line) and byte-level BPE ("gpt2") whose text
 // is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's. decode(encode(x)) == x for every
 // byte string that the vocabulary can represent. Threads may share a loaded tokenizer, except for encoding, which uses
 // scratch memory inside the tokenizer: one thread at a time.

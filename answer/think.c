@@ -38,7 +38,8 @@ static const struct ThinkFamily families[] = {
                  {"<|END_THINKING|>", THOUGHT, SAID},
                  {"<|START_RESPONSE|>", BEFORE | SAID, SAID},
                  {"<|END_RESPONSE|>", SAID, SAID}}},
-    {.markers = {{"<|channel|>analysis*<|message|>", ANY, THOUGHT}, // gpt-oss
+    {.markers = {{"<|channel>thought", BEFORE, THOUGHT}, {"<channel|>", THOUGHT, SAID}}}, // Gemma 4
+    {.markers = {{"<|channel|>analysis*<|message|>", ANY, THOUGHT},                       // gpt-oss
                  {"<|channel|>*<|message|>", ANY, SAID},
                  {"<|start|>assistant", ANY, BEFORE},
                  {"<|end|>", ANY, BEFORE}}},

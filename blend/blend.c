@@ -38,6 +38,7 @@ struct Blend {
 
 Status blend_check(const Model *m, const KvPool *kv) {
     TRY(kvcache_check_dense(kv, "--chunk"));
+    TRY(kvcache_check_alike(kv, m->c.n_layers, "--chunk"));
     bool fixed = strcmp(m->c.rope_scaling, "longrope") != 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         Mixer mixer = m->layers[i].kind.mixer;

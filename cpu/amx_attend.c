@@ -27,7 +27,7 @@ enum {
     KEYS = 64,             // keys of a block
     DEEP = 128,            // the least keys of a row for which cpu/amx_row.c is faster
     FEWEST_HEADS = 2,      // and the least heads of its group
-    HEAD_MOST = 512,       // largest head_dim (model_load.c refuses more)
+    HEAD_MOST = 512,       // largest head_dim of its own; the vector kernels take larger ones
     ROOM = 1 << 16,        // the most elements of queries, and of keys, that are packed at once
     SLACK = 8,             // a lane's floor is raised when its maximum is so many powers of two above it
     BLOCKS = KEYS / 32,    // of 32 keys
@@ -119,7 +119,8 @@ static void find_keys(const AttendTask *t, const AttendTiles *s, const void *pla
                       const uint16_t **at) {
     static const uint16_t none[HEAD_MOST];
     const uint16_t *values = plane;
-    for (int k = 0; k < 32; k++) at[k] = k < n && key_seen(t, s, first + k) ? values + attend_key(t, first + k) : none;
+    for (int k = 0; k < 32; k++)
+        at[k] = k < n && key_seen(t, s, first + k) ? values + attend_at(t, false, first + k) : none;
 }
 
 // Loads keys [first, first + n), n <= 32, as block number `block` of the chunk.
@@ -326,7 +327,7 @@ static void write_out(const AttendTask *t, AttendTiles *s) {
             transpose16(rows); // (query, element)
             __mmask16 there = lanes(hd - i);
             for (int q = 0; q < 16 && t->first + lane + q < t->last; q++)
-                _mm512_mask_storeu_ps(t->out + attend_query(t, t->first + lane + q) + i, there,
+                _mm512_mask_storeu_ps(t->out + attend_out(t, t->first + lane + q) + i, there,
                                       _mm512_div_ps(rows[q], _mm512_set1_ps(s->sum[lane + q])));
         }
 }
@@ -376,6 +377,11 @@ static void attend_tiles(const AttendTask *t) {
     write_out(t, s);
 }
 
+// Whether the unit takes heads of this kind: K and V alike, each with a plane.
+static bool in_tiles(const AttendTask *t) {
+    return t->heads->head_dim <= HEAD_MOST && heads_v_dim(t->heads) == t->heads->head_dim && !t->kv->v_in_k;
+}
+
 static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
 
 // Runs the task in parts of at most `most` pairs.
@@ -395,7 +401,7 @@ static bool row_is_deep(const AttendTask *t) {
 }
 
 static void attend(const AttendTask *t) {
-    bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
+    bool halves = in_tiles(t) && in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
     if (halves && t->last - t->first >= QUERIES && !t->lse) {
         AttendTiles *s = t->scratch;
         s->steps = (t->heads->head_dim + STEP - 1) / STEP;

@@ -21,7 +21,7 @@ enum {
     STREAMS = 4,                 // memory streams from which a tile takes its keys
     AHEAD = 768,                 // prefetch distance in bytes in each stream
     WIDE = 64,                   // elements of a head that are split at a time
-    HEAD_MOST = 512,             // largest head_dim (model_load.c refuses more)
+    HEAD_MOST = 512,             // largest head_dim (cpu/amx_attend.c asks for no more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
 
@@ -75,7 +75,7 @@ static void load_queries(const AttendTask *t, int pair, int count, AttendRowTile
 // Stores the addresses of n keys from slot `first` on in k[0], k[step], ... and those of their values in v.
 static void find_keys(const AttendTask *t, int first, int n, int step, const uint16_t **k, const uint16_t **v) {
     for (int i = 0, run; i < n; i += run) {
-        size_t at = attend_key(t, first + i);
+        size_t at = attend_at(t, false, first + i); // V's is the same
         run = int_min(n - i, t->kv->block - (first + i) % t->kv->block);
         for (int j = i; j < i + run; j++, at += (size_t)t->kv->head_dim) {
             k[j * step] = (const uint16_t *)(const void *)t->kv->k + at;
@@ -279,13 +279,13 @@ static void write_out(const AttendTask *t, int pair, int count, const AttendRowT
     int hd = t->heads->head_dim;
     sum += vswap(sum, HEADS);
     for (int h = 0; h < count; h++) {
-        size_t at = attend_query(t, pair + h);
+        size_t at = attend_out(t, pair + h);
         float all = sum[h] + attend_sink_weight(t, pair + h, max[h] / LOG2_E);
         for (int i = 0; i < hd; i += 16) {
             vf both = vload(s->out[i / 16][h]) + vload(s->out[i / 16][HEADS + h]);
             _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(both / all));
         }
-        if (t->lse) t->lse[at / (size_t)hd] = max[h] / LOG2_E + logf(sum[h]);
+        if (t->lse) t->lse[attend_head(t, pair + h)] = max[h] / LOG2_E + logf(sum[h]);
     }
 }
 

@@ -100,7 +100,7 @@ static void part_task(void *arg, int task, int thread) {
 static void merge_parts(const Attention *a) {
     const Heads *h = &a->l->heads;
     const Workspace *w = a->w;
-    size_t stride = part_floats(w, h), hd = (size_t)h->head_dim;
+    size_t stride = part_floats(w, h), hd = (size_t)heads_v_dim(h);
     memset(w->a, 0, (size_t)w->q_dim * sizeof *w->a);
     for (int head = 0; head < h->n_heads; head++) {
         const float *lse = w->h + w->q_dim + head, *from = w->h + (size_t)head * hd;
@@ -162,9 +162,9 @@ void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *
         for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);
     else threads_run(w->pool, attend_task, &a, a.n_tasks);
     if (b->probe) attention_mass_add(w, l, kv, b);
-    for (int row = 0; kv->tail_of && row < b->n_rows;) {
+    for (int row = 0; kv->tail_of && !l->kv_used_later && row < b->n_rows;) {
         SequenceRows r = seq_rows_at(b, kv, row);
-        seq_rows_keep_tail(w, l->kv_layer, kv, &r);
+        seq_rows_keep_tail(w, l, kv, &r);
         row += r.n;
     }
 }

@@ -28,7 +28,7 @@ static void add_mass(const AttendTask *t, int pair, float *scores, float *mass) 
     const float *q = t->q + attend_query(t, pair);
     float key[SEAL_HEAD], max = -INFINITY, sum = 0;
     for (int s = first; s <= slot; s++) {
-        const uint8_t *at = kv->k + attend_key(t, s) * kv_type_bytes(kv->type_k);
+        const uint8_t *at = kv->k + attend_at(t, false, s) * kv_type_bytes(kv->type_k);
         type_info(kv->type_k)->dequantize(at, key, (size_t)kv->head_dim);
         scores[s] = softcap(dot(q, key, kv->head_dim) * t->heads->scale, t->heads->softcap);
         max = fmaxf(max, scores[s]);

@@ -6,6 +6,7 @@
 #include "cpu/cpu.h"
 #include "cpu/cpuid.h"
 #include "cpu/experts.h"
+#include "cpu/latent.h"
 #include "cpu/layer.h"
 #include "cpu/matmul.h"
 
@@ -101,6 +102,11 @@ const char *cpu_isa_list(void) {
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
         if (choices[i].available()) str_list(list, sizeof list, choices[i].isa);
     return list;
+}
+
+static size_t stacks_packed_bytes(const Backend *be, const Workspace *w, int max_n_in) {
+    size_t experts = experts_packed_bytes(be, w, max_n_in), heads = latent_packed_bytes(cpu_kernels_of(be), w);
+    return experts > heads ? experts : heads;
 }
 
 static size_t packed_bytes(const Backend *be, int max_rows, int max_n_in) {
@@ -206,7 +212,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .isa = k->isa,
         .kernels = words[i][in_order],
         .packed_bytes = packed_bytes,
-        .expert_bytes = experts_packed_bytes,
+        .stack_bytes = stacks_packed_bytes,
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,
         .copy_blocks = layer_copy_blocks,

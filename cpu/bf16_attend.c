@@ -51,13 +51,13 @@ static void multiply_pairs(int n, const float *values, const float *weights, flo
         for (int v = 0; v < 2; v++) _mm512_storeu_ps(out + i * T + v * VL, sum[i][v]);
 }
 
-static void add_values(QueryTile *s, int head_dim, int first, int n) {
+static void add_values(QueryTile *s, int v_dim, int first, int n) {
     const int padded = n + n % 2;
-    pair_rows(s->tile, HEAD_PAD, padded, (int)round_up((size_t)head_dim, VL));
+    pair_rows(s->tile, HEAD_PAD, padded, (int)round_up((size_t)v_dim, VL));
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
         if (!lanes_see(l, first, n)) continue;
         pair_rows(l->scores, T, padded, T);
-        for (int i = 0; i < head_dim; i += NF) multiply_pairs(padded / 2, s->tile + i, l->scores, l->out + i * T);
+        for (int i = 0; i < v_dim; i += NF) multiply_pairs(padded / 2, s->tile + i, l->scores, l->out + i * T);
     }
 }
 

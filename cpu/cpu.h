@@ -18,8 +18,9 @@ typedef struct {
     const KvPool *kv;
     const int *table; // the sequence's physical blocks
     const int *slot;  // (n_rows) ascending
-    const float *q;   // (n_rows, n_heads, head_dim), the sequence's first row of them
-    float *out;       // (n_rows, n_heads, head_dim)
+    const float *q;   // (n_rows, n_heads, head_dim), the sequence's first row of them, rows `stride` apart
+    float *out;       // (n_rows, n_heads, v_dim), rows `stride` apart
+    size_t stride;
     int layer, kv_head;
     int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
     // One row's keys may be shared out among tasks, each with an `out` of its own: slots [from, end) of those that the
@@ -30,14 +31,20 @@ typedef struct {
     void *scratch;      // panel_bytes of the thread's own
     // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
     // steps before, from the tail page.
-    const float *k, *v;   // (rows of the sequence in the batch, n_kv_heads, head_dim)
+    const float *k, *v; // (rows of the sequence in the batch, n_kv_heads, head_dim, or v_dim), rows kv_stride apart
+    size_t kv_stride;
     int first_slot, page; // of the first of these rows; of the group, -1: it begins in this batch
 } AttendTask;
 
-// Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest and the newest slot that
-// a row at `slot` sees, the head_dim values of a pair in q and out.
-static inline size_t attend_key(const AttendTask *t, int slot) {
-    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+// Where a task's elements lie: a slot's K or V in the plane that it is read from, the oldest and the newest slot that a
+// row at `slot` sees, a pair's values in q and in out.
+static inline size_t attend_at(const AttendTask *t, bool value, int slot) {
+    const KvPool *kv = t->kv;
+    return kv_slot(kv, t->layer, t->table[slot / kv->block], t->kv_head, slot % kv->block) *
+           (size_t)kv_plane_dim(kv, value);
+}
+static inline int attend_dim(const AttendTask *t, bool value) {
+    return value ? heads_v_dim(t->heads) : t->heads->head_dim;
 }
 static inline int attend_first(const AttendTask *t, int slot) {
     return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
@@ -46,7 +53,17 @@ static inline int attend_last(const AttendTask *t, int slot) { return t->end ? i
 static inline size_t attend_query(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
-    return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+    return (size_t)(pair / group) * t->stride + head * (size_t)t->heads->head_dim;
+}
+static inline size_t attend_out(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
+    return (size_t)(pair / group) * t->stride + head * (size_t)heads_v_dim(t->heads);
+}
+// The element of lse of a pair of a single row.
+static inline int attend_head(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    return t->kv_head * group + pair % group;
 }
 
 // The sink of a pair's head, or NULL.
@@ -64,20 +81,20 @@ static inline float attend_sink_weight(const AttendTask *t, int pair, float max)
 static inline int attend_group(const AttendTask *t) {
     return t->slot[t->first / (t->heads->n_heads / t->heads->n_kv_heads)] / SEAL;
 }
-// The head_dim values of a slot of that group.
+// K or V of a slot of that group.
 static inline const float *attend_open(const AttendTask *t, bool value, int slot) {
     const KvPool *kv = t->kv;
-    size_t hd = (size_t)kv->head_dim;
+    int dim = kv_plane_dim(kv, value);
     if (slot < t->first_slot)
-        return (value ? kv->tail_v : kv->tail_k) + kv_tail_index(kv, t->layer, t->page, t->kv_head, slot % SEAL);
-    size_t row = (size_t)(slot - t->first_slot);
-    return (value ? t->v : t->k) + (row * (size_t)kv->n_kv_heads + (size_t)t->kv_head) * hd;
+        return kv_plane_tail(kv, value) + kv_tail_at(kv, dim, t->layer, t->page, t->kv_head, slot % SEAL);
+    const float *rows = value && !kv->v_in_k ? t->v : t->k;
+    return rows + (size_t)(slot - t->first_slot) * t->kv_stride + (size_t)t->kv_head * (size_t)dim;
 }
 // A sealed group in one piece: where it lies, or put together in `room` (SEAL_MOST bytes).
 static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int group, uint8_t *room) {
     const KvPool *kv = t->kv;
-    const uint8_t *plane = value ? kv->v : kv->k;
-    size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
+    const uint8_t *plane = kv_plane(kv, value);
+    size_t size = kv_slot_bytes(kv_plane_type(kv, value), kv_plane_dim(kv, value));
     int slot = group * SEAL;
     for (int i = 0; i < SEAL; i++, slot++) {
         int offset = slot % kv->block;

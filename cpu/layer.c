@@ -3,6 +3,7 @@
 #include "cpu/layer.h"
 
 #include "cpu/experts.h"
+#include "cpu/latent.h"
 #include "cpu/matmul.h"
 #include "cpu/seq_rows.h"
 #include "cpu/tasks.h"
@@ -26,11 +27,13 @@ typedef struct {
 
 static void copy_tail(KvPool *kv, int layer, const int copy[2]) {
     int from = kv->tail_of ? kv->tail_of[copy[0]] : -1, to = kv->tail_of ? kv->tail_of[copy[1]] : -1;
-    size_t n = (size_t)kv->n_kv_heads * SEAL * (size_t)kv->head_dim * sizeof(float);
     if (from < 0 || to < 0) return;
-    size_t src = kv_tail_index(kv, layer, from, 0, 0), dst = kv_tail_index(kv, layer, to, 0, 0);
-    if (kv->tail_k) memcpy(kv->tail_k + dst, kv->tail_k + src, n);
-    if (kv->tail_v) memcpy(kv->tail_v + dst, kv->tail_v + src, n);
+    for (int v = 0; v < kv_planes(kv); v++) {
+        int dim = kv_plane_dim(kv, v);
+        float *tail = kv_plane_tail(kv, v);
+        size_t n = (size_t)kv->n_kv_heads * SEAL * (size_t)dim * sizeof(float);
+        if (tail) memcpy(tail + kv_tail_at(kv, dim, layer, to, 0, 0), tail + kv_tail_at(kv, dim, layer, from, 0, 0), n);
+    }
 }
 
 void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
@@ -44,7 +47,7 @@ void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
             size_t base = (size_t)layer * (size_t)kv->n_blocks;
             size_t src = base + (size_t)copy[i][0], dst = base + (size_t)copy[i][1];
             memcpy(kv->k + dst * k, kv->k + src * k, k);
-            memcpy(kv->v + dst * v, kv->v + src * v, v);
+            if (v) memcpy(kv->v + dst * v, kv->v + src * v, v);
             copy_tail(kv, layer, copy[i]);
         }
 }
@@ -78,19 +81,41 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     }
 }
 
+// w->per = (norm_per(w->per) + the token's own part * sqrt(per)) / sqrt(2), for each layer's part.
+static void embed_per_layer(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    const Ends *e = s->ends;
+    Workspace *w = s->w;
+    float root = sqrtf((float)e->per), half = sqrtf(0.5f);
+    // what is normed ought to be divided by sqrt(dim), which an eps that is dim times as large does
+    float eps = e->eps * (float)w->dim;
+    for (int i = first; i < last; i++) {
+        float *per = w->per + (size_t)i * (size_t)w->per_dim, *own = w->per_token + (size_t)i * (size_t)w->per_dim;
+        s->k->embed(&e->per_embd, s->b->token[i], own);
+        for (int at = 0; at < w->per_dim; at += e->per) s->k->rmsnorm(per + at, per + at, e->norm_per, e->per, eps);
+        for (int k = 0; k < w->per_dim; k++) per[k] = (per[k] + own[k] * root) * half;
+    }
+}
+
 void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *kv, const Batch *b) {
     (void)kv;
     RowStep s = {.k = cpu_kernels_of(be), .w = w, .ends = e, .b = b};
     tasks_over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
+    if (e->per == 0) return;
+    MatmulJob job = {.w = &e->per_proj, .y = w->per, .y_stride = (size_t)w->per_dim};
+    matmul_run(s.k, w, &job, 1, matmul_rows(w->x, w->dim, b));
+    tasks_over_rows(w, b->n_rows, 4.0 * w->per_dim, embed_per_layer, &s);
 }
 
 void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
-    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2;
+    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2, per_dim = (size_t)w->per_dim;
     for (int i = 0; i < b->n_rows; i++) { // rows ascend: none is overwritten before it has moved
         int row = rows[i];
         if (row == i) continue;
         memcpy(w->x + (size_t)i * dim, w->x + (size_t)row * dim, dim * sizeof *w->x);
         memcpy(w->q + (size_t)i * q_dim, w->q + (size_t)row * q_dim, q_dim * sizeof *w->q);
+        if (per_dim) memcpy(w->per + (size_t)i * per_dim, w->per + (size_t)row * per_dim, per_dim * sizeof *w->per);
         for (int table = 0; table < w->n_ropes; table++) {
             size_t to = rope_at(w, table, i), from = rope_at(w, table, row);
             memcpy(w->rope_cos + to, w->rope_cos + from, half * sizeof *w->rope_cos);
@@ -110,35 +135,43 @@ static void finish_head(const RowStep *s, float *head, const float *norm, int ro
     if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
 }
 
+// K and V of a row: norms, RoPE, and into their slot.
+static void store_row(const RowStep *s, int row) {
+    const Layer *l = s->l;
+    const KvPool *kv = s->kv;
+    const Batch *b = s->b;
+    size_t hd = (size_t)l->heads.head_dim, vd = (size_t)heads_v_dim(&l->heads), at = (size_t)row * (size_t)s->w->kv_dim;
+    bool by_row = l->kind.qk_norm == QK_NORM_ROW;
+    float *all_k = workspace_k(s->w, l) + at, *all_v = workspace_v(s->w, l) + at;
+    if (!l->wv.data) memcpy(all_v, all_k, (size_t)l->heads.n_kv_heads * hd * sizeof *all_v);
+    if (by_row && l->norm_k) s->k->rmsnorm(all_k, all_k, l->norm_k, layer_norm_k(l), l->kind.eps);
+    int block = batch_table(b, kv)[(size_t)b->seq[row] * (size_t)b->max_blocks + (size_t)(b->slot[row] / kv->block)];
+    for (int n = 0; n < l->heads.n_kv_heads; n++) {
+        float *k = all_k + (size_t)n * hd, *v = all_v + (size_t)n * vd;
+        finish_head(s, k, by_row ? NULL : l->norm_k, row);
+        if (l->norm_v) s->k->rmsnorm(v, v, l->norm_v, (int)vd, l->kind.eps);
+        size_t slot = kv_slot(kv, l->kv_layer, block, n, b->slot[row] % kv->block);
+        if (!kv_is_sealed(kv->type_k))
+            s->k->to_kv(kv->k + slot * hd * kv_type_bytes(kv->type_k), kv->type_k, k, (int)hd);
+        if (!kv_is_sealed(kv->type_v))
+            s->k->to_kv(kv->v + slot * vd * kv_type_bytes(kv->type_v), kv->type_v, v, (int)vd);
+    }
+}
+
 // QK-norm, RoPE and the store of K and V, row by row.
 static void store_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     RowStep *s = arg;
-    Workspace *w = s->w;
     const Layer *l = s->l;
     const Heads *h = &l->heads;
-    const Batch *b = s->b;
-    const KvPool *kv = s->kv;
-    size_t hd = (size_t)h->head_dim;
     bool by_row = l->kind.qk_norm == QK_NORM_ROW;
-    const float *norm_q = by_row ? NULL : l->norm_q, *norm_k = by_row ? NULL : l->norm_k; // of heads
     for (int i = first; i < last; i++) {
-        float *q = w->q + (size_t)i * (size_t)w->q_dim, *all_k = w->k + (size_t)i * (size_t)w->kv_dim;
-        float temperature = rope_temperature(&l->rope, b->pos[i]);
+        float *q = s->w->q + (size_t)i * (size_t)s->w->q_dim, temperature = rope_temperature(&l->rope, s->b->pos[i]);
         if (by_row && l->norm_q) s->k->rmsnorm(q, q, l->norm_q, layer_norm_q(l), l->kind.eps);
-        if (by_row && l->norm_k) s->k->rmsnorm(all_k, all_k, l->norm_k, layer_norm_k(l), l->kind.eps);
-        for (int n = 0; n < h->n_heads; n++) finish_head(s, q + (size_t)n * hd, norm_q, i);
+        for (int n = 0; n < h->n_heads; n++)
+            finish_head(s, q + (size_t)n * (size_t)h->head_dim, by_row ? NULL : l->norm_q, i);
         for (int n = 0; temperature != 1 && n < h->n_heads * h->head_dim; n++) q[n] *= temperature;
-        int block = batch_table(b, kv)[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
-        for (int n = 0; n < h->n_kv_heads; n++) {
-            float *k = all_k + (size_t)n * hd, *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
-            finish_head(s, k, norm_k, i);
-            size_t at = kv_index(kv, l->kv_layer, block, n, b->slot[i] % kv->block);
-            if (!kv_is_sealed(kv->type_k))
-                s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
-            if (!kv_is_sealed(kv->type_v))
-                s->k->to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, v, h->head_dim);
-        }
+        if (layer_owns_kv(l)) store_row(s, i);
     }
 }
 
@@ -156,11 +189,14 @@ void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const CpuKernels *k = cpu_kernels_of(l->be);
     RowStep s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
     MatmulJob jobs[] = {{.w = &l->wq, .y = w->q, .y_stride = (size_t)w->q_dim},
-                        {.w = &l->wk, .y = w->k, .y_stride = (size_t)w->kv_dim},
-                        {.w = &l->wv, .y = w->v, .y_stride = (size_t)w->kv_dim}};
-    matmul_run(k, w, jobs, 3, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
-    tasks_over_rows(w, b->n_rows, 2.0 * w->q_dim, store_rows, &s);
-    if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
+                        {.w = &l->wk, .y = workspace_k(w, l), .y_stride = (size_t)w->kv_dim},
+                        {.w = &l->wv, .y = workspace_v(w, l), .y_stride = (size_t)w->kv_dim}};
+    if (l->kind.mixer == MIXER_LATENT) latent_in(w, l, kv, b);
+    else {
+        matmul_run(k, w, jobs, l->wv.data ? 3 : l->wk.data ? 2 : 1, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
+        tasks_over_rows(w, b->n_rows, 2.0 * w->q_dim, store_rows, &s);
+    }
+    if (kv->tail_of && layer_owns_kv(l)) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
 
 // ---- what is added to x ---------------------------------------------------------------------------------------------
@@ -186,7 +222,8 @@ static void add_product(Workspace *w, const Layer *l, const Tensor *t, const flo
 }
 
 void layer_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    add_product(w, l, &l->wo, l->norm_att_out, matmul_rows(w->a, w->q_dim, b));
+    MatmulRows rows = l->kind.mixer == MIXER_LATENT ? latent_out(w, l, b) : matmul_rows(w->a, w->q_dim, b);
+    add_product(w, l, &l->wo, l->norm_att_out, rows);
 }
 
 // ---- the feed-forward -----------------------------------------------------------------------------------------------
@@ -196,7 +233,7 @@ static void gate_rows(void *arg, int first, int last, int thread) {
     RowStep *s = arg;
     size_t n = (size_t)s->w->ffn;
     for (int i = first; i < last; i++)
-        s->gate(s->l->kind.act, s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+        s->gate(s->l->kind.act, s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->l->w_gate.n_out);
 }
 
 static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, const Batch *b) {
@@ -233,14 +270,42 @@ void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     tasks_over_rows(w, b->n_rows, 8.0 * w->ffn, gate_rows, &s);
 }
 
+// h = act(h) * the layer's part of w->per
+static void gate_per_layer(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    const Workspace *w = s->w;
+    int n = s->l->per_gate.n_out;
+    for (int i = first; i < last; i++)
+        s->k->gate(s->l->kind.act, w->h + (size_t)i * (size_t)w->ffn,
+                   w->per + (size_t)i * (size_t)w->per_dim + (size_t)(s->l->index * n), n);
+}
+
+static void add_per_layer(Workspace *w, const Layer *l, const Batch *b) {
+    RowStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l};
+    MatmulJob job = {.w = &l->per_gate, .y = w->h, .y_stride = (size_t)w->ffn};
+    matmul_run(s.k, w, &job, 1, matmul_rows(w->x, w->dim, b));
+    tasks_over_rows(w, b->n_rows, 8.0 * l->per_gate.n_out, gate_per_layer, &s);
+    add_product(w, l, &l->per_out, l->norm_per, matmul_rows(w->h, w->ffn, b));
+}
+
+static void scale_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    size_t dim = (size_t)s->w->dim;
+    for (size_t i = (size_t)first * dim; i < (size_t)last * dim; i++) s->w->x[i] *= s->l->kind.out_scale;
+}
+
 void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
-    if (l->kind.ffn == FFN_EXPERTS) {
-        experts_out(w, l, b);
-        return;
-    }
     MatmulRows rows = matmul_rows(w->h, w->ffn, b);
-    if (glu_is_packed(cpu_kernels_of(l->be), l, b)) rows.packed = w->h;
-    add_product(w, l, &l->w_down, l->norm_ffn_out, rows);
+    if (l->kind.ffn == FFN_EXPERTS) experts_out(w, l, b);
+    else {
+        if (glu_is_packed(cpu_kernels_of(l->be), l, b)) rows.packed = w->h;
+        add_product(w, l, &l->w_down, l->norm_ffn_out, rows);
+    }
+    if (l->per_gate.data) add_per_layer(w, l, b);
+    RowStep s = {.w = w, .l = l};
+    if (l->kind.out_scale != 0) tasks_over_rows(w, b->n_rows, w->dim, scale_rows, &s);
 }
 
 // ---- the head -------------------------------------------------------------------------------------------------------

@@ -116,16 +116,16 @@ static void from_kv(const uint8_t *plane, int type, size_t i, int n, float *out)
 // The K or V of a slot, in `out` or where it lies.
 static const float *row_at(const AttendTask *t, bool value, int slot, float *out) {
     const KvPool *kv = t->kv;
-    int type = value ? kv->type_v : kv->type_k, group = slot / SEAL;
+    int type = kv_plane_type(kv, value), group = slot / SEAL;
     if (!kv_is_sealed(type)) {
-        from_kv(value ? kv->v : kv->k, type, attend_key(t, slot), kv->head_dim, out);
+        from_kv(kv_plane(kv, value), type, attend_at(t, value, slot), attend_dim(t, value), out);
         return out;
     }
     if (group == attend_group(t)) return attend_open(t, value, slot);
     Groups *g = t->scratch;
     if (g->group[value] != group)
-        sealed_unpack_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value],
-                            SEAL_HEAD);
+        sealed_unpack_group(type, !value || kv->v_in_k, attend_sealed(t, value, group, g->room),
+                            kv_plane_dim(kv, value), g->rows[value], SEAL_HEAD);
     g->group[value] = group;
     return g->rows[value] + (size_t)(slot % SEAL) * SEAL_HEAD;
 }
@@ -133,13 +133,13 @@ static const float *row_at(const AttendTask *t, bool value, int slot, float *out
 static float score(const AttendTask *t, const float *q, int slot) {
     float row[SEAL_HEAD], sum = 0;
     const float *k = row_at(t, false, slot, row);
-    for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * k[i];
+    for (int i = 0; i < t->heads->head_dim; i++) sum += q[i] * k[i];
     return softcap(sum * t->heads->scale, t->heads->softcap);
 }
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
 static void attend_pair(const AttendTask *t, const float *q, float *out, int slot, const float *sink) {
-    int n = t->kv->head_dim, first = attend_first(t, slot);
+    int n = attend_dim(t, true), first = attend_first(t, slot);
     float max = sink ? *sink : -INFINITY, sum = 0, row[SEAL_HEAD];
     for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
     if (sink) sum = expf(*sink - max);
@@ -158,8 +158,8 @@ static void attend(const AttendTask *t) {
     Groups *g = t->scratch;
     g->group[0] = g->group[1] = -1;
     for (int pair = t->first; pair < t->last; pair++) {
-        size_t at = attend_query(t, pair);
-        attend_pair(t, t->q + at, t->out + at, t->slot[pair / group], attend_sink(t, pair));
+        attend_pair(t, t->q + attend_query(t, pair), t->out + attend_out(t, pair), t->slot[pair / group],
+                    attend_sink(t, pair));
     }
 }
 

@@ -22,6 +22,6 @@ void seq_rows_seal(const Workspace *w, const Layer *l, const KvPool *kv, const B
                    int head);
 
 // Keeps the rows of the group that stays open after this step in its tail page.
-void seq_rows_keep_tail(const Workspace *w, int layer, const KvPool *kv, const SequenceRows *r);
+void seq_rows_keep_tail(const Workspace *w, const Layer *l, const KvPool *kv, const SequenceRows *r);
 
 #endif

@@ -5,14 +5,14 @@
 
 // ---- tiles of keys --------------------------------------------------------------------------------------------------
 
-// Where keys [first, first + n) lie: one after another within a block.
-static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
+// Where K or V of keys [first, first + n) lie: one after another within a block.
+static void keys_at(const AttendTask *t, bool value, int first, int n, size_t *at) {
     int left = 0;
     for (int k = 0; k < n; k++, left--) {
         if (left == 0) {
-            at[k] = attend_key(t, first + k);
+            at[k] = attend_at(t, value, first + k);
             left = t->kv->block - (first + k) % t->kv->block;
-        } else at[k] = at[k - 1] + (size_t)t->kv->head_dim;
+        } else at[k] = at[k - 1] + (size_t)kv_plane_dim(t->kv, value);
     }
 }
 
@@ -58,8 +58,8 @@ INLINE void load_type(const uint8_t *plane, int type, const size_t *at, int n, i
 }
 
 static void load_dense(const AttendTask *t, bool value, const size_t *at, int n, float *tile) {
-    const uint8_t *plane = value ? t->kv->v : t->kv->k;
-    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim;
+    const uint8_t *plane = kv_plane(t->kv, value);
+    int type = kv_plane_type(t->kv, value), hd = attend_dim(t, value);
     if (type == TYPE_F32) load_type(plane, TYPE_F32, at, n, hd, tile);
     else if (type == TYPE_F16) load_type(plane, TYPE_F16, at, n, hd, tile);
     else load_type(plane, TYPE_BF16, at, n, hd, tile);
@@ -67,10 +67,10 @@ static void load_dense(const AttendTask *t, bool value, const size_t *at, int n,
 
 // n keys' rows of one plane as f32; unseen rows, and those up to `padded`, are zero.
 void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
-    int type = value ? t->kv->type_v : t->kv->type_k;
-    size_t at[KEYS], row = (size_t)t->heads->head_dim * sizeof *s->tile;
+    int type = kv_plane_type(t->kv, value);
+    size_t at[KEYS], row = (size_t)attend_dim(t, value) * sizeof *s->tile;
     if (kv_is_sealed(type)) vector_unseal_tile(t, value, first, n, s->tile, s->room);
-    else keys_at(t, first, n, at);
+    else keys_at(t, value, first, n, at);
     for (int k = 0, run; k < n && !kv_is_sealed(type); k += run) {
         bool seen = key_seen(t, s, first + k);
         run = t->heads->window ? 1 : n;
@@ -88,7 +88,7 @@ void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int 
 static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
     int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
     memset(l->queries, 0, (size_t)hd * T * sizeof *l->queries);
-    memset(l->out, 0, round_up((size_t)hd, NF) * T * sizeof *l->out);
+    memset(l->out, 0, round_up((size_t)attend_dim(t, true), NF) * T * sizeof *l->out);
     l->first = INT_MAX;
     l->last = 0;
     for (int lane = 0; lane < T; lane++) {
@@ -106,7 +106,7 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
 
 // Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
 static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
-    int hd = t->heads->head_dim, window = t->heads->window ? t->heads->window : INT_MAX;
+    int hd = attend_dim(t, true), window = t->heads->window ? t->heads->window : INT_MAX;
     for (int half = 0; half < T; half += VL) {
         vi slot, oldest;
         memcpy(&slot, s->slot + half, sizeof slot);
@@ -148,15 +148,15 @@ static void score_tile(const AttendTask *t, const float *tile, QueryLanes *l, in
 
 static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
     for (int lane = 0; lane < T && first + lane < t->last; lane++) {
-        float *to = t->out + attend_query(t, first + lane);
+        float *to = t->out + attend_out(t, first + lane);
         float inverse = 1 / (l->sum[lane] + attend_sink_weight(t, first + lane, l->max[lane]));
-        for (int i = 0; i < t->heads->head_dim; i++) to[i] = l->out[i * T + lane] * inverse;
+        for (int i = 0; i < attend_dim(t, true); i++) to[i] = l->out[i * T + lane] * inverse;
     }
 }
 
-static void add_values(QueryTile *s, int head_dim, int first, int n) {
+static void add_values(QueryTile *s, int v_dim, int first, int n) {
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++)
-        for (int i = 0; i < head_dim && lanes_see(l, first, n); i += NF)
+        for (int i = 0; i < v_dim && lanes_see(l, first, n); i += NF)
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
 }
 
@@ -164,7 +164,7 @@ static void add_values(QueryTile *s, int head_dim, int first, int n) {
 // pass over the keys.
 static void attend_many(const AttendTask *t, AttendValues *values) {
     QueryTile *s = t->scratch;
-    int hd = t->heads->head_dim, first = INT_MAX, last = 0, n;
+    int first = INT_MAX, last = 0, n;
     s->n_lanes = (t->last - t->first + T - 1) / T;
     QueryLanes *l = s->lanes, *end = l + s->n_lanes;
     for (l = s->lanes; l < end; l++) {
@@ -178,7 +178,7 @@ static void attend_many(const AttendTask *t, AttendValues *values) {
         for (l = s->lanes; l < end; l++)
             if (lanes_see(l, k0, n)) score_tile(t, s->tile, l, k0, n);
         vector_attend_load_tile(t, s, true, k0, n, n + n % 2);
-        values(s, hd, k0, n);
+        values(s, attend_dim(t, true), k0, n);
     }
     for (l = s->lanes; l < end; l++) write_queries(t, l, t->first + (int)(l - s->lanes) * T);
 }

@@ -18,8 +18,8 @@
 enum {
     KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
     KEYS_ROW = 32,  // keys of a tile in vector_attend_row: its rows stay in L1
-    HEAD_MAX = 512, // largest head_dim (model_load.c refuses more)
-    HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
+    HEAD_MAX = 576, // largest head_dim (model_load.c refuses more)
+    HEAD_PAD = 592, // rounded up to vectors, to NF and to blocks of 32
     GROUP = VL / 2, // queries that share a pass over the keys in vector_attend_row
     LANE_TILES = 4, // tiles of T queries that share a tile of keys in vector_attend_many
 };
@@ -27,7 +27,7 @@ enum {
 // T queries and what becomes of them. In vector_attend_many a lane is a query.
 typedef struct {
     _Alignas(64) float queries[HEAD_PAD * T]; // (head_dim, T), scaled
-    float out[HEAD_PAD * T];                  // (head_dim padded to NF, T)
+    float out[HEAD_PAD * T];                  // (v_dim padded to NF, T)
     float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
     int slot[T];
@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     QueryLanes lanes[LANE_TILES];
     int n_lanes;                              // of them in use
-    _Alignas(64) float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
+    _Alignas(64) float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then (key, v_dim) of V
     uint8_t room[SEAL_MOST];
 } QueryTile;
 
@@ -50,7 +50,7 @@ void vector_attend_many(const AttendTask *t);
 // Multiplies scores and values: for each lane that sees any of slots [first, first + n),
 // out(i, lane) += V(key, i) scores(key, lane). V is in s->tile. The function may change V and the scores; key n is zero
 // in both.
-typedef void AttendValues(QueryTile *s, int head_dim, int first, int n);
+typedef void AttendValues(QueryTile *s, int v_dim, int first, int n);
 // vector_attend with other products of scores and values.
 void vector_attend_with(const AttendTask *t, AttendValues *add_values);
 // Whether some of the queries see one of n slots from `first` on.

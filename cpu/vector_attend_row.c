@@ -8,7 +8,7 @@
 
 // G queries, scaled: element j*E + e of head h at lane h*E + e of vector j.
 INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float *q) {
-    const int hd = t->kv->head_dim, E = VL / G;
+    const int hd = t->heads->head_dim, E = VL / G;
     memset(q, 0, round_up((size_t)hd, VL) * (size_t)G * sizeof *q);
     for (int h = 0; h < count; h++) {
         const float *from = t->q + attend_query(t, pair + h);
@@ -24,10 +24,11 @@ typedef struct {
 } PrefetchRows;
 
 static PrefetchRows prefetch_rows(const AttendTask *t, bool value, int first, int last, const QueryTile *s) {
-    int type = value ? t->kv->type_v : t->kv->type_k;
-    if (first > last || kv_is_sealed(type)) return (PrefetchRows){(const uint8_t *)s->tile, 0};
+    int type = kv_plane_type(t->kv, value);
+    if (first > last || (value && t->kv->v_in_k) || kv_is_sealed(type))
+        return (PrefetchRows){(const uint8_t *)s->tile, 0};
     size_t size = kv_type_bytes(type);
-    return (PrefetchRows){(value ? t->kv->v : t->kv->k) + attend_key(t, first) * size, size};
+    return (PrefetchRows){kv_plane(t->kv, value) + attend_at(t, value, first) * size, size};
 }
 
 // Scores of n keys, a multiple of C, E of them in a vector.
@@ -122,7 +123,8 @@ INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, in
 INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     QueryTile *s = t->scratch;
     QueryLanes *l = s->lanes;
-    int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
+    int hd = t->heads->head_dim, vd = attend_dim(t, true),
+        slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
     int last = attend_last(t, slot);
     const int E = VL / G;
     float scale[VL];
@@ -139,16 +141,16 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
         if (t->heads->softcap != 0) vector_softcap(l->scores, padded * G, t->heads->softcap);
         soften(l->scores, n, G, &max, &sum, scale);
         vector_attend_load_tile(t, s, true, k0, n, n);
-        sum_heads(l->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), l->out);
+        sum_heads(l->scores, s->tile, n, vd, G, scale, prefetch_rows(t, true, k0 + n, last, s), l->out);
     }
     UNROLL(4)
     for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
     vstore(scale, sum);
     for (int h = 0; h < count; h++) {
-        size_t at = attend_query(t, pair + h);
+        size_t at = attend_out(t, pair + h);
         float all = scale[h * E] + attend_sink_weight(t, pair + h, max[h * E]);
-        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / all;
-        if (t->lse) t->lse[at / (size_t)hd] = max[h * E] + logf(scale[h * E]);
+        for (int i = 0; i < vd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / all;
+        if (t->lse) t->lse[attend_head(t, pair + h)] = max[h * E] + logf(scale[h * E]);
     }
 }
 

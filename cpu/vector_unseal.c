@@ -92,7 +92,8 @@ INLINE void prefetch(const uint8_t *at, size_t n) {
 }
 
 void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room) {
-    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim, count;
+    int type = kv_plane_type(t->kv, value), hd = kv_plane_dim(t->kv, value), count;
+    bool keys = !value || t->kv->v_in_k;
     size_t group_bytes = SEAL * kv_slot_bytes(type, hd);
     for (int slot = first; slot < first + n; slot += count, tile += (size_t)count * HEAD_PAD) {
         count = int_min(first + n - slot, SEAL - slot % SEAL);
@@ -105,7 +106,7 @@ void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float
         else {
             const uint8_t *group = attend_sealed(t, value, slot / SEAL, room);
             if (group != room) prefetch(group + KEYS / SEAL * group_bytes, group_bytes);
-            unseal_slots(type, !value, group, slot % SEAL, count, hd, tile);
+            unseal_slots(type, keys, group, slot % SEAL, count, hd, tile);
         }
     }
 }

@@ -137,6 +137,12 @@ static const struct {
     {"num_experts_per_tok", "expert_used_count", false},
     {"moe_intermediate_size", "expert_feed_forward_length", false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", false},
+    {"n_shared_experts", "expert_shared_count", false},
+    {"n_group", "expert_group_count", false},
+    {"topk_group", "expert_group_used_count", false},
+    {"kv_lora_rank", "attention.kv_lora_rank", false},
+    {"q_lora_rank", "attention.q_lora_rank", false},
+    {"v_head_dim", "attention.value_length_mla", false},
 };
 
 static const struct {
@@ -149,6 +155,7 @@ static const struct {
     {"residual_multiplier", "residual_scale"},
     {"attention_multiplier", "attention.scale"},
     {"logits_scaling", "logit_scale"},
+    {"routed_scaling_factor", "expert_weights_scale"},
 };
 
 static Status wrong(const HfModel *m, const char *name, const char *expected) {
@@ -194,7 +201,7 @@ static Status set_numbers(const HfModel *m) {
 
 // How many experts there are, and whether the weights of a row's are made to add up to one.
 static Status set_experts(const HfModel *m) {
-    static const char *const names[] = {"num_experts", "num_local_experts"};
+    static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
     char key[96];
     int64_t n;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -212,6 +219,27 @@ static Status set_experts(const HfModel *m) {
     int64_t width = 0;
     hf_config_int(m->config, "intermediate_size", &width);
     gguf_set_u32(m->g, gguf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
+    return OK;
+}
+
+// DeepSeek: compressed K and V, which layers have experts, how these are chosen. Sets *n_rot.
+static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
+    int64_t plain, dense, every = 1;
+    char key[96];
+    if (!hf_config_int(m->config, "qk_nope_head_dim", &plain) || plain < 1 || plain > 1 << 15)
+        return wrong(m, "qk_nope_head_dim", "a whole number from 1 to 32768");
+    if (!hf_config_int(m->config, "qk_rope_head_dim", n_rot) || *n_rot < 2 || *n_rot > 1 << 15)
+        return wrong(m, "qk_rope_head_dim", "a whole number from 2 to 32768");
+    if (!hf_config_int(m->config, "first_k_dense_replace", &dense) || dense < 0 || dense > MAX_LAYERS)
+        return wrong(m, "first_k_dense_replace", "a whole number from 0 to 4096");
+    if (hf_config_int(m->config, "moe_layer_freq", &every) && every != 1) return wrong(m, "moe_layer_freq", "1");
+    gguf_set_u32(m->g, gguf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
+    gguf_set_u32(m->g, gguf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
+    const char *scoring = text_of(m->config, "scoring_func");
+    bool sigmoid = scoring && strcmp(scoring, "sigmoid") == 0;
+    if (!sigmoid && scoring && strcmp(scoring, "softmax") != 0) return wrong(m, "scoring_func", "softmax or sigmoid");
+    gguf_set_u32(m->g, gguf_key(m, "expert_gating_func", key), sigmoid ? 2 : 1);
+    if (json_is_false(json_object_get(m->config, "rope_interleave"))) gguf_set_bool(m->g, "quill.rope.halves", true);
     return OK;
 }
 
@@ -293,6 +321,7 @@ Status hf_read_config(HfModel *m) {
     if (n_layers > MAX_LAYERS) return wrong(m, "num_hidden_layers", "at most 4096");
     TRY(set_windows(m, n_layers));
     if (!hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
+    if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // what RoPE turns
     if (head_dim < 1 || head_dim > 1 << 16) return wrong(m, "head_dim", "a whole number from 1 to 65536");
     if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);
     return hf_read_rope(m, (int)head_dim);

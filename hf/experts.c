@@ -52,7 +52,8 @@ static HfStack *stack_of(HfExperts *x, long layer, int part) {
 
 static Status take_one(HfExperts *x, const HfModel *m, long layer, int part, long expert, const SafeTensor *t) {
     int64_t n = 0;
-    if (!hf_config_int(m->config, "num_experts", &n)) hf_config_int(m->config, "num_local_experts", &n);
+    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    for (size_t i = 0; i < ARRAY_LEN(keys) && n == 0; i++) hf_config_int(m->config, keys[i], &n);
     if (expert < 0 || expert >= n || n > 1 << 16)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: an expert below config.json's %d expected", t->file,
                             (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, (int)n);

@@ -136,6 +136,24 @@ static const HfFamily families[] = {
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
                  "\"max_window_layers\": 28, \"num_experts\": 128, \"num_experts_per_tok\": 8, "
                  "\"moe_intermediate_size\": 768, \"norm_topk_prob\": false}"},
+    {.model_type = "deepseek_v2",
+     .arch = "deepseek2",
+     .act = "silu",
+     .names = HF_NAMES_DEEPSEEK,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"kv_lora_rank\": 512, "
+                 "\"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
+                 "\"n_routed_experts\": 64, \"n_shared_experts\": 2, \"first_k_dense_replace\": 0, "
+                 "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 1407, \"routed_scaling_factor\": 1.0, "
+                 "\"norm_topk_prob\": false, \"scoring_func\": \"softmax\"}"},
+    {.model_type = "deepseek_v3",
+     .arch = "deepseek2",
+     .act = "silu",
+     .names = HF_NAMES_DEEPSEEK,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 4096, \"kv_lora_rank\": 512, "
+                 "\"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
+                 "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3, \"n_group\": 8, "
+                 "\"topk_group\": 4, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 2048, "
+                 "\"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true, \"scoring_func\": \"sigmoid\"}"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .act = "silu",

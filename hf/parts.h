@@ -7,7 +7,14 @@
 #include "files/gguf.h"
 
 // How a family names its tensors, where families differ (hf/tensors.c).
-typedef enum { HF_NAMES_LLAMA = 1, HF_NAMES_GEMMA = 2, HF_NAMES_OLMO = 4, HF_NAMES_GLM = 8, HF_NAMES_OSS = 16 } HfNames;
+typedef enum {
+    HF_NAMES_LLAMA = 1,
+    HF_NAMES_GEMMA = 2,
+    HF_NAMES_OLMO = 4,
+    HF_NAMES_GLM = 8,
+    HF_NAMES_OSS = 16,
+    HF_NAMES_DEEPSEEK = 32,
+} HfNames;
 
 // Which layers see a window alone, if config.json has no layer_types.
 typedef enum {

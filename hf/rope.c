@@ -104,7 +104,9 @@ static Status read_yarn(const RopeReader *r) {
     set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
     set_f32(r, "rope.scaling.yarn_beta_fast", fast);
     set_f32(r, "rope.scaling.yarn_beta_slow", slow);
-    double usual = 1 + 0.1 * log(factor); // the model loader multiplies GGUF's attn_factor by this
+    bool latent = r->m->family->names == HF_NAMES_DEEPSEEK;
+    double usual = latent ? 1 : 1 + 0.1 * log(factor); // the model loader multiplies GGUF's attn_factor by this
+    if (latent && all_dim != 0) set_f32(r, "rope.scaling.yarn_log_multiplier", 0.1 * all_dim); // scores grow
     if (attention != usual) set_f32(r, "rope.scaling.attn_factor", attention / usual);
     double temperature; // Ministral 3
     if (hf_config_number(r->full, "llama_4_scaling_beta", &temperature) && temperature > 0)

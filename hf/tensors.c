@@ -16,7 +16,9 @@ enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
 #define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
 
 // What transformers calls a part of a layer, in which families, and what GGUF calls it.
-enum { ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS };
+enum {
+    ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK,
+};
 static const struct {
     const char *part, *gguf;
     int names;
@@ -33,7 +35,16 @@ static const struct {
     {"mlp.up_proj", "ffn_up", ALL},
     {"mlp.gate_up_proj", "ffn_up", ALL},
     {"mlp.down_proj", "ffn_down", ALL},
-    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM},
+    {"self_attn.q_a_proj", "attn_q_a", HF_NAMES_DEEPSEEK},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm", HF_NAMES_DEEPSEEK},
+    {"self_attn.q_b_proj", "attn_q_b", HF_NAMES_DEEPSEEK},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", HF_NAMES_DEEPSEEK},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm", HF_NAMES_DEEPSEEK},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", HF_NAMES_DEEPSEEK},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp", HF_NAMES_DEEPSEEK},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp", HF_NAMES_DEEPSEEK},
+    {"mlp.gate", "ffn_gate_inp", HF_NAMES_DEEPSEEK},
+    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "post_attention_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS},
     {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
@@ -84,6 +95,10 @@ static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
     char *part = end + 1, *kind = strrchr(part, '.');
     if (!kind) return false;
+    if (strcmp(part, "mlp.gate.e_score_correction_bias") == 0 && r->m->family->names == HF_NAMES_DEEPSEEK) {
+        snprintf(out, NAME_BYTES, "blk.%ld.exp_probs_b.bias", layer);
+        return true;
+    }
     if (strcmp(part, "self_attn.sinks") == 0) {
         snprintf(out, NAME_BYTES, "blk.%ld.attn_sinks.weight", layer);
         return true;
@@ -202,6 +217,44 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     return OK;
 }
 
+// kv_b_proj makes every head's K and V of what is stored: (heads * (n + v), rank), of each head K's rows, then V's.
+// GGUF has K's transposed, as Q takes them: attn_k_b (heads, rank, n), and attn_v_b (heads, v, rank).
+static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
+    int64_t n_heads = 0, n = 0, v = 0;
+    const json_t *c = r->m->config;
+    hf_config_int(c, "num_attention_heads", &n_heads);
+    hf_config_int(c, "qk_nope_head_dim", &n);
+    hf_config_int(c, "v_head_dim", &v);
+    bool sized = n_heads > 0 && n_heads < 1 << 12 && n > 0 && n < 1 << 16 && v > 0 && v < 1 << 16;
+    if (!sized || t->n_dims != 2 || t->dims[0] != (uint64_t)(n_heads * (n + v)) || t->dims[1] < 1 ||
+        t->dims[1] > INT32_MAX)
+        return status_error(QUILL_MODEL,
+                            "%s: tensor %.*s: num_attention_heads * (qk_nope_head_dim + v_head_dim) rows "
+                            "expected, others found",
+                            t->file, SHOW(t->name));
+    int type = hf_type_of(t);
+    size_t rank = (size_t)t->dims[1], size = type == TYPE_F32 ? 4 : 2;
+    const void *whole = t->data;
+    if (strcmp(t->dtype, "F8_E4M3") == 0) {
+        TRY(read_fp8(r, t, &whole));
+        type = TYPE_BF16;
+    } else if (type < 0) return refuse_type(t, "F32, F16, BF16 or F8_E4M3");
+    uint8_t *k = hf_view_alloc(r->m->g, (size_t)(n_heads * n) * rank * size), *to = k;
+    uint8_t *values = hf_view_alloc(r->m->g, (size_t)(n_heads * v) * rank * size);
+    for (size_t head = 0; head < (size_t)n_heads; head++) {
+        const uint8_t *from = (const uint8_t *)whole + head * (size_t)(n + v) * rank * size;
+        for (size_t i = 0; i < rank; i++)
+            for (size_t d = 0; d < (size_t)n; d++, to += size) memcpy(to, from + (d * rank + i) * size, size);
+        memcpy(values + head * (size_t)v * rank * size, from + (size_t)n * rank * size, (size_t)v * rank * size);
+    }
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "blk.%ld.attn_k_b.weight", layer);
+    gguf_add_stack(r->m->g, name, type, (size_t)n, rank, (size_t)n_heads, k, NULL, 0);
+    snprintf(name, sizeof name, "blk.%ld.attn_v_b.weight", layer);
+    gguf_add_stack(r->m->g, name, type, rank, (size_t)v, (size_t)n_heads, values, NULL, 0);
+    return OK;
+}
+
 // ---- all of them ----------------------------------------------------------------------------------------------------
 
 static bool has_tensor(const TensorReader *r, const char *name) {
@@ -229,7 +282,7 @@ static Status begin(TensorReader *r) {
     return OK;
 }
 
-// Whether it is one of experts; then it is taken.
+// Whether it is one of experts, or one that is taken apart; then it is taken.
 static bool take_expert(TensorReader *r, const SafeTensor *t, Status *st) {
     Str rest = behind(t->name, r->prefix);
     if (rest.data) rest = behind(rest, "layers.");
@@ -238,6 +291,10 @@ static bool take_expert(TensorReader *r, const SafeTensor *t, Status *st) {
     snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
     long layer = strtol(text, &end, 10);
     if (end == text || *end != '.' || layer < 0 || layer >= r->n_layers) return false;
+    if (r->m->family->names == HF_NAMES_DEEPSEEK && strcmp(end + 1, "self_attn.kv_b_proj.weight") == 0) {
+        *st = add_kv_b(r, t, layer);
+        return true;
+    }
     return hf_experts_take(&r->experts, r->m, r->files, layer, end + 1, t, st);
 }
 

@@ -268,6 +268,7 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
     int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
     *out = NULL;
     TRY(kvcache_check_dense(pool, "--evict"));
+    TRY(kvcache_check_alike(pool, m->c.n_layers, "--evict"));
     if (need > kv->max_slots)
         return status_error(QUILL_USAGE,
                             "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",

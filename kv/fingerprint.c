@@ -37,26 +37,34 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 
 // Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
 // else to a layer meets these assertions, and says here how it decides K and V.
-_Static_assert(sizeof(Heads) == 6 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 9 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 12 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
-_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 12 * sizeof(Tensor) +
-                                    7 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
+_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 17 * sizeof(Tensor) +
+                                    16 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
                "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
-               "kv_layer follow from the layers' order and windows");
-_Static_assert(sizeof(Ends) == 2 * sizeof(Tensor) + sizeof(const float *) + 3 * sizeof(float) +
-                                   ROPE_TABLES * sizeof(Rope) + sizeof(int),
+               "kv_used_later follow from the layers' order and windows");
+_Static_assert(sizeof(Ends) == 4 * sizeof(Tensor) + 2 * sizeof(const float *) + 3 * sizeof(float) +
+                                   ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
                "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
 
 static void add_layer(XXH3_state_t *hash, const Layer *l) {
-    const bool norms[] = {l->norm_att, l->norm_ffn, l->norm_q, l->norm_k, l->norm_att_out, l->norm_ffn_out, l->sinks};
+    const bool norms[] = {l->norm_att,     l->norm_ffn,     l->norm_q,          l->norm_k,
+                          l->norm_att_out, l->norm_ffn_out, l->sinks,           l->norm_v,
+                          l->norm_q_a,     l->norm_per,     l->norm_router,     l->norm_experts,
+                          l->expert_bias,  l->expert_scale, l->norm_shared_out, l->norm_experts_out};
     add(hash, &l->kind, sizeof l->kind);
     add(hash, &l->heads, sizeof l->heads);
     add(hash, norms, sizeof norms);
     add_u64(hash, (uint64_t)l->rope.table);
+    add_u64(hash, (uint64_t)l->kv_layer); // layers may share one
+    add_u64(hash, layer_owns_kv(l) + 2 * (l->wv.data != NULL));
 }
 
-static void add_ends(XXH3_state_t *hash, const Ends *e) { add_f32(hash, e->embd_scale); }
+static void add_ends(XXH3_state_t *hash, const Ends *e) {
+    add_f32(hash, e->embd_scale);
+    add_u64(hash, (uint64_t)e->per);
+}
 
 static void add_model(XXH3_state_t *hash, const Model *m) {
     const ModelConfig *c = &m->c;
@@ -100,6 +108,8 @@ static uint64_t digest(const Model *m, void (*add_all)(XXH3_state_t *, const Mod
 }
 
 KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]) {
+    const KvPool *full = &kv[KV_FULL], *window = &kv[KV_WINDOW];
+    bool windowed = window->n_layers > 0;
     return (KvHead){.model = digest(m, add_model),
                     .tokenizer = digest(m, add_tokenizer),
                     .rope = digest(m, add_rope),
@@ -107,8 +117,13 @@ KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]) {
                     .type_v = (uint32_t)kv->type_v,
                     .exactness = KV_EXACT,
                     .n_layers = (uint32_t)kv_n_layers(kv),
-                    .n_kv_heads = (uint32_t)kv->n_kv_heads,
-                    .head_dim = (uint32_t)kv->head_dim,
+                    .n_kv_heads = (uint32_t)full->n_kv_heads,
+                    .head_dim = (uint32_t)full->head_dim,
+                    .v_dim = full->v_in_k ? 0 : (uint32_t)kv_v_dim(full),
+                    .n_windowed = (uint32_t)window->n_layers,
+                    .window_heads = windowed ? (uint32_t)window->n_kv_heads : 0,
+                    .window_dim = windowed ? (uint32_t)window->head_dim : 0,
+                    .window_v_dim = windowed && !window->v_in_k ? (uint32_t)kv_v_dim(window) : 0,
                     .group = kv_group(kv->type_k, kv->type_v),
                     .rotated = kv->rotate};
 }

@@ -53,9 +53,22 @@ static Status skip_rows(KvReader *r) {
     return OK;
 }
 
-// Bytes of the K of n slots in one layer, which come before their V.
-static size_t k_bytes(const KvHead *h, size_t n) {
-    return kv_moved_bytes((int)h->type_k, (int)h->head_dim, n) * h->n_kv_heads;
+// What a slot takes in all layers.
+static size_t slot_bytes(const KvHead *h) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++) n += kv_frame_rows(h, i, h->group);
+    return n / h->group;
+}
+
+// "2 KV heads of 64 elements", and V's where they are others.
+static void print_shape(Buf *out, KvLayerShape s) {
+    buf_printf(out, "%d KV heads of %d elements", s.n_kv_heads, s.k_dim);
+    if (s.v_dim == 0) buf_str(out, ", V in K");
+    else if (s.v_dim != s.k_dim) buf_printf(out, ", V of %d", s.v_dim);
+}
+
+static bool same_shape(KvLayerShape a, KvLayerShape b) {
+    return a.n_kv_heads == b.n_kv_heads && a.k_dim == b.k_dim && a.v_dim == b.v_dim;
 }
 
 static void print_name(Buf *out, const uint8_t name[32]) {
@@ -83,9 +96,14 @@ static Status info(const Options *o, const char *const *files) {
         buf_printf(&out, "KV         K in %s, V in %s, exact", type_name((int)h->type_k), type_name((int)h->type_v));
         if (h->group > 1) buf_printf(&out, "; sealed in groups of %u slots", h->group);
         buf_str(&out, h->rotated ? "; K turned\n" : "\n");
-        buf_printf(&out, "shape      %u layers, %u KV heads of %u elements\n", h->n_layers, h->n_kv_heads, h->head_dim);
-        buf_printf(&out, "tokens     %u, K and V of %u, %zu bytes each\n", h->n_tokens, h->n_slots,
-                   kv_frame_rows(h, h->group) / h->group * h->n_layers);
+        buf_printf(&out, "shape      %u layers, ", h->n_layers);
+        print_shape(&out, kv_layer_shape(h, 0));
+        if (!same_shape(kv_layer_shape(h, 0), kv_layer_shape(h, h->n_layers - 1))) {
+            buf_printf(&out, "; the last %u with a window, ", h->n_windowed);
+            print_shape(&out, kv_layer_shape(h, h->n_layers - 1));
+        }
+        buf_str(&out, "\n");
+        buf_printf(&out, "tokens     %u, K and V of %u, %zu bytes each\n", h->n_tokens, h->n_slots, slot_bytes(h));
         if (in.is_block) {
             buf_printf(&out, "block      of --kv-dir, from slot %u of a sequence on, after the %s ", in.link.first,
                        in.link.first ? "block" : "root");
@@ -150,10 +168,10 @@ static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uin
     KvChunk kept = *c;
     if (kept.n > n_slots - c->first) kept.n = n_slots - c->first;
     const KvHead *h = &w->s.head;
-    size_t k = k_bytes(h, kept.n);
+    size_t k = kv_frame_keys(h, c->layer, kept.n);
     uint8_t *room = kvwriter_room(w, kept);
     memcpy(room, rows, k);
-    memcpy(room + k, rows + k_bytes(h, c->n), kv_frame_rows(h, kept.n) - k);
+    memcpy(room + k, rows + kv_frame_keys(h, c->layer, c->n), kv_frame_rows(h, c->layer, kept.n) - k);
     return kvwriter_rows(w);
 }
 
@@ -219,7 +237,7 @@ typedef struct {
     bool is_block;
     KvLink link;
     int *tokens;
-    float **k, **v; // (n_layers) (n_slots, n_kv_heads, head_dim) each
+    float **k, **v; // (n_layers) (n_slots, KV heads, elements of that layer) each
 } Held;
 
 static void held_free(Held *a) {
@@ -229,27 +247,31 @@ static void held_free(Held *a) {
     free(a->tokens);
 }
 
-// Whole groups of slots, as the file has them, into (n, n_kv_heads, head_dim) floats.
-static void unseal_rows(const KvHead *h, int type, bool keys, const uint8_t *rows, size_t n, float *out) {
-    size_t size = kv_slot_bytes(type, (int)h->head_dim), row = (size_t)h->n_kv_heads * h->head_dim;
+// Whole groups of slots, as the file has them, into (n, n_heads, dim) floats.
+static void unseal_rows(int type, bool keys, size_t n_heads, int dim, const uint8_t *rows, size_t n, float *out) {
+    size_t size = kv_slot_bytes(type, dim), row = n_heads * (size_t)dim;
     _Alignas(16) uint8_t group[SEAL_MOST];
     for (size_t first = 0; first < n; first += SEAL)
-        for (size_t head = 0; head < h->n_kv_heads; head++) {
+        for (size_t head = 0; head < n_heads; head++) {
             for (size_t slot = 0; slot < SEAL; slot++)
-                memcpy(group + slot * size, rows + ((first + slot) * h->n_kv_heads + head) * size, size);
-            sealed_unpack_group(type, keys, group, (int)h->head_dim, out + first * row + head * h->head_dim, row);
+                memcpy(group + slot * size, rows + ((first + slot) * n_heads + head) * size, size);
+            sealed_unpack_group(type, keys, group, dim, out + first * row + head * (size_t)dim, row);
         }
 }
 
 // What the K or V of n slots of a chunk stand for: unsealed, and not turned.
-static void read_values(const KvHead *h, bool keys, const uint8_t *rows, size_t n, float *out) {
+static void read_values(const KvHead *h, uint32_t layer, bool keys, const uint8_t *rows, size_t n, float *out) {
+    KvLayerShape s = kv_layer_shape(h, layer);
+    size_t n_heads = (size_t)s.n_kv_heads;
+    int dim = keys ? s.k_dim : s.v_dim;
+    if (dim == 0) return;
     int type = (int)(keys ? h->type_k : h->type_v), dense = kv_is_sealed(type) ? TYPE_F32 : type;
-    size_t row = (size_t)h->n_kv_heads * h->head_dim, sealed = dense == type ? 0 : kv_whole_slots(type, n);
-    unseal_rows(h, type, keys, rows, sealed, out);
-    rows += sealed * h->n_kv_heads * kv_slot_bytes(type, (int)h->head_dim);
+    size_t row = n_heads * (size_t)dim, sealed = dense == type ? 0 : kv_whole_slots(type, n);
+    unseal_rows(type, keys, n_heads, dim, rows, sealed, out);
+    rows += sealed * n_heads * kv_slot_bytes(type, dim);
     type_info(dense)->dequantize(rows, out + sealed * row, (n - sealed) * row);
     if (!keys || !h->rotated) return;
-    for (size_t i = 0; i < n * h->n_kv_heads; i++) sealed_hadamard(out + i * h->head_dim, (int)h->head_dim);
+    for (size_t i = 0; i < n * n_heads; i++) sealed_hadamard(out + i * (size_t)dim, dim);
 }
 
 // Rooms grow with the chunks that come, not with what a header promises.
@@ -268,11 +290,13 @@ static Status hold(KvReader *r, Held *a) {
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        size_t row = (size_t)h->n_kv_heads * h->head_dim, bytes = ((size_t)c.first + c.n) * row * sizeof(float);
-        a->k[c.layer] = mem_resize(a->k[c.layer], bytes);
-        a->v[c.layer] = mem_resize(a->v[c.layer], bytes);
-        read_values(h, true, rows, c.n, a->k[c.layer] + c.first * row);
-        read_values(h, false, rows + k_bytes(h, c.n), c.n, a->v[c.layer] + c.first * row);
+        KvLayerShape s = kv_layer_shape(h, c.layer);
+        size_t k_row = (size_t)(s.n_kv_heads * s.k_dim), v_row = (size_t)(s.n_kv_heads * s.v_dim);
+        size_t n = (size_t)c.first + c.n;
+        a->k[c.layer] = mem_resize(a->k[c.layer], n * k_row * sizeof(float));
+        a->v[c.layer] = mem_resize(a->v[c.layer], n * v_row * sizeof(float) + 1);
+        read_values(h, c.layer, true, rows, c.n, a->k[c.layer] + c.first * k_row);
+        read_values(h, c.layer, false, rows + kv_frame_keys(h, c.layer, c.n), c.n, a->v[c.layer] + c.first * v_row);
     }
     TRY(kvreader_last(r, 0, &logits, &n_logits));
     TRY(kvreader_end(r));
@@ -344,6 +368,11 @@ static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
                   {"layers", a->n_layers, b->n_layers},
                   {"KV heads", a->n_kv_heads, b->n_kv_heads},
                   {"elements a head", a->head_dim, b->head_dim},
+                  {"elements of V a head", a->v_dim, b->v_dim},
+                  {"layers with a window", a->n_windowed, b->n_windowed},
+                  {"KV heads of these", a->window_heads, b->window_heads},
+                  {"elements a head of these", a->window_dim, b->window_dim},
+                  {"elements of V of these", a->window_v_dim, b->window_v_dim},
                   {"tokens", a->n_tokens, b->n_tokens},
                   {"slots", a->n_slots, b->n_slots}};
     const uint32_t types[][2] = {{a->type_k, b->type_k}, {a->type_v, b->type_v}};
@@ -370,14 +399,15 @@ static void diff_held(Difference *d, const Held *a, const Held *b) {
         buf_printf(&d->out, "token %u: %d and %d\n", same, a->tokens[same], b->tokens[same]);
         d->other = true;
     }
-    if (h->n_layers != b->head.n_layers || h->n_kv_heads != b->head.n_kv_heads || h->head_dim != b->head.head_dim)
-        return;
+    if (h->n_layers != b->head.n_layers) return;
+    for (uint32_t l = 0; l < h->n_layers; l++)
+        if (!same_shape(kv_layer_shape(h, l), kv_layer_shape(&b->head, l))) return;
     if (same > h->n_slots) same = h->n_slots;
     if (same > b->head.n_slots) same = b->head.n_slots;
-    size_t row = (size_t)h->n_kv_heads * h->head_dim;
     for (uint32_t l = 0; l < h->n_layers && same > 0; l++) {
-        diff_plane(d, "K", l, a->k[l], b->k[l], same, row);
-        diff_plane(d, "V", l, a->v[l], b->v[l], same, row);
+        KvLayerShape s = kv_layer_shape(h, l);
+        diff_plane(d, "K", l, a->k[l], b->k[l], same, (size_t)(s.n_kv_heads * s.k_dim));
+        if (s.v_dim > 0) diff_plane(d, "V", l, a->v[l], b->v[l], same, (size_t)(s.n_kv_heads * s.v_dim));
     }
 }
 

@@ -13,7 +13,7 @@
 
 static const char magic[8] = "QUILLKV\n";
 enum {
-    VERSION = 2,
+    VERSION = 3,
     FRAME = 8,      // bytes before a payload: kind, length
     CHECK = 8,      // bytes after it
     STEP = 1 << 20, // the most that memory runs ahead of the bytes that come
@@ -45,10 +45,21 @@ void kv_start(uint8_t out[KV_START]) {
 
 uint32_t kv_group(int type_k, int type_v) { return kv_is_sealed(type_k) || kv_is_sealed(type_v) ? SEAL : 1; }
 
-size_t kv_frame_rows(const KvHead *h, size_t n) {
-    size_t k = kv_moved_bytes((int)h->type_k, (int)h->head_dim, n);
-    size_t v = kv_moved_bytes((int)h->type_v, (int)h->head_dim, n);
-    return (k + v) * h->n_kv_heads;
+KvLayerShape kv_layer_shape(const KvHead *h, uint32_t layer) {
+    if (layer + h->n_windowed >= h->n_layers)
+        return (KvLayerShape){(int)h->window_heads, (int)h->window_dim, (int)h->window_v_dim};
+    return (KvLayerShape){(int)h->n_kv_heads, (int)h->head_dim, (int)h->v_dim};
+}
+
+size_t kv_frame_keys(const KvHead *h, uint32_t layer, size_t n) {
+    KvLayerShape s = kv_layer_shape(h, layer);
+    return kv_moved_bytes((int)h->type_k, s.k_dim, n) * (size_t)s.n_kv_heads;
+}
+
+size_t kv_frame_rows(const KvHead *h, uint32_t layer, size_t n) {
+    KvLayerShape s = kv_layer_shape(h, layer);
+    size_t v = s.v_dim > 0 ? kv_moved_bytes((int)h->type_v, s.v_dim, n) : 0;
+    return kv_frame_keys(h, layer, n) + v * (size_t)s.n_kv_heads;
 }
 
 static void pass_chunk(KvStream *s, KvChunk c) {
@@ -87,7 +98,7 @@ Status kvwriter_head(KvWriter *w, const KvHead *h) {
     kv_start(start);
     w->s.head = *h;
     TRY(fd_write_all(w->fd, start, sizeof start));
-    return write_frame(w, "HEAD", h, sizeof *h);
+    return write_frame(w, "HEAD", h, KV_HEAD);
 }
 
 Status kvwriter_link(KvWriter *w, const KvLink *l) { return write_frame(w, "LINK", l, sizeof *l); }
@@ -101,7 +112,7 @@ uint8_t *kvwriter_room(KvWriter *w, KvChunk c) {
     assert(c.layer == next.layer && c.first == next.first && (c.n == next.n || (next.n == 0 && c.n > 0)));
     assert(c.n <= w->s.head.n_slots - c.first);
     assert(c.n % w->s.head.group == 0 || c.first + c.n == w->s.head.n_slots);
-    uint8_t *at = begin_frame(w, "ROWS", sizeof c + kv_frame_rows(&w->s.head, c.n));
+    uint8_t *at = begin_frame(w, "ROWS", sizeof c + kv_frame_rows(&w->s.head, c.layer, c.n));
     memcpy(at, &c, sizeof c);
     pass_chunk(&w->s, c);
     return at + sizeof c;
@@ -238,7 +249,8 @@ static Status check_types(const KvReader *r) {
 static Status check_head(const KvReader *r) {
     TRY(check_types(r));
     const KvHead *h = &r->s.head;
-    uint32_t group = kv_group((int)h->type_k, (int)h->type_v);
+    uint32_t group = kv_group((int)h->type_k, (int)h->type_v), most = group > 1 ? SEAL_HEAD : MOST_HEAD_DIM;
+    bool windowed = h->n_windowed > 0;
     const struct {
         const char *what;
         size_t at;
@@ -246,7 +258,12 @@ static Status check_head(const KvReader *r) {
     } limits[] = {
         {"layers", offsetof(KvHead, n_layers), 1, MOST_LAYERS, h->n_layers},
         {"KV heads", offsetof(KvHead, n_kv_heads), 1, MOST_HEADS, h->n_kv_heads},
-        {"elements a head", offsetof(KvHead, head_dim), 1, group > 1 ? SEAL_HEAD : MOST_HEAD_DIM, h->head_dim},
+        {"elements a head", offsetof(KvHead, head_dim), 1, most, h->head_dim},
+        {"elements of V a head", offsetof(KvHead, v_dim), 0, most, h->v_dim},
+        {"layers with a window", offsetof(KvHead, n_windowed), 0, h->n_layers, h->n_windowed},
+        {"KV heads of these", offsetof(KvHead, window_heads), windowed, windowed ? MOST_HEADS : 0, h->window_heads},
+        {"elements a head of these", offsetof(KvHead, window_dim), windowed, windowed ? most : 0, h->window_dim},
+        {"elements of V of these", offsetof(KvHead, window_v_dim), 0, windowed ? most : 0, h->window_v_dim},
         {"tokens", offsetof(KvHead, n_tokens), 0, MOST_TOKENS, h->n_tokens},
         {"slots", offsetof(KvHead, n_slots), 0, h->n_tokens, h->n_slots},
         {"as the class of exactness", offsetof(KvHead, exactness), KV_EXACT, KV_EXACT, h->exactness},
@@ -262,8 +279,8 @@ static Status check_head(const KvReader *r) {
 
 Status kvreader_head(KvReader *r) {
     TRY(take_start(r));
-    TRY(take_frame(r, "HEAD", sizeof r->s.head));
-    memcpy(&r->s.head, r->s.frame + FRAME, sizeof r->s.head);
+    TRY(take_frame(r, "HEAD", KV_HEAD));
+    memcpy(&r->s.head, r->s.frame + FRAME, KV_HEAD);
     return check_head(r);
 }
 
@@ -309,7 +326,12 @@ Status kvreader_match(const KvReader *r, const KvHead *want) {
         uint32_t want, found;
     } shape[] = {{"layers", offsetof(KvHead, n_layers), want->n_layers, h->n_layers},
                  {"KV heads", offsetof(KvHead, n_kv_heads), want->n_kv_heads, h->n_kv_heads},
-                 {"elements a head", offsetof(KvHead, head_dim), want->head_dim, h->head_dim}};
+                 {"elements a head", offsetof(KvHead, head_dim), want->head_dim, h->head_dim},
+                 {"elements of V a head", offsetof(KvHead, v_dim), want->v_dim, h->v_dim},
+                 {"layers with a window", offsetof(KvHead, n_windowed), want->n_windowed, h->n_windowed},
+                 {"KV heads of these", offsetof(KvHead, window_heads), want->window_heads, h->window_heads},
+                 {"elements a head of these", offsetof(KvHead, window_dim), want->window_dim, h->window_dim},
+                 {"elements of V of these", offsetof(KvHead, window_v_dim), want->window_v_dim, h->window_v_dim}};
     for (size_t i = 0; i < ARRAY_LEN(shape); i++)
         if (shape[i].want != shape[i].found)
             return wrong(r, kvreader_offset(shape[i].at), "%u %s expected, %u found", shape[i].want, shape[i].what,
@@ -345,8 +367,8 @@ Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {
 // Slots of a chunk whose first layer's rows take that many bytes, of those that are left: of a sealed cache all of
 // them or whole groups. What does not fit is for the frame's length to say.
 static size_t chunk_slots(const KvHead *h, size_t bytes, size_t left) {
-    if (bytes == kv_frame_rows(h, left)) return left;
-    size_t n = bytes / kv_frame_rows(h, h->group) * h->group;
+    if (bytes == kv_frame_rows(h, 0, left)) return left;
+    size_t n = bytes / kv_frame_rows(h, 0, h->group) * h->group;
     if (n < h->group) n = h->group;
     return n < left ? n : left;
 }
@@ -361,7 +383,7 @@ Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
     // The first layer of a chunk says how many slots it has; the others have as many.
     size_t n = next->n, head = sizeof *c;
     if (n == 0) n = chunk_slots(h, length < head ? 0 : length - head, h->n_slots - next->first);
-    size_t expected = head + kv_frame_rows(h, n);
+    size_t expected = head + kv_frame_rows(h, next->layer, n);
     if (length != expected) return wrong_length(r, "ROWS", expected, length);
     TRY(take_payload(r, "ROWS", length));
     memcpy(c, r->s.frame + FRAME, sizeof *c);

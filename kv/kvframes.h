@@ -19,6 +19,7 @@
 #ifndef QUILL_KVFRAMES_H
 #define QUILL_KVFRAMES_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "base/base.h"
@@ -38,8 +39,17 @@ typedef struct {
     uint32_t n_tokens, n_slots; // ids; and how many of them, from the first on, have their K and V here
     uint32_t group;             // slots that are sealed at once: SEAL, or 1 where K and V are dense
     uint32_t rotated;           // 1: K is stored turned by a Hadamard matrix (formats/sealed.h)
+    // head_dim is K's; v_dim is V's, 0 where V is the first part of K and is not here. The last n_windowed layers have
+    // heads of their own.
+    uint32_t v_dim, n_windowed, window_heads, window_dim, window_v_dim;
 } KvHead;
-_Static_assert(sizeof(KvHead) == 64, "the header frame");
+enum { KV_HEAD = 84 }; // bytes of the header frame
+_Static_assert(offsetof(KvHead, window_v_dim) == KV_HEAD - 4, "the header frame has no padding inside");
+// What a layer has in a slot.
+typedef struct {
+    int n_kv_heads, k_dim, v_dim;
+} KvLayerShape;
+KvLayerShape kv_layer_shape(const KvHead *h, uint32_t layer);
 uint32_t kv_group(int type_k, int type_v); // KvHead.group of these types
 
 // The rows of a frame: K and V of slots [first, first + n) in one layer as kvrows_read (kv/kvrows.h) gives them. Of a
@@ -73,8 +83,9 @@ typedef struct {
 Status kvwriter_head(KvWriter *w, const KvHead *h);
 Status kvwriter_link(KvWriter *w, const KvLink *l);
 Status kvwriter_tokens(KvWriter *w, const int *tokens); // head.n_tokens
-// Bytes of the rows of n slots in one layer.
-size_t kv_frame_rows(const KvHead *h, size_t n);
+// Bytes of the rows of n slots in one layer, and of the K among them, which comes first.
+size_t kv_frame_rows(const KvHead *h, uint32_t layer, size_t n);
+size_t kv_frame_keys(const KvHead *h, uint32_t layer, size_t n);
 // Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began

@@ -5,9 +5,10 @@
 #include <string.h>
 
 size_t kvrows_bytes(const KvPool *kv, int n) {
-    size_t k = kv_moved_bytes(kv->type_k, kv->head_dim, (size_t)n);
-    size_t v = kv_moved_bytes(kv->type_v, kv->head_dim, (size_t)n);
-    return (k + v) * (size_t)kv->n_kv_heads;
+    size_t bytes = 0;
+    for (int v = 0; v < kv_planes(kv); v++)
+        bytes += kv_moved_bytes(kv_plane_type(kv, v), kv_plane_dim(kv, v), (size_t)n);
+    return bytes * (size_t)kv->n_kv_heads;
 }
 
 // The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
@@ -16,18 +17,19 @@ static void move_rows(const KvPool *kv, int layer, const int *blocks, int first,
         kv->be->memory->kv_move(kv, layer, blocks, first, n, rows, store);
         return;
     }
-    for (int v = 0; v < 2; v++) {
-        int type = v ? kv->type_v : kv->type_k, whole = first + (int)kv_whole_slots(type, (size_t)n);
-        float *tail = v ? kv->tail_v : kv->tail_k;
-        size_t sealed_bytes = kv_slot_bytes(type, kv->head_dim), open_bytes = kv_slot_bytes(TYPE_F32, kv->head_dim);
+    for (int v = 0; v < kv_planes(kv); v++) {
+        int type = kv_plane_type(kv, v), dim = kv_plane_dim(kv, v),
+            whole = first + (int)kv_whole_slots(type, (size_t)n);
+        float *tail = kv_plane_tail(kv, v);
+        size_t sealed_bytes = kv_slot_bytes(type, dim), open_bytes = kv_slot_bytes(TYPE_F32, dim);
         assert(!kv_is_sealed(type) || first % SEAL == 0);
         for (int slot = first; slot < first + n; slot++) {
             int block = blocks[slot / kv->block], page = slot < whole ? -1 : kv_tail(kv, blocks, slot);
             size_t size = slot < whole ? sealed_bytes : open_bytes;
             for (int head = 0; head < kv->n_kv_heads; head++, rows += size) {
                 uint8_t *stored = slot < whole
-                                      ? (v ? kv->v : kv->k) + kv_slot(kv, layer, block, head, slot % kv->block) * size
-                                      : (uint8_t *)(tail + kv_tail_index(kv, layer, page, head, slot % SEAL));
+                                      ? kv_plane(kv, v) + kv_slot(kv, layer, block, head, slot % kv->block) * size
+                                      : (uint8_t *)(tail + kv_tail_at(kv, dim, layer, page, head, slot % SEAL));
                 memcpy(store ? stored : rows, store ? rows : stored, size);
             }
         }

@@ -2,9 +2,9 @@
 // carry them.
 //
 // The order of the bytes shows no block and no layout: of n slots from `first` on in one layer, K as (n, n_kv_heads)
-// slots of type_k, then V likewise of type_v. Of a sealed type `first` begins a group; whole groups come sealed, each
-// as (SEAL, n_kv_heads) of its parts, and the rows of the last, open group dense, in f32. The layer's planes may be in
-// a device's memory.
+// slots of type_k, then V likewise of type_v, unless it lies in K (KvPool.v_in_k). Of a sealed type `first` begins a
+// group; whole groups come sealed, each as (SEAL, n_kv_heads) of its parts, and the rows of the last, open group dense,
+// in f32. The layer's planes may be in a device's memory.
 #ifndef QUILL_KVROWS_H
 #define QUILL_KVROWS_H
 

@@ -1,6 +1,30 @@
 // kv/kvshape.c: see kv/kvshape.h.
 #include "kv/kvshape.h"
 
+void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
+    s->n_layers = s->n_windowed = s->window = s->n_kv_heads = s->head_dim = s->v_dim = 0;
+    int n_full = 0;
+    s->window_heads = s->window_dim = 0;
+    s->v_in_k = false;
+    for (int i = 0; i < n; i++) {
+        const Layer *l = &layers[i];
+        const Heads *h = &l->heads;
+        if (!layer_owns_kv(l)) continue;
+        s->v_in_k = l->kind.mixer == MIXER_LATENT;
+        if (l->kv_kind == KV_WINDOW) {
+            s->n_windowed = int_max(s->n_windowed, l->kv_layer + 1);
+            s->window = h->window, s->window_heads = h->n_kv_heads, s->window_dim = h->head_dim;
+        } else {
+            n_full = int_max(n_full, l->kv_layer + 1);
+            s->n_kv_heads = h->n_kv_heads, s->head_dim = h->head_dim, s->v_dim = heads_v_dim(h);
+        }
+    }
+    s->n_layers = n_full + s->n_windowed;
+    if (n_full > 0) return;
+    s->n_kv_heads = s->window_heads; // no layer sees everything
+    s->head_dim = s->v_dim = s->window_dim;
+}
+
 static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n_ctx; }
 
 static int block_count(const KvShape *s) {
@@ -31,10 +55,29 @@ int kvshape_partners_needed(const KvShape *s, int step_rows) {
     return n < block_count(s) ? (int)n : block_count(s);
 }
 
+static int kind_heads(const KvShape *s, int kind) {
+    return kind == KV_WINDOW && s->window_heads > 0 ? s->window_heads : s->n_kv_heads;
+}
+
+static int kind_k_dim(const KvShape *s, int kind) {
+    return kind == KV_WINDOW && s->window_dim > 0 ? s->window_dim : s->head_dim;
+}
+
+static int kind_v_dim(const KvShape *s, int kind) {
+    if (kind == KV_WINDOW && s->window_dim > 0) return s->window_dim;
+    return s->v_dim > 0 ? s->v_dim : s->head_dim;
+}
+
+// Bytes of a slot of a head in one plane.
+static size_t head_bytes(const KvShape *s, int kind, bool value) {
+    if (value) return s->v_in_k ? 0 : kv_slot_bytes(s->type_v, kind_v_dim(s, kind));
+    return kv_slot_bytes(s->type_k, kind_k_dim(s, kind));
+}
+
 // Bytes of K or V in n_layers layers of a kind.
-static size_t plane_bytes(const KvShape *s, int kind, int n_layers, int type) {
-    size_t n = kv_slot_bytes(type, s->head_dim);
-    int factors[] = {n_layers, kind_blocks(s, kind), s->n_kv_heads, block_slots(s)};
+static size_t plane_bytes(const KvShape *s, int kind, int n_layers, bool value) {
+    size_t n = head_bytes(s, kind, value);
+    int factors[] = {n_layers, kind_blocks(s, kind), kind_heads(s, kind), block_slots(s)};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++)
         if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
     return n;
@@ -48,16 +91,20 @@ static int tail_count(const KvShape *s) {
 }
 
 // Bytes of the tail pages of K or V in n_layers layers.
-static size_t tail_plane_bytes(const KvShape *s, int n_layers, int type) {
-    return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)n_layers * (size_t)s->n_kv_heads * SEAL *
-                                    (size_t)s->head_dim * sizeof(float)
-                              : 0;
+static size_t tail_plane_bytes(const KvShape *s, int kind, int n_layers, bool value) {
+    int dim = value ? kind_v_dim(s, kind) : kind_k_dim(s, kind);
+    if (!kv_is_sealed(value ? s->type_v : s->type_k) || (value && s->v_in_k)) return 0;
+    return (size_t)tail_count(s) * (size_t)n_layers * (size_t)kind_heads(s, kind) * SEAL * (size_t)dim * sizeof(float);
+}
+
+static size_t tail_bytes(const KvShape *s, int kind, int n_layers) {
+    return tail_plane_bytes(s, kind, n_layers, false) + tail_plane_bytes(s, kind, n_layers, true);
 }
 
 // Bytes of K, V and tail pages in n_layers layers of a kind.
 static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
-    size_t n, k = plane_bytes(s, kind, n_layers, s->type_k), v = plane_bytes(s, kind, n_layers, s->type_v);
-    size_t tails = tail_plane_bytes(s, n_layers, s->type_k) + tail_plane_bytes(s, n_layers, s->type_v);
+    size_t n, k = plane_bytes(s, kind, n_layers, false), v = plane_bytes(s, kind, n_layers, true);
+    size_t tails = tail_bytes(s, kind, n_layers);
     return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
 }
 
@@ -74,26 +121,29 @@ size_t kvshape_host_bytes(const KvShape *s) {
     return n;
 }
 
-static size_t slot_bytes(const KvShape *s, int n_layers) {
-    return (kv_slot_bytes(s->type_k, s->head_dim) + kv_slot_bytes(s->type_v, s->head_dim)) * (size_t)n_layers *
-           (size_t)s->n_kv_heads;
+static size_t slot_bytes(const KvShape *s, int kind, int n_layers) {
+    return (head_bytes(s, kind, false) + head_bytes(s, kind, true)) * (size_t)n_layers * (size_t)kind_heads(s, kind);
 }
 
-size_t kvshape_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); }
+size_t kvshape_bytes_per_slot(const KvShape *s) {
+    return slot_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) + slot_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW));
+}
 
 size_t kvshape_fixed_bytes(const KvShape *s) {
-    size_t tails = tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
+    size_t tails =
+        tail_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) + tail_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW));
     size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
-    return tails + (few_partners(s) ? slot_bytes(s, s->n_windowed) * blocks : 0);
+    return tails + (few_partners(s) ? slot_bytes(s, KV_WINDOW, s->n_windowed) * blocks : 0);
 }
 
 size_t kvshape_bytes_per_growth(const KvShape *s) {
-    return slot_bytes(s, few_partners(s) ? kind_layers(s, KV_FULL) : s->n_layers);
+    return few_partners(s) ? slot_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) : kvshape_bytes_per_slot(s);
 }
 
 size_t kvshape_host_bytes_per_growth(const KvShape *s) {
-    int n_full = kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL);
-    return slot_bytes(s, few_partners(s) ? n_full : s->n_layers - s->n_device);
+    size_t n = slot_bytes(s, KV_FULL, kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL));
+    if (few_partners(s)) return n;
+    return n + slot_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW) - kind_device_layers(s, KV_WINDOW));
 }
 
 KvPool kvshape_pool(const KvShape *s, int kind) {
@@ -101,15 +151,17 @@ KvPool kvshape_pool(const KvShape *s, int kind) {
     return (KvPool){.kind = kind,
                     .n_layers = kind_layers(s, kind),
                     .n_blocks = kind_blocks(s, kind),
-                    .n_kv_heads = s->n_kv_heads,
+                    .n_kv_heads = kind_heads(s, kind),
                     .block = block_slots(s),
-                    .head_dim = s->head_dim,
+                    .head_dim = kind_k_dim(s, kind),
+                    .v_dim = kind_v_dim(s, kind),
+                    .v_in_k = s->v_in_k,
                     .type_k = s->type_k,
                     .type_v = s->type_v,
                     .rotate = s->rotate,
                     .n_tails = tail_count(s),
-                    .bytes_k = plane_bytes(s, kind, n_host, s->type_k),
-                    .bytes_v = plane_bytes(s, kind, n_host, s->type_v),
+                    .bytes_k = plane_bytes(s, kind, n_host, false),
+                    .bytes_v = plane_bytes(s, kind, n_host, true),
                     .n_device = kind_device_layers(s, kind),
                     .be = s->be};
 }

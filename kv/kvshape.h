@@ -8,8 +8,11 @@
 #include "kernels.h"
 
 typedef struct {
-    int n_layers, n_kv_heads, head_dim;
-    int n_windowed, window; // of the layers those in KV_WINDOW, and the slots that their rows see
+    int n_layers, n_kv_heads, head_dim; // layers that have K and V of their own
+    int v_dim;                          // values of V a slot and head; 0: head_dim
+    bool v_in_k;                        // KvPool.v_in_k: V takes no room
+    int n_windowed, window;             // of the layers those in KV_WINDOW, and the slots that their rows see
+    int window_heads, window_dim;       // n_kv_heads and head_dim of these layers, for V too; 0: as the others'
     int type_k, type_v;
     int block;    // slots a block; 0: contiguous (one block of n_ctx slots a sequence)
     int n_ctx;    // slots one sequence may use
@@ -25,6 +28,8 @@ typedef struct {
     const Backend *be;
 } KvShape;
 
+// Sets what a model's layers decide: how many there are of each kind, their heads and their window.
+void kvshape_set_layers(KvShape *s, const Layer *layers, int n);
 size_t kvshape_bytes(const KvShape *s);          // of the whole cache, on the host and on a device
 size_t kvshape_host_bytes(const KvShape *s);     // of these, in the host's memory
 size_t kvshape_bytes_per_slot(const KvShape *s); // one slot of one sequence, in all layers

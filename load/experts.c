@@ -2,33 +2,72 @@
 // load/loader.h.
 #include "load/loader.h"
 
+#include <math.h>
 #include <stdio.h>
 
-enum { MAX_EXPERTS = 1 << 12, MAX_WIDTH = 1 << 24 };
+enum { MAX_EXPERTS = 1 << 12, MAX_GROUPS = 64, MAX_WIDTH = 1 << 24 };
 
-// Experts in groups, of which a row chooses some first: no family here has them.
-static Status refuse_groups(const Loader *l, int n_experts) {
-    int n_groups;
-    TRY(loader_int(l, "expert_group_count", 0, MAX_EXPERTS, false, 0, &n_groups));
-    if (n_groups > 1 && n_experts % n_groups)
+// Experts in groups, the best of which a row chooses first. 0: there are none.
+static Status load_groups(const Loader *l, LayerKind *k) {
+    const char *arch = l->family->arch;
+    int n, used;
+    TRY(loader_int(l, "expert_group_count", 0, k->n_experts, false, 0, &n));
+    TRY(loader_int(l, "expert_group_used_count", 0, int_max(n, 1), false, 0, &used));
+    if (n <= 1) return OK;
+    if (k->n_experts % n)
         return status_error(QUILL_MODEL, "%s: %s.expert_group_count: a divisor of the %d experts expected, %d found",
-                            l->file, l->family->arch, n_experts, n_groups);
-    if (n_groups > 1)
-        return status_error(QUILL_MODEL, "%s: %s.expert_group_count is %d: groups of experts are not supported",
-                            l->file, l->family->arch, n_groups);
+                            l->file, arch, k->n_experts, n);
+    if (k->routing != ROUTE_SIGMOID && k->routing != ROUTE_SIGMOID_CHOSEN)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.expert_group_count is %d: groups of experts are supported where sigmoids choose "
+                            "(expert_gating_func 2) alone",
+                            l->file, arch, n);
+    if (n > MAX_GROUPS || used < 1 || (int64_t)used * (k->n_experts / n) < k->n_used)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.expert_group_used_count: of up to %d groups so many expected that %d experts can "
+                            "be chosen, %d of %d found",
+                            l->file, arch, MAX_GROUPS, k->n_used, used, n);
+    if (used == n) return OK; // all of them
+    k->n_groups = n;
+    k->n_groups_used = used;
     return OK;
 }
 
-// 1: softmax over all, then the choice; 3: over the chosen alone. Which of these it is, Routing says.
-static Status check_gating(const Loader *l) {
+enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 }; // expert_gating_func
+
+// Which weights a row's experts have. 1: softmax over all, then the choice; 3: over the chosen alone; 2: sigmoids.
+static Status load_routing(const Loader *l, Routing *out) {
     int gating;
+    char key[96];
+    bool renormalised;
     TRY(loader_int(l, "expert_gating_func", 0, 1 << 30, false, 0, &gating));
-    if (gating == 0 || gating == 1 || gating == 3) return OK;
-    return status_error(QUILL_MODEL, "%s: %s.expert_gating_func: 1 or 3 (softmax) expected, %d found", l->file,
-                        l->family->arch, gating);
+    if (gating > SOFTMAX_CHOSEN)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.expert_gating_func: 1 or 3 (softmax), or 2 (sigmoid) expected, %d found", l->file,
+                            l->family->arch, gating);
+    snprintf(key, sizeof key, "%s.expert_weights_norm", l->family->arch);
+    TRY(gguf_bool(l->g, key, &renormalised, l->family->routing == ROUTE_CHOSEN));
+    if (gating == SIGMOID) *out = renormalised ? ROUTE_SIGMOID_CHOSEN : ROUTE_SIGMOID;
+    else *out = renormalised ? ROUTE_CHOSEN : ROUTE_ALL;
+    return OK;
 }
 
-Status loader_experts_shape(const Loader *l) {
+bool loader_has_experts(const Loader *l, int i) { return l->m->c.n_experts > 0 && i >= l->m->c.n_dense; }
+
+// The width of the shared expert: its own key, so many times that of one, or as a feed-forward without experts.
+static Status load_shared_width(const Loader *l, int dense) {
+    ModelConfig *c = &l->m->c;
+    int n;
+    if (l->family->dense_beside) {
+        c->ffn_shared = dense;
+        return OK;
+    }
+    TRY(loader_int(l, "expert_shared_count", 0, MAX_WIDTH / c->ffn, false, 0, &n));
+    int usual = n > 0 ? n * c->ffn : loader_layer_has(l, c->n_dense, "ffn_gate_shexp") ? dense : 0;
+    return loader_int(l, "expert_shared_feed_forward_length", 0, MAX_WIDTH, false, usual, &c->ffn_shared);
+}
+
+Status loader_experts_shape(Loader *l) {
     ModelConfig *c = &l->m->c;
     const Family *f = l->family;
     char key[96];
@@ -40,29 +79,79 @@ Status loader_experts_shape(const Loader *l) {
         return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: experts are not supported in this family", l->file,
                             f->arch, c->n_experts);
     bool required = c->n_experts == 0 || !has_width;
-    TRY(loader_int(l, "feed_forward_length", required ? 1 : 0, MAX_WIDTH, required, 0, &c->ffn));
+    TRY(loader_layer_ints(l, "feed_forward_length", required ? 1 : 0, MAX_WIDTH, required, 0, &l->ffn));
+    for (int i = 0; i < c->n_layers; i++) c->ffn = int_max(c->ffn, l->ffn[i]);
     if (c->n_experts == 0) return OK;
+    int dense = c->ffn, usual;
+    TRY(loader_int(l, "leading_dense_block_count", 0, c->n_layers, false, 0, &c->n_dense));
+    if (c->n_dense > 0) c->ffn_dense = dense;
+    if (c->n_dense > 0 && dense == 0)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.feed_forward_length: the width of the first %d layers expected, 0 found", l->file,
+                            f->arch, c->n_dense);
     TRY(loader_int(l, "expert_used_count", 1, c->n_experts, true, 0, &c->n_used));
-    TRY(refuse_groups(l, c->n_experts));
-    TRY(check_gating(l));
-    int shared = loader_layer_has(l, 0, "ffn_gate_shexp") ? c->ffn : 0;
-    TRY(loader_int(l, "expert_shared_feed_forward_length", 0, MAX_WIDTH, false, shared, &c->ffn_shared));
-    int usual = always ? int_max(1, c->ffn / c->n_used) : c->ffn;
-    return loader_int(l, "expert_feed_forward_length", 1, MAX_WIDTH, false, usual, &c->ffn);
+    usual = always ? int_max(1, dense / c->n_used) : dense;
+    TRY(loader_int(l, "expert_feed_forward_length", 1, MAX_WIDTH, false, usual, &c->ffn));
+    return load_shared_width(l, dense);
 }
 
 // What a layer does with its experts.
 static Status describe(const Loader *l, LayerKind *k) {
     const ModelConfig *c = &l->m->c;
-    char key[96];
-    bool renormalised;
     k->ffn = FFN_EXPERTS;
     k->n_experts = c->n_experts;
     k->n_used = c->n_used;
-    snprintf(key, sizeof key, "%s.expert_weights_norm", l->family->arch);
-    TRY(gguf_bool(l->g, key, &renormalised, l->family->routing == ROUTE_CHOSEN));
-    k->routing = renormalised ? ROUTE_CHOSEN : ROUTE_ALL;
+    TRY(load_routing(l, &k->routing));
+    TRY(load_groups(l, k));
     return loader_scale(l, "expert_weights_scale", 1, &k->route_scale);
+}
+
+// A vector whose name does not end in .weight.
+static Status load_named(const Loader *l, int i, const char *part, const float **out, int n) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s", i, part);
+    return loader_vector(l, out, name, n, false);
+}
+
+// The dense feed-forward beside experts is their shared one, with norms of its own.
+static Status load_dense_beside(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    const float *scale;
+    TRY(loader_layer_vector(l, i, "pre_ffw_norm_2", &y->norm_experts, c->dim, true));
+    TRY(loader_layer_vector(l, i, "post_ffw_norm_1", &y->norm_shared_out, c->dim, true));
+    TRY(loader_layer_vector(l, i, "post_ffw_norm_2", &y->norm_experts_out, c->dim, true));
+    TRY(load_named(l, i, "ffn_gate_inp.scale", &scale, c->dim));
+    float *norm = loader_own_floats(l->m, c->dim), root = sqrtf((float)c->dim);
+    for (int k = 0; k < c->dim; k++) norm[k] = (scale ? scale[k] : 1) / root;
+    y->norm_router = norm;
+    TRY(loader_layer_matrix(l, i, "ffn_gate", &y->shared_gate, c->ffn_shared, c->dim));
+    TRY(loader_layer_matrix(l, i, "ffn_up", &y->shared_up, c->ffn_shared, c->dim));
+    return loader_layer_matrix(l, i, "ffn_down", &y->shared_down, c->dim, c->ffn_shared);
+}
+
+// Gate and up may lie in one tensor: of each expert the rows of the gate, then those of up.
+static Status load_gate_up(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    Tensor both;
+    if (!loader_layer_has(l, i, "ffn_gate_up_exps")) {
+        TRY(loader_layer_stack(l, i, "ffn_gate_exps", &y->w_gate, c->n_experts, c->ffn, c->dim));
+        return loader_layer_stack(l, i, "ffn_up_exps", &y->w_up, c->n_experts, c->ffn, c->dim);
+    }
+    TRY(loader_layer_stack(l, i, "ffn_gate_up_exps", &both, c->n_experts, 2 * c->ffn, c->dim));
+    size_t before = (size_t)c->ffn * (size_t)c->dim; // elements of a gate
+    if (both.scales && before % (size_t)both.group)
+        return status_error(QUILL_MODEL, "%s: tensor blk.%d.ffn_gate_up_exps.weight: groups within its parts expected",
+                            l->file, i);
+    both.stack_rows = 2 * c->ffn;
+    both.n_out = c->ffn;
+    y->w_gate = y->w_up = both;
+    y->w_up.data = (const char *)both.data + (size_t)c->ffn * both.row_bytes;
+    if (both.bias) y->w_up.bias = both.bias + c->ffn;
+    if (both.scales) // unaligned
+        y->w_up.scales = (const void *)((const char *)both.scales + before / (size_t)both.group * sizeof(float));
+    return OK;
 }
 
 Status loader_experts(const Loader *l, int i) {
@@ -70,9 +159,11 @@ Status loader_experts(const Loader *l, int i) {
     Layer *y = &l->m->layers[i];
     TRY(describe(l, &y->kind));
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
-    TRY(loader_layer_stack(l, i, "ffn_gate_exps", &y->w_gate, c->n_experts, c->ffn, c->dim));
-    TRY(loader_layer_stack(l, i, "ffn_up_exps", &y->w_up, c->n_experts, c->ffn, c->dim));
+    TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
+    TRY(load_named(l, i, "exp_probs_b.bias", &y->expert_bias, c->n_experts));
+    TRY(load_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts));
+    if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;
     TRY(loader_layer_matrix(l, i, "ffn_gate_shexp", &y->shared_gate, c->ffn_shared, c->dim));
     TRY(loader_layer_matrix(l, i, "ffn_up_shexp", &y->shared_up, c->ffn_shared, c->dim));

@@ -17,10 +17,14 @@ typedef struct {
     const uint8_t *windowed; // (n_layers) whether a layer has the window; NULL: as the family has it
     // Family.scales: what the embedding, scores, branches and logits are multiplied by; 0: scores are scaled as usual
     float embedding, scores, branches, logits;
+    int *kv_heads, *ffn; // (n_layers) KV heads; widths of feed-forwards without experts
 } Loader;
 
 // ---- keys (load/read.c) ----
 Status loader_int(const Loader *l, const char *suffix, int low, int high, bool required, int fallback, int *out);
+// (n_layers) of a key that has one number for all layers or a list; the caller frees it.
+Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
+                         int **out);
 Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out); // above 0
 Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out); // 0 is as if the key were missing
 Status loader_cap(const Loader *l, const char *suffix, float *out);                   // missing: there is none
@@ -45,12 +49,19 @@ typedef struct {
 } FusedPart;
 Status loader_layer_fused(const Loader *l, int layer, const char *part, const FusedPart *parts, int n_parts, int n_in);
 
+// ---- attention (load/attention.c) ----
+Status loader_attention_shape(Loader *l); // heads, windows, which layers have K and V
+// What layer i is, without its weights; then the weights of its mixer.
+Status loader_describe_heads(const Loader *l, int layer);
+Status loader_attention(const Loader *l, int layer);
+
 // ---- RoPE (load/rope.c) ----
 Status loader_rope(const Loader *l);               // the model's tables
 int loader_layer_rope(const Loader *l, int layer); // which of them a layer has
 
 // ---- experts (load/experts.c) ----
-Status loader_experts_shape(const Loader *l); // how many, and their widths; none where the file has none
+Status loader_experts_shape(Loader *l); // how many, and their widths; none where the file has none
+bool loader_has_experts(const Loader *l, int layer);
 Status loader_experts(const Loader *l, int layer);
 
 #endif

@@ -19,6 +19,31 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
     return OK;
 }
 
+Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
+                         int **out) {
+    char key[96];
+    int n = l->m->c.n_layers, one;
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    const GgufValue *v = gguf_value(l->g, key);
+    *out = NULL;
+    if (!v || v->type != GGUF_ARRAY) {
+        TRY(loader_int(l, suffix, low, high, required, fallback, &one));
+        *out = mem_alloc((size_t)n * sizeof **out);
+        for (int i = 0; i < n; i++) (*out)[i] = one;
+        return OK;
+    }
+    if (v->n != (uint64_t)n)
+        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key, n,
+                            (unsigned long long)v->n);
+    *out = mem_alloc((size_t)n * sizeof **out);
+    TRY(gguf_ints(l->g, v, *out));
+    for (int i = 0; i < n; i++)
+        if ((*out)[i] < low || (*out)[i] > high)
+            return status_error(QUILL_MODEL, "%s: %s: %d to %d expected, %d found for layer %d", l->file, key, low,
+                                high, (*out)[i], i);
+    return OK;
+}
+
 Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out) {
     char key[96];
     snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);

@@ -26,7 +26,7 @@ static Status scale_yarn(const Loader *l, double *freq, double *magnitude) {
         freq[i] = freq[i] / c->rope_factor * (1 - keep) + freq[i] * keep;
     }
     double growth = 0.1 * log((double)c->rope_factor);
-    *magnitude = (1 + growth) / (1 + divisor * growth);
+    *magnitude = l->family->latent ? 1 : (1 + growth) / (1 + divisor * growth); // latent: scores are scaled instead
     return OK;
 }
 
@@ -138,6 +138,14 @@ void model_set_context(Model *m, int n_ctx) {
     for (int i = 0; from && i < r->n_rot / 2; i++) ((double *)r->freq)[i] = from[i]; // the model's own
 }
 
+// How many elements of a head are turned.
+static Status load_turned(const Loader *l, const char *suffix, int most, int usual, int *out) {
+    TRY(loader_int(l, suffix, 1, most, false, usual, out));
+    if (*out % 2 == 0) return OK;
+    return status_error(QUILL_MODEL, "%s: %s.%s: an even number expected, %d found", l->file, l->m->c.arch, suffix,
+                        *out);
+}
+
 Status loader_rope(const Loader *l) {
     ModelConfig *c = &l->m->c;
     const Family *f = l->family;
@@ -145,10 +153,9 @@ Status loader_rope(const Loader *l) {
     char key[96];
     Rope *r, *other;
     float window_base;
-    TRY(loader_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
-    if (c->n_rot % 2)
-        return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
-                            c->arch, c->n_rot);
+    int window_rot;
+    TRY(load_turned(l, "rope.dimension_count", c->head_dim, c->head_dim, &c->n_rot));
+    TRY(load_turned(l, "rope.dimension_count_swa", c->window_dim, int_min(c->n_rot, c->window_dim), &window_rot));
     snprintf(key, sizeof key, "%s.rope.scaling.finetuned", c->arch);
     if (f->rope_switch) TRY(gguf_bool(l->g, key, &turns, true));
     if (!turns) c->n_rot = 0;
@@ -162,7 +169,7 @@ Status loader_rope(const Loader *l) {
     model_set_context(l->m, c->n_ctx_train);
     TRY(loader_float(l, "rope.freq_base_swa", false, f->window_base != 0 ? f->window_base : c->rope_base,
                      &window_base));
-    if (f->window_rope && c->n_windowed > 0) TRY(new_rope(l, window_base, c->n_rot, &other));
+    if (f->window_rope && c->n_windowed > 0) TRY(new_rope(l, window_base, window_rot, &other));
     if (f->rope_skip_every > 0) TRY(new_rope(l, c->rope_base, 0, &other));
     return OK;
 }

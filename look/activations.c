@@ -26,6 +26,13 @@ Status activations_new(Activations *a, const Engine *e) {
     if (strcmp(e->be->isa, "amx") == 0)
         return status_error(QUILL_USAGE, "--imatrix-out: kernels that keep activations in f32 expected, found --isa "
                                          "amx; leave --isa out");
+    for (int i = 0; i < m->c.n_layers; i++)
+        if (m->layers[i].kind.mixer == MIXER_LATENT || m->layers[i].norm_experts || m->layers[i].per_gate.data)
+            return status_error(
+                QUILL_USAGE,
+                "--imatrix-out: layers of Q, K, V, their output and a feed-forward expected, found those "
+                "of %s, which have products besides; quantise it without an imatrix",
+                m->c.arch);
     a->model = m;
     a->widest = m->c.dim;
     for (int i = 0; i < m->c.n_layers; i++)

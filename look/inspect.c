@@ -265,6 +265,7 @@ static void print_summary(const Inspection *in, Buf *out) {
         if (c->n_experts > 0) {
             buf_printf(out, "experts     %d of %d a token, of width %d", c->n_used, c->n_experts, c->ffn);
             if (c->ffn_shared) buf_printf(out, ", and a shared one of %d", c->ffn_shared);
+            if (c->n_dense) buf_printf(out, "; none in the first %d layers, of width %d", c->n_dense, c->ffn_dense);
             buf_printf(out, "; active: %s parameters, ", units_count((double)model_active_params(&in->model), a));
             buf_printf(out, "%s\n", units_bytes((double)model_active_bytes(&in->model), a));
         }
@@ -273,7 +274,15 @@ static void print_summary(const Inspection *in, Buf *out) {
         if (in->model.context_freq[0]) buf_printf(out, ", its long factors from -c %d on", c->rope_ctx_orig + 1);
         buf_str(out, "\n");
         if (c->n_windowed > 0)
-            buf_printf(out, "window      %d tokens in %d of %d layers\n", c->window, c->n_windowed, c->n_layers);
+            buf_printf(out, "window      %d tokens in %d of %d layers", c->window, c->n_windowed, c->n_layers);
+        if (c->n_windowed > 0 && (c->window_heads != c->n_kv_heads || c->window_dim != c->head_dim))
+            buf_printf(out, ", %d KV heads of %d there", c->window_heads, c->window_dim);
+        if (c->n_windowed > 0) buf_str(out, "\n");
+        if (c->kv_rank > 0)
+            buf_printf(out, "KV          compressed: %d + %d elements a layer, for heads of %d (V %d)\n", c->kv_rank,
+                       c->n_rot, c->q_head, c->v_head);
+        if (c->n_shared_kv > 0)
+            buf_printf(out, "KV          the last %d layers use the K and V of earlier ones\n", c->n_shared_kv);
     }
     if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
     else buf_printf(out, "tokenizer   cannot be loaded: %s\n", in->tok_status.message);
@@ -310,11 +319,17 @@ static json_t *config_json(const ModelConfig *c) {
         set_int(j, "n_experts", c->n_experts);
         set_int(j, "n_experts_used", c->n_used);
         set_int(j, "ffn_shared", c->ffn_shared);
+        if (c->n_dense > 0) set_int(j, "n_dense", c->n_dense);
+        if (c->n_dense > 0) set_int(j, "ffn_dense", c->ffn_dense);
     }
     set_int(j, "n_vocab", c->n_vocab);
     set_int(j, "n_ctx_train", c->n_ctx_train);
     if (c->n_windowed > 0) set_int(j, "window", c->window);
     if (c->n_windowed > 0) set_int(j, "n_windowed", c->n_windowed);
+    if (c->n_windowed > 0) set_int(j, "window_kv_heads", c->window_heads);
+    if (c->n_windowed > 0) set_int(j, "window_head_dim", c->window_dim);
+    if (c->n_shared_kv > 0) set_int(j, "n_shared_kv", c->n_shared_kv);
+    if (c->kv_rank > 0) set_int(j, "kv_rank", c->kv_rank);
     set_int(j, "n_rot", c->n_rot);
     jsonio_put(j, "rope_base", jsonio_number((double)c->rope_base, 6));
     jsonio_put(j, "rope_scaling", jsonio_text(str_of(c->rope_scaling)));

@@ -52,11 +52,7 @@ Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_na
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
 static KvShape shape_of(const Model *m, KvShape kv) {
-    kv.n_layers = m->c.n_layers;
-    kv.n_kv_heads = m->c.n_kv_heads;
-    kv.head_dim = m->c.head_dim;
-    kv.n_windowed = m->c.n_windowed;
-    kv.window = m->c.window;
+    kvshape_set_layers(&kv, m->layers, m->c.n_layers);
     kv.type_k = kv.type_v = m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
     kv.keep_partners = true; // drafts are taken back again and again
     return kv;

@@ -31,15 +31,18 @@ static ssize_t read_memory(void *arg, void *out, size_t n) {
 static volatile unsigned sink;
 
 // Of n slots in one layer, as docs/kv-format.md counts them.
-static size_t rows_bytes(const KvHead *h, size_t n) {
+static size_t rows_bytes(const KvHead *h, uint32_t layer, size_t n) {
+    bool windowed = layer + h->n_windowed >= h->n_layers;
     size_t bytes = 0;
     for (int v = 0; v < 2; v++) {
         int type = (int)(v ? h->type_v : h->type_k);
+        uint32_t dim = v ? (windowed ? h->window_v_dim : h->v_dim) : windowed ? h->window_dim : h->head_dim;
+        if (dim == 0) continue;
         bool sealed = type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16;
         size_t open = sealed ? n % 32 : 0;
-        bytes += (n - open) * kv_slot_bytes(type, (int)h->head_dim) + open * 4 * h->head_dim;
+        bytes += (n - open) * kv_slot_bytes(type, (int)dim) + open * 4 * dim;
     }
-    return bytes * h->n_kv_heads;
+    return bytes * (windowed ? h->window_heads : h->n_kv_heads);
 }
 
 // Every slot of every layer comes once, and each row can be read.
@@ -63,7 +66,7 @@ static Status walk(KvReader *r, int flags) {
         TRY(kvreader_rows(r, &c, &rows));
         if (c.layer >= want.n_layers || c.n == 0 || c.n > want.n_slots || c.first > want.n_slots - c.n) abort();
         if (c.first % want.group || (c.n % want.group && c.first + c.n < want.n_slots)) abort();
-        sink += rows[0] + rows[rows_bytes(&want, c.n) - 1];
+        sink += rows[0] + rows[rows_bytes(&want, c.layer, c.n) - 1];
         n_rows += c.n;
     }
     if (n_rows != (uint64_t)want.n_layers * want.n_slots) abort();
@@ -84,7 +87,7 @@ static bool write_stream(KvWriter *w, const KvHead *head, uint32_t first_chunk, 
     for (uint32_t i = 0; i < 4; i++) {
         KvChunk c = {i % 2, 0, first_chunk};
         if (i >= 2) c = (KvChunk){i % 2, first_chunk, head->n_slots - first_chunk};
-        memset(kvwriter_room(w, c), 7, rows_bytes(head, c.n));
+        memset(kvwriter_room(w, c), 7, rows_bytes(head, c.layer, c.n));
         bad = bad || kvwriter_rows(w).code;
     }
     return !bad && !kvwriter_last(w, logits, 3).code && !kvwriter_end(w).code;
@@ -96,7 +99,15 @@ static size_t good_stream(uint8_t *out, bool linked, bool sealed) {
     static ssize_t sizes[2][2];
     uint8_t *good = all[linked][sealed];
     ssize_t n = sizes[linked][sealed];
-    KvHead head = {.type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 4, .n_slots = 4, .group = 1};
+    KvHead head = {.type_v = 1,
+                   .n_layers = 2,
+                   .n_kv_heads = 1,
+                   .head_dim = 2,
+                   .v_dim = 2,
+                   .n_tokens = 4,
+                   .n_slots = 4,
+                   .group = 1};
+    if (linked) head.n_windowed = 1, head.window_heads = 2, head.window_dim = 3, head.v_dim = 0; // V in K, and its like
     if (sealed) {
         head.type_k = TYPE_Q8_0;
         head.type_v = TYPE_KIVI2;

@@ -40,7 +40,11 @@ static const struct {
               {"qwen2moe", "qwen2moe", 0},
               {"qwen3moe", "qwen3moe", 0},
               {"gptoss", "gptoss", 0},
-              {"gptoss_mxfp4", "gptoss_mxfp4", 0}};
+              {"gptoss_mxfp4", "gptoss_mxfp4", 0},
+              {"gemma4", "gemma4", 0},
+              {"gemma4moe", "gemma4moe", 0},
+              {"deepseek3", "deepseek3", 0},
+              {"deepseek2lite", "deepseek2lite", 0}};
 
 static void check_golden(const char *name, const Gguf *g, const float *want, int n_ctx) {
     static const Setup setups[] = {{.block = 0}, {.block = 4}, {.block = 4, .n_seqs = 1, .step_rows = 8}};
@@ -121,6 +125,14 @@ static const struct {
     {{.arch = "llama", .head_dim = 18, .n_heads = 3, .n_kv_heads = 1, .n_rot = 8, .rope_freqs = true}, 0},
     {{.arch = "llama", .halves = true, .rope = "linear"}, 0},
     {{.arch = "qwen2", .n_rot = 6, .tied = true}, 0},
+    {{.arch = "gemma4", .dim = 48, .n_heads = 6, .n_kv_heads = 3, .head_dim = 20, .ffn = 44, .per = 10}, 0},
+    {{.arch = "gemma4", .n_layers = 8, .n_shared = 5, .head_dim = 28, .window = 5}, 0},
+    {{.arch = "gemma4", .n_layers = 4, .n_experts = 7, .n_used = 3, .dim = 44, .n_heads = 4, .head_dim = 24, .ffn = 38},
+     0},
+    {{.arch = "deepseek2", .dim = 52, .n_heads = 3, .head_dim = 22, .kv_rank = 34, .v_dim = 14, .ffn = 30}, 0},
+    {{.arch = "deepseek2", .q_rank = 27, .n_heads = 5, .head_dim = 18, .n_experts = 12, .n_groups = 4, .tied = true},
+     0},
+    {{.arch = "deepseek2", .q_rank = 20, .head_dim = 26, .n_rot = 4, .n_experts = 9, .n_groups = 3, .n_used = 2}, 0},
     {{.arch = "qwen3", .head_dim = 24, .rope = "yarn"}, 0},
     {{.arch = "gemma2"}, 0},
     {{.arch = "gemma3", .head_dim = 24}, 0},
@@ -464,6 +476,60 @@ static void test_refused_numbers(void **state) {
 }
 
 // What a file may say of experts that cannot be: the key or tensor is named.
+// Heads, shared and compressed K and V, layers without experts, groups of experts.
+static void test_refused_layers(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *key;
+        int value;
+        const char *word; // NULL: the key
+    } keys[] = {{"gemma4", "gemma4.attention.shared_kv_layers", 5, NULL},
+                {"gemma4", "gemma4.attention.shared_kv_layers", 6, NULL},
+                {"gemma4", "gemma4.attention.shared_kv_layers", 2, "blk.3.attn_k.weight"},
+                {"gemma4", "gemma4.attention.key_length_swa", 6, "gemma4.attention.value_length_swa"},
+                {"gemma4", "gemma4.rope.dimension_count_swa", 7, NULL},
+                {"gemma4", "gemma4.feed_forward_length", 100, "blk.0.ffn_gate.weight"},
+                {"gemma4", "gemma4.attention.head_count_kv", 3, NULL},
+                {"gemma4", "gemma4.embedding_length_per_layer_input", 31, "per_layer_token_embd.weight"},
+                {"deepseek2", "deepseek2.attention.kv_lora_rank", 570, NULL},
+                {"deepseek2", "deepseek2.attention.kv_lora_rank", 30, "blk.0.attn_kv_a_mqa.weight"},
+                {"deepseek2", "deepseek2.attention.key_length_mla", 8, NULL},
+                {"deepseek2", "deepseek2.attention.value_length_mla", 15, "blk.0.attn_v_b.weight"},
+                {"deepseek2", "deepseek2.rope.dimension_count", 5, NULL},
+                {"deepseek2", "deepseek2.leading_dense_block_count", 2, "blk.1.ffn_gate.weight"},
+                {"deepseek2", "deepseek2.leading_dense_block_count", 0, "blk.0.ffn_gate_inp.weight"},
+                {"deepseek2", "deepseek2.expert_group_count", 2, NULL}};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = keys[i].arch, .seed = 1});
+        gguf_set_u32(g, keys[i].key, (uint32_t)keys[i].value);
+        assert_refused(g, keys[i].word ? keys[i].word : keys[i].key);
+        gguf_close(g);
+    }
+    static const struct {
+        const char *arch, *tensor;
+    } tensors[] = {{"gemma4", "blk.2.attn_k_norm.weight"},   {"gemma4", "blk.5.attn_q.weight"},
+                   {"gemma4", "per_layer_proj_norm.weight"}, {"gemma4", "blk.1.post_norm.weight"},
+                   {"deepseek2", "blk.0.attn_k_b.weight"},   {"deepseek2", "blk.2.attn_kv_a_norm.weight"}};
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
+        Gguf *whole = tiny_model(&(TinyModel){.arch = tensors[i].arch, .seed = 1});
+        Gguf *g = tiny_without(whole, tensors[i].tensor);
+        assert_refused(g, tensors[i].tensor);
+        gguf_close(g);
+        gguf_close(whole);
+    }
+    int32_t uneven[] = {2, 2, 1, 2, 2, 3};
+    Gguf *g = tiny_model(&(TinyModel){.arch = "gemma4", .n_heads = 6, .n_kv_heads = 2, .seed = 1});
+    gguf_set_ints(g, "gemma4.attention.head_count_kv", uneven, 6);
+    assert_refused(g, "gemma4.attention.head_count_kv");
+    gguf_set_ints(g, "gemma4.attention.head_count_kv", uneven, 5);
+    assert_refused(g, "gemma4.attention.head_count_kv");
+    gguf_close(g);
+    g = tiny_model(&(TinyModel){.arch = "deepseek2", .n_groups = 4, .seed = 1});
+    gguf_set_u32(g, "deepseek2.expert_group_used_count", 1); // two experts, three are to be chosen
+    assert_refused(g, "deepseek2.expert_group_used_count");
+    gguf_close(g);
+}
+
 static void test_refused_experts(void **state) {
     (void)state;
     static const struct {
@@ -480,7 +546,7 @@ static void test_refused_experts(void **state) {
                 {"qwen3moe", "qwen3moe.expert_feed_forward_length", 100, "blk.0.ffn_gate_exps.weight"},
                 {"qwen2moe", "qwen2moe.expert_group_count", 3, NULL},
                 {"qwen2moe", "qwen2moe.expert_group_count", 2, NULL},
-                {"qwen2moe", "qwen2moe.expert_gating_func", 2, NULL},
+                {"qwen2moe", "qwen2moe.expert_gating_func", 4, NULL},
                 {"qwen2moe", "qwen2moe.expert_shared_feed_forward_length", 5, "blk.0.ffn_gate_shexp.weight"},
                 {"gpt-oss", "gpt-oss.expert_used_count", 1 << 20, NULL},
                 {"llama", "llama.expert_count", 4, "llama.expert_used_count"}};
@@ -549,6 +615,7 @@ int main(void) {
         cmocka_unit_test(test_fused_matrices),  cmocka_unit_test(test_halves),
         cmocka_unit_test(test_contexts),        cmocka_unit_test(test_refused_numbers),
         cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
+        cmocka_unit_test(test_refused_layers),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }

@@ -6,6 +6,8 @@ enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
 
 typedef struct {
     int head_dim, group, block, context, n_rows, window;
+    int v_dim;   // 0: head_dim
+    bool v_in_k; // V is the first part of K
     float softcap;
     int type_k, type_v;
     bool gaps;
@@ -18,7 +20,7 @@ typedef struct {
     KvPool kv;
     int *table, *slot;
     float *q;
-    double *want; // (n_rows, n_heads, head_dim)
+    double *want; // (n_rows, n_heads, v_dim)
 } AttendCase;
 
 static bool sees(const AttendShape *s, int row_slot, int slot) {
@@ -42,6 +44,12 @@ static void put_kv(uint8_t *plane, int type, size_t at, float x) {
     else memcpy(plane + 2 * at, &half, 2);
 }
 
+// Where K or V of a slot begins, in elements of its plane.
+static size_t value_at(const AttendCase *c, bool value, int slot, int head) {
+    int dim = value && !c->s.v_in_k ? c->s.v_dim : c->s.head_dim;
+    return kv_slot(&c->kv, LAYER, c->table[slot / c->s.block], head, slot % c->s.block) * (size_t)dim;
+}
+
 // Slots that a row sees get values, all other memory of the pool stays NaN.
 static void fill_pool(AttendCase *c, uint64_t *random) {
     const AttendShape *s = &c->s;
@@ -49,10 +57,10 @@ static void fill_pool(AttendCase *c, uint64_t *random) {
         bool seen = false;
         for (int r = 0; r < s->n_rows; r++) seen |= sees(s, c->slot[r], slot);
         for (int h = 0; h < N_KV_HEADS && seen; h++) {
-            size_t at = kv_index(&c->kv, LAYER, c->table[slot / s->block], h, slot % s->block);
             for (int i = 0; i < s->head_dim; i++) {
-                put_kv(c->kv.k, s->type_k, at + (size_t)i, 2 * test_uniform(random));
-                put_kv(c->kv.v, s->type_v, at + (size_t)i, test_uniform(random));
+                put_kv(c->kv.k, s->type_k, value_at(c, false, slot, h) + (size_t)i, 2 * test_uniform(random));
+                if (i < s->v_dim && !s->v_in_k)
+                    put_kv(c->kv.v, s->type_v, value_at(c, true, slot, h) + (size_t)i, test_uniform(random));
             }
         }
     }
@@ -82,12 +90,12 @@ static void reference(AttendCase *c) {
     for (int r = 0; r < s->n_rows; r++)
         for (int h = 0; h < c->heads.n_heads; h++) {
             const float *q = c->q + (size_t)(r * c->heads.n_heads + h) * (size_t)s->head_dim;
-            double *out = c->want + (size_t)(r * c->heads.n_heads + h) * (size_t)s->head_dim, max = -INFINITY, sum = 0;
-            memset(out, 0, (size_t)s->head_dim * sizeof *out);
+            double *out = c->want + (size_t)(r * c->heads.n_heads + h) * (size_t)s->v_dim, max = -INFINITY, sum = 0;
+            memset(out, 0, (size_t)s->v_dim * sizeof *out);
             for (int pass = 0; pass < 2; pass++)
                 for (int t = 0; t <= c->slot[r]; t++) {
                     if (!sees(s, c->slot[r], t)) continue;
-                    size_t at = kv_index(&c->kv, LAYER, c->table[t / s->block], h / s->group, t % s->block);
+                    size_t at = value_at(c, pass > 0, t, h / s->group);
                     if (pass == 0) {
                         p[t] = 0;
                         for (int i = 0; i < s->head_dim; i++)
@@ -98,11 +106,12 @@ static void reference(AttendCase *c) {
                     } else {
                         double weight = exp(p[t] - max);
                         sum += weight;
-                        for (int i = 0; i < s->head_dim; i++)
-                            out[i] += weight * kv_value(c->kv.v, s->type_v, at + (size_t)i);
+                        const uint8_t *plane = s->v_in_k ? c->kv.k : c->kv.v;
+                        for (int i = 0; i < s->v_dim; i++)
+                            out[i] += weight * kv_value(plane, s->v_in_k ? s->type_k : s->type_v, at + (size_t)i);
                     }
                 }
-            for (int i = 0; i < s->head_dim; i++) out[i] /= sum;
+            for (int i = 0; i < s->v_dim; i++) out[i] /= sum;
         }
     free(p);
 }
@@ -113,11 +122,13 @@ static AttendCase attend_new(const AttendShape *shape) {
     uint64_t random = s->seed;
     s->n_rows = int_min(s->n_rows, s->context);
     if (s->block == 0) s->block = s->context; // contiguous
+    if (s->v_dim == 0) s->v_dim = s->head_dim;
     int used = (s->context + s->block - 1) / s->block, n_heads = N_KV_HEADS * s->group;
     size_t n_q = (size_t)(s->n_rows * n_heads * s->head_dim);
     c.heads = (Heads){.n_heads = n_heads,
                       .n_kv_heads = N_KV_HEADS,
                       .head_dim = s->head_dim,
+                      .v_dim = s->v_dim,
                       .window = s->window,
                       .softcap = s->softcap,
                       .scale = (float)(1 / sqrt(s->head_dim))};
@@ -126,6 +137,8 @@ static AttendCase attend_new(const AttendShape *shape) {
                     .n_kv_heads = N_KV_HEADS,
                     .block = s->block,
                     .head_dim = s->head_dim,
+                    .v_dim = s->v_dim,
+                    .v_in_k = s->v_in_k,
                     .type_k = s->type_k,
                     .type_v = s->type_v};
     size_t n = (size_t)(N_LAYERS * c.kv.n_blocks * N_KV_HEADS * s->block) * (size_t)s->head_dim;
@@ -159,6 +172,7 @@ static AttendTask attend_task(const AttendCase *c, int head, int first, int last
                         .slot = c->slot,
                         .q = c->q,
                         .out = out,
+                        .stride = (size_t)(c->heads.n_heads * c->s.head_dim),
                         .layer = LAYER,
                         .kv_head = head,
                         .first = first,
@@ -200,14 +214,16 @@ static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
 
 static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
     const AttendShape *s = &c->s;
-    int n = s->n_rows * c->heads.n_heads * s->head_dim;
-    float *out = poisoned((size_t)n * sizeof *out);
+    size_t row = (size_t)(c->heads.n_heads * s->v_dim), stride = (size_t)(c->heads.n_heads * s->head_dim);
+    int n = s->n_rows * (int)row;
+    float *out = poisoned((size_t)s->n_rows * stride * sizeof *out);
     char what[200];
     snprintf(what, sizeof what,
              "head_dim %d group %d block %d K %s V %s context %d rows %d window %d softcap %g%s, %d pairs a task",
              s->head_dim, s->group, s->block, type_name(s->type_k), type_name(s->type_v), s->context, s->n_rows,
              s->window, (double)s->softcap, s->gaps ? " gaps" : "", pairs);
     run_attend(c, choice.kernel, pairs, out);
+    for (size_t r = 1; r < (size_t)s->n_rows; r++) memmove(out + r * row, out + r * stride, row * sizeof *out);
     bool rounded = rounds_attention(c, choice);
     take_distance(rounded ? ATTEND_BF16 : ATTEND, choice.isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5,
                   what);
@@ -238,7 +254,7 @@ static void check_attend_range(const AttendCase *c, AttendChoice choice, uint64_
 static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_t *random) {
     enum { PARTS = 3 };
     const AttendKernel *k = choice.kernel;
-    int slot = c->slot[0], hd = c->s.head_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
+    int slot = c->slot[0], hd = c->s.v_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
     if (!k->in_parts || c->s.n_rows != 1 || keys < PARTS) return;
     if (c->s.window) keys = int_min(keys, c->s.window);
     int cut[PARTS + 1] = {slot + 1 - keys, 0, 0, slot + 1};
@@ -280,7 +296,7 @@ static void attend_shape(const AttendShape *s) {
         int most = choice.kernel->pairs;
         check_attend(&c, choice, most);
         check_attend(&c, choice, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
-        check_attend_range(&c, choice, &random);
+        if (c.s.v_dim == c.s.head_dim) check_attend_range(&c, choice, &random);
         check_attend_parts(&c, choice, &random);
     }
     attend_free(&c);
@@ -309,6 +325,29 @@ static void test_attend(void **state) {
                                  .seed = (uint64_t)n};
                 attend_shape(&s);
             }
+}
+
+// Compressed K and V, whose heads are the widest that there are, and V narrower than K in planes of its own.
+static void test_attend_narrow_values(void **state) {
+    (void)state;
+    static const AttendShape shapes[] = {{.head_dim = 576, .v_dim = 512, .v_in_k = true, .group = 16},
+                                         {.head_dim = 576, .v_dim = 512, .v_in_k = true, .group = 3},
+                                         {.head_dim = 48, .v_dim = 32, .v_in_k = true, .group = 4},
+                                         {.head_dim = 38, .v_dim = 21, .v_in_k = true, .group = 1},
+                                         {.head_dim = 96, .v_dim = 64, .group = 2},
+                                         {.head_dim = 30, .v_dim = 7, .group = 7}};
+    static const int types[] = {TYPE_F32, TYPE_F16, TYPE_BF16}, rows[] = {1, 5, 40}, contexts[] = {3, 97, 200};
+    for (size_t i = 0; i < ARRAY_LEN(shapes) * 9; i++) {
+        AttendShape s = shapes[i / 9];
+        s.block = i % 2 ? 16 : 0;
+        s.type_k = s.type_v = types[i % 3];
+        s.n_rows = rows[i / 3 % 3];
+        s.context = contexts[(i + i / 3) % 3];
+        s.window = i % 4 == 3 ? 50 : 0;
+        s.gaps = i % 5 == 0;
+        s.seed = i;
+        attend_shape(&s);
+    }
 }
 
 // Rows of a tile whose windows leave keys between them that none of them sees.
@@ -349,6 +388,7 @@ static void test_attend_large_scores(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_attend_narrow_values),
         cmocka_unit_test(test_attend_large_scores),
         cmocka_unit_test(test_attend_windows_apart),
     };

@@ -131,7 +131,7 @@ static void test_hostile_header(void **state) {
     };
     assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
     assert_number_refused(&g, &f, 0, 0x46554747, QUILL_MODEL, "not a KV file of quill"); // "GGUF"
-    assert_number_refused(&g, &f, 8, 1, QUILL_MODEL, "version 2 expected, 1 found");
+    assert_number_refused(&g, &f, 8, 1, QUILL_MODEL, "version 3 expected, 1 found");
     guard_close(&g);
     free(f.bytes);
 }
@@ -169,8 +169,8 @@ static void test_hostile_frames(void **state) {
     size_t head = KV_BYTES_START, tokens = head + 16 + sizeof(KvHead), rows = tokens + 16 + 6 * 4,
            layer = 16 + 12 + 5 * 4 * 8, end = rows + 2 * layer;
     assert_int_equal(end + 16 + 4, f.n);
-    assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 64 bytes expected, 0 found");
-    assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "64 bytes expected, 4294967295 found");
+    assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 84 bytes expected, 0 found");
+    assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "84 bytes expected, 4294967295 found");
     assert_number_refused(&g, &f, tokens + 4, 28, QUILL_MODEL, "a frame TOKS of 24 bytes expected, 28 found");
     assert_number_refused(&g, &f, tokens + 8 + 4, ENGINE_VOCAB, QUILL_MODEL,
                           "a token from 0 to 319 expected, 320 found");

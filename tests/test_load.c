@@ -94,7 +94,7 @@ static void test_refused_value_types(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(integers); i++)
         for (int kind = 0; kind < 3; kind++) {
             Gguf *g = tiny_model(&(TinyModel){.seed = 1});
-            if (kind == 0) gguf_set_ints(g, integers[i], (int32_t[]){2, 2}, 2);
+            if (kind == 0) gguf_set_ints(g, integers[i], (int32_t[]){2, 2, 2}, 3);
             if (kind == 1) gguf_set_str(g, integers[i], "4");
             if (kind == 2) gguf_set_f32(g, integers[i], 4);
             assert_refused(g, integers[i]);

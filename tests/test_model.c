@@ -100,11 +100,11 @@ static void invariance_of(const char *arch, int kv_type, int type) {
     gguf_close(g);
 }
 
-// Where K and V lie depends on a family by its windows alone: those that have some, and llama, go through every type of
-// KV, the others through one each.
+// Where K and V lie depends on a family by its windows and by whether V is a part of K: those that have one of these,
+// and llama, go through every type of KV, the others through one each.
 static bool takes_kv(int family, size_t kv, size_t n_kv) {
     const Family *f = families_at(family);
-    return family == 0 || (f->full_every > 0 && !f->window_optional) || (size_t)family % n_kv == kv;
+    return family == 0 || f->latent || (f->full_every > 0 && !f->window_optional) || (size_t)family % n_kv == kv;
 }
 
 // What a row reads of sealed KV depends on its slot alone, so that the promise holds for it too.
@@ -117,6 +117,9 @@ static void test_scalar_is_invariant(void **state) {
     invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
     for (int i = 0; i < N_KV_TYPES; i++)
         if (kv_is_sealed(kv_type_at(i))) invariance_of("llama", kv_type_at(i), TYPE_F32);
+    invariance_of("gemma4", TYPE_KIVI2, TYPE_F32); // layers that read what others keep of an open group
+    invariance_of("deepseek2", TYPE_KIVI2, TYPE_F32);
+    invariance_of("deepseek2", TYPE_Q8_0, TYPE_Q8_0);
 }
 
 // Same shapes of batches, other places of the blocks: the same bits on every instruction set.
@@ -141,9 +144,13 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
                         float *got = batchings[b].strangers
                                          ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
                                          : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
+                        char what[128];
+                        snprintf(what, sizeof what, "%s, %s, KV %s, block %d, chunks of %d%s", families_at(a)->arch,
+                                 isa_name(isa), type_name(s.kv_type), s.block, batchings[b].chunk,
+                                 batchings[b].strangers ? ", strangers" : "");
                         if (!want) want = got;
                         else {
-                            assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, isa_name(isa));
+                            assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, what);
                             free(got);
                         }
                         rig_close(&r);
@@ -400,10 +407,9 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
     sequence_free(&b);
 }
 
-static void test_sealed_groups_are_left_and_shared(void **state) {
-    (void)state;
+static void sealed_groups_are_left_and_shared(const char *arch) {
     static const int blocks[] = {0, 1, 16, 32, 48, 64};
-    TinyModel shape = tiny("llama");
+    TinyModel shape = tiny(arch);
     Gguf *g = tiny_model(&shape);
     for (int t = 0; t < N_KV_TYPES; t++) {
         int type = kv_type_at(t);
@@ -430,6 +436,12 @@ static void test_sealed_groups_are_left_and_shared(void **state) {
         rig_close(&plain);
     }
     gguf_close(g);
+}
+
+static void test_sealed_groups_are_left_and_shared(void **state) {
+    (void)state;
+    sealed_groups_are_left_and_shared("llama");
+    sealed_groups_are_left_and_shared("deepseek2"); // whose V is a part of K
 }
 
 // A Hadamard matrix over K and Q changes nothing but rounding.

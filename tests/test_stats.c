@@ -101,11 +101,11 @@ static void test_cost_batch(void **state) {
     Gguf *g;
     Model m;
     open_model(SMALL, TYPE_F32, &g, &m);
-    KvPool kv = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
+    KvPool kv[KV_KINDS] = {{.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16}};
     int slot[] = {9, 0, 1, 2}, seq[] = {0, 1, 1, 1};
     int out_row[] = {0, 3};
     Batch b = {.n_rows = 4, .n_out = 2, .n_seqs = 2, .slot = slot, .seq = seq, .out_row = out_row};
-    Cost both = costs_batch(&m, &kv, &b), one = costs_rows(&m, &small_kv, 9, 1, 1),
+    Cost both = costs_batch(&m, kv, &b), one = costs_rows(&m, &small_kv, 9, 1, 1),
          three = costs_rows(&m, &small_kv, 0, 3, 1);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4) + 300 * 64 * 4 + 64 * 4;
     assert_true(both.flops == one.flops + three.flops);
@@ -113,13 +113,13 @@ static void test_cost_batch(void **state) {
 
     int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before and are read
     b.slot = gapped;
-    both = costs_batch(&m, &kv, &b);
+    both = costs_batch(&m, kv, &b);
     assert_true(both.flops ==
                 4 * 61440 + 256 * (10 + 3 + 6 + 8) + 2 * 61440 + 2 * 2 * 8192 + 256 * (10 + 8) + 2 * 2 * 300 * 64);
     assert_true(both.bytes == weights + 4 * 64 * 4 + 2 * 128 * ((10 + 1) + (8 + 3)));
     Probe probe;
     b.probe = &probe; // all rows attend in all layers
-    assert_true(costs_batch(&m, &kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
+    assert_true(costs_batch(&m, kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
     model_free(&m);
     gguf_close(g);
 }

@@ -305,6 +305,60 @@ static void test_spm_bare(void **state) {
 
 // ---- trust ----------------------------------------------------------------------------------------------------------
 
+// gemma4: SentencePiece's text merged by ranks, never over the end of a line; no space in front; a run of newlines that
+// is a token stays whole; bytes where a character has no token.
+static void test_gemma4_ids(void **state) {
+    (void)state;
+    enum { BYTES = 4, FIRST = BYTES + 256 };
+    static const char *const pieces[] = {"\xe2\x96\x81",
+                                         "a",
+                                         "b",
+                                         "\n",
+                                         "\n\n",
+                                         "\n\n\n",
+                                         "a\xe2\x96\x81",
+                                         "ab",
+                                         "\xe2\x96\x81"
+                                         "ab",
+                                         "b\n"};
+    Str tokens[FIRST + ARRAY_LEN(pieces)];
+    int32_t types[ARRAY_LEN(tokens)];
+    static char bytes[256][8];
+    const char *const special[] = {"<pad>", "<eos>", "<bos>", "<unk>"};
+    for (int i = 0; i < BYTES; i++) tokens[i] = str_of(special[i]), types[i] = GGUF_TOKEN_CONTROL;
+    for (int i = 0; i < 256; i++) {
+        snprintf(bytes[i], sizeof bytes[i], "<0x%02X>", i);
+        tokens[BYTES + i] = str_of(bytes[i]), types[BYTES + i] = GGUF_TOKEN_BYTE;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(pieces); i++)
+        tokens[FIRST + i] = str_of(pieces[i]), types[FIRST + i] = GGUF_TOKEN_NORMAL;
+    const Str merges[] = {str_of("a b"), str_of("b \n"), str_of("a \xe2\x96\x81"), str_of("\xe2\x96\x81 ab"),
+                          str_of("\n \n")};
+    Gguf *g = gguf_new("gemma4");
+    gguf_set_str(g, "tokenizer.ggml.model", "gemma4");
+    gguf_set_str(g, "tokenizer.ggml.pre", "whatever");
+    gguf_set_strings(g, "tokenizer.ggml.tokens", tokens, ARRAY_LEN(tokens));
+    gguf_set_ints(g, "tokenizer.ggml.token_type", types, ARRAY_LEN(tokens));
+    gguf_set_strings(g, "tokenizer.ggml.merges", merges, ARRAY_LEN(merges));
+    gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 2);
+    gguf_set_u32(g, "tokenizer.ggml.eos_token_id", 1);
+    gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 3);
+    gguf_set_bool(g, "tokenizer.ggml.add_bos_token", false); // is not believed
+    Tokenizer *t = vocabulary_load(g);
+    assert_string_equal(tokenizer_kind(t), "gemma4");
+    assert_true(tokenizer_add_bos(t));
+    static const struct {
+        const char *text, *ids;
+    } cases[] = {{"ab", "267"},           {" ab", "268"},          {"a b", "266 262"},
+                 {"aab", "261 267"},      {"b\nb", "262 263 262"}, {"b\n\n\nb", "262 265 262"},
+                 {"\n\n\n\n", "264 264"}, {"\xc3\xa9", "199 173"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        vocabulary_check_ids(t, cases[i].text, strlen(cases[i].text), NULL, cases[i].ids);
+        vocabulary_check_round_trip(t, cases[i].text, strlen(cases[i].text));
+    }
+    tokenizer_free(t);
+}
+
 static void test_trust(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
@@ -517,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_stripped_text),
         cmocka_unit_test(test_spm_missing_bytes),
         cmocka_unit_test(test_spm_bare),
+        cmocka_unit_test(test_gemma4_ids),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_merges_make_no_control_token),
         cmocka_unit_test(test_random_bytes_round_trip),

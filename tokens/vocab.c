@@ -450,10 +450,15 @@ static Status load_phi_strips(Vocab *v, const Gguf *g, const Str *texts) {
     return OK;
 }
 
+static bool is_gemma4(const Gguf *g) {
+    Str model;
+    return !gguf_str(g, "tokenizer.ggml.model", &model, false).code && str_is(model, "gemma4");
+}
+
 static Status load_space_prefix(Vocab *v, const Gguf *g) {
     static const char *const words[] = {"always", "missing", "first"};
     Str word;
-    TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true));
+    TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, !is_gemma4(g)));
     TRY(gguf_str(g, "quill.tokenizer.space_prefix", &word, false));
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (str_is(word, words[i])) v->prefix = (SpacePrefix)i;
@@ -487,6 +492,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     }
     TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
     TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
+    v->add_bos = v->add_bos || is_gemma4(g); // whatever the file says, as llama.cpp has it
     return load_space_prefix(v, g);
 }
 
@@ -496,8 +502,9 @@ static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
     TRY(load_types(v, g));
     TRY(load_scores(v, g));
     TRY(gguf_bool(g, "quill.tokenizer.types_hold", &v->types_hold, false));
-    TRY(gguf_bool(g, "quill.tokenizer.by_merges", &v->by_merges, !v->spm));
-    v->by_merges = v->by_merges || !v->spm;
+    bool ranks = !v->spm || is_gemma4(g);
+    TRY(gguf_bool(g, "quill.tokenizer.by_merges", &v->by_merges, ranks));
+    v->by_merges = v->by_merges || ranks;
     TRY(gguf_bool(g, "quill.tokenizer.fuse_unknown", &v->fuse_unk, false));
     TRY(load_roles(v, g, texts));
     TRY(load_strips(v, g));

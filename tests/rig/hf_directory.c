@@ -55,6 +55,16 @@ static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                                     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
 static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
+static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
+                                    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                    {"attn_q_b", "self_attn.q_b_proj"},
+                                    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                    {"ffn_gate_inp", "mlp.gate"},
+                                    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                    {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // What sets a family apart in a directory.
@@ -80,6 +90,7 @@ static const Style styles[] = {
     {.arch = "qwen2moe", .model_type = "qwen2_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
+    {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
     {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
 };
 
@@ -107,7 +118,7 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
         if (!hf) impossible("a name in directories expected", gguf);
         snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
-        if (strcmp(hf, "self_attn.sinks") == 0) *strrchr(out, '.') = 0;
+        if (strcmp(hf, "self_attn.sinks") == 0 || strstr(hf, "correction_bias")) *strrchr(out, '.') = 0;
         return true;
     }
     const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
@@ -322,6 +333,29 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     return true;
 }
 
+// kv_b_proj: of each head the rows of K, which GGUF has transposed, then those of V. False: it is neither.
+static bool add_kv_b(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *k, const char *gguf) {
+    int layer;
+    char name[160], other[80];
+    if (strstr(gguf, ".attn_v_b.")) return true; // goes with K
+    if (sscanf(gguf, "blk.%d.attn_k_b.", &layer) != 1 || !strstr(gguf, ".attn_k_b.")) return false;
+    snprintf(other, sizeof other, "blk.%d.attn_v_b.weight", layer);
+    const GgufTensor *v = gguf_tensor(w->g, other);
+    size_t size = element_of(k), n = (size_t)k->dims[0], rank = (size_t)k->dims[1], heads = (size_t)k->dims[2];
+    size_t n_v = (size_t)v->dims[1];
+    while (w->data.n % 4) buf_append(&w->data, "", 1);
+    size_t begin = w->data.n;
+    begin_expert(w, map, base, name, layer, "self_attn.kv_b_proj.weight");
+    for (size_t head = 0; head < heads; head++) {
+        for (size_t d = 0; d < n; d++)
+            for (size_t i = 0; i < rank; i++)
+                buf_append(&w->data, (const char *)k->data + ((head * rank + i) * n + d) * size, size);
+        buf_append(&w->data, (const char *)v->data + head * n_v * rank * size, n_v * rank * size);
+    }
+    add_header(w, name, dtype_of(k), (size_t[]){heads * (n + n_v), rank}, 2, begin);
+    return true;
+}
+
 static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
     Buf text = {0};
     jsonio_print(w->header, JSON_COMPACT, &text);
@@ -352,7 +386,8 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
         for (int i = n * file / n_files; i < n * (file + 1) / n_files; i++) {
             const GgufTensor *t = gguf_tensor_at(w->g, i);
             snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
-            if (add_experts(w, map, base, t, gguf) || !name_of(w->style, gguf, name)) continue;
+            if (add_experts(w, map, base, t, gguf) || add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
+                continue;
             bool embedding = strcmp(gguf, "token_embd.weight") == 0;
             if (embedding && *head) {
                 add_tensor(w, t, gguf, "lm_head.weight");
@@ -401,9 +436,11 @@ static json_t *scaling(const DirectoryWriter *w, double theta) {
     put(rope, "beta_fast", number(g, w->arch, "rope.scaling.yarn_beta_fast"));
     put(rope, "beta_slow", number(g, w->arch, "rope.scaling.yarn_beta_slow"));
     put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));
+    bool latent = strcmp(w->arch, "deepseek2") == 0;
     double all_dim = number(g, w->arch, "rope.scaling.yarn_log_multiplier");
+    if (latent) all_dim *= 10; // the key of such a file holds a tenth
     put(rope, "mscale_all_dim", all_dim);
-    put(rope, "mscale", isnan(all_dim) ? NAN : 1);
+    put(rope, "mscale", isnan(all_dim) ? NAN : latent ? all_dim : 1);
     if (longrope) {
         put(rope, "attention_factor", number(g, w->arch, "rope.scaling.attn_factor"));
         jsonio_put(rope, "short_factor", factors(g, "rope_factors_short.weight"));
@@ -431,6 +468,43 @@ static void put_rope(const DirectoryWriter *w, json_t *config, double head_dim) 
         put(config, "rope_local_base_freq", local);
         jsonio_put(config, "rope_scaling", rope);
     }
+}
+
+// DeepSeek's own keys; those of the shape that others have are right already.
+static void put_deepseek(const DirectoryWriter *w, json_t *config) {
+    static const NamePair keys[] = {{"attention.kv_lora_rank", "kv_lora_rank"},
+                                    {"attention.q_lora_rank", "q_lora_rank"},
+                                    {"attention.value_length_mla", "v_head_dim"},
+                                    {"rope.dimension_count", "qk_rope_head_dim"},
+                                    {"expert_count", "n_routed_experts"},
+                                    {"expert_group_count", "n_group"},
+                                    {"expert_group_used_count", "topk_group"},
+                                    {"leading_dense_block_count", "first_k_dense_replace"},
+                                    {"expert_weights_scale", "routed_scaling_factor"},
+                                    {"feed_forward_length", "intermediate_size"},
+                                    {"expert_feed_forward_length", "moe_intermediate_size"}};
+    double width = number(w->g, w->arch, "expert_feed_forward_length"), shared;
+    bool norm = false, sigmoid = number(w->g, w->arch, "expert_gating_func") == 2;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        double v = number(w->g, w->arch, keys[i].gguf);
+        if (isnan(v)) jsonio_put(config, keys[i].hf, json_null());
+        else put(config, keys[i].hf, v);
+    }
+    if (isnan(number(w->g, w->arch, "expert_group_count"))) {
+        jsonio_put(config, "n_group", json_integer(1));
+        jsonio_put(config, "topk_group", json_integer(1));
+    }
+    const GgufTensor *gate = gguf_tensor(w->g, "blk.1.ffn_gate_shexp.weight");
+    shared = gate ? (double)gate->dims[1] / width : 0;
+    if (gate) put(config, "n_shared_experts", shared);
+    put(config, "qk_nope_head_dim",
+        number(w->g, w->arch, "attention.key_length_mla") - number(w->g, w->arch, "rope.dimension_count"));
+    gguf_bool(w->g, "deepseek2.expert_weights_norm", &norm, false);
+    jsonio_put(config, "norm_topk_prob", json_boolean(norm));
+    jsonio_put(config, "scoring_func", json_string(sigmoid ? "sigmoid" : "softmax"));
+    jsonio_put(config, "num_key_value_heads", json_integer(w->n_heads));
+    json_object_del(config, "head_dim");
+    json_object_del(config, "partial_rotary_factor");
 }
 
 static void write_config(const DirectoryWriter *w, const char *dir) {
@@ -468,6 +542,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, "tie_word_embeddings", json_boolean(!gguf_tensor(w->g, "output.weight")));
     jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
     put_rope(w, config, head_dim);
+    if (strcmp(w->arch, "deepseek2") == 0) put_deepseek(w, config);
     json_object_foreach(over, key, value) {
         if (json_is_null(value)) json_object_del(config, key);
         else jsonio_share(config, key, value);

@@ -113,6 +113,7 @@ static const KvHead like = {.model = 11,
                             .n_layers = N_LAYERS,
                             .n_kv_heads = N_HEADS,
                             .head_dim = HEAD_DIM,
+                            .v_dim = HEAD_DIM,
                             .group = 1};
 
 typedef struct {

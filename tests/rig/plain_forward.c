@@ -11,8 +11,11 @@
 typedef struct {
     const Gguf *g;
     char arch[32];
-    int dim, n_layers, n_heads, n_kv_heads, head_dim, ffn, n_rot, window, n_ctx;
+    int dim, n_layers, n_heads, n_kv_heads, head_dim, n_rot, window, n_ctx;
     double eps;
+    double **k, **v;  // (n_layers) of all positions, of each layer that has its own
+    const double *x0; // (n, dim) the embedding
+    const int *tokens;
 } Plain;
 
 // ---- what the file says ---------------------------------------------------------------------------------------------
@@ -59,22 +62,29 @@ static void product(const Plain *p, int layer, const char *part, int first, int 
     free(row);
 }
 
-// In place, in pieces of the norm's own length; nothing where the file has no such norm.
-static void norm(const Plain *p, int layer, const char *part, double *x, int n) {
-    const GgufTensor *w = tensor_of(p, layer, part, "weight");
-    if (!w) return;
-    int width = (int)w->dims[0];
+// In pieces of `width`, with those weights or, where w is NULL, with none.
+static void norm_by(const Plain *p, const GgufTensor *w, double *x, int n, int width) {
     for (int at = 0; at < n; at += width) {
         double squares = 0;
         for (int i = 0; i < width; i++) squares += x[at + i] * x[at + i];
         double scale = 1 / sqrt(squares / width + p->eps);
-        for (int i = 0; i < width; i++) x[at + i] *= scale * (double)((const float *)w->data)[i];
+        for (int i = 0; i < width; i++) x[at + i] *= scale * (w ? (double)((const float *)w->data)[i] : 1);
     }
+}
+
+// In place, in pieces of the norm's own length; nothing where the file has no such norm.
+static void norm(const Plain *p, int layer, const char *part, double *x, int n) {
+    const GgufTensor *w = tensor_of(p, layer, part, "weight");
+    if (w) norm_by(p, w, x, n, (int)w->dims[0]);
 }
 
 // ---- positions ------------------------------------------------------------------------------------------------------
 
 static bool slides(const Plain *p, int layer) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->arch);
+    const GgufValue *v = gguf_value(p->g, key);
+    if (v && v->elem_type == GGUF_BOOL && v->type == GGUF_ARRAY) return p->window > 0 && v->data[layer];
     int every = is(p, "gemma2") || is(p, "gpt-oss") ? 2 : is(p, "gemma3") ? 6 : is(p, "olmo2") ? 4 : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
@@ -85,14 +95,32 @@ static bool has_rope(const Plain *p, int layer) {
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
 
+// What a layer's heads are.
+static int head_dim(const Plain *p, int layer) {
+    return slides(p, layer) ? (int)number(p, "attention.key_length_swa", p->head_dim) : p->head_dim;
+}
+static int turned(const Plain *p, int layer) {
+    return slides(p, layer) ? (int)number(p, "rope.dimension_count_swa", fmin(p->n_rot, head_dim(p, layer))) : p->n_rot;
+}
+// The layer whose K and V this one uses.
+static int source(const Plain *p, int layer) {
+    int from = layer, own = p->n_layers - (int)number(p, "attention.shared_kv_layers", 0);
+    while (from >= own || slides(p, from) != slides(p, layer)) from--;
+    return from;
+}
+static int kv_heads(const Plain *p, int layer) {
+    const GgufTensor *k = tensor_of(p, source(p, layer), "attn_k", "weight");
+    return k ? (int)k->dims[1] / head_dim(p, layer) : p->n_kv_heads;
+}
+
 // Radians a position for pair i, and the factor of cosine and sine.
 static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     static const char *const factors[] = {"rope_factors_short", "rope_factors_long"};
     double theta = number(p, "rope.freq_base", 10000), s = number(p, "rope.scaling.factor", 1);
     double original = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
-    bool own = slides(p, layer) && (is(p, "gemma3") || is(p, "olmo2"));
-    if (own) theta = number(p, "rope.freq_base_swa", is(p, "gemma3") ? 10000 : theta);
-    double f = pow(theta, -2.0 * i / p->n_rot);
+    bool gemma = is(p, "gemma3") || is(p, "gemma4"), own = slides(p, layer) && (gemma || is(p, "olmo2"));
+    if (own) theta = number(p, "rope.freq_base_swa", gemma ? 10000 : theta);
+    double f = pow(theta, -2.0 * i / turned(p, layer));
     *magnitude = 1;
     if (own) return f;
     const GgufTensor *divisors = tensor_of(p, -1, "rope_freqs", "weight");
@@ -111,12 +139,12 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     double low = fmax(c[0], 0), high = fmin(c[1], p->n_rot - 1);
     double ramp = fmin(fmax((i - low) / fmax(high - low, 0.001), 0), 1);
     double m = number(p, "rope.scaling.yarn_log_multiplier", 0);
-    *magnitude *= (0.1 * log(s) + 1) / (0.1 * m * log(s) + 1);
+    if (!is(p, "deepseek2")) *magnitude *= (0.1 * log(s) + 1) / (0.1 * m * log(s) + 1);
     return f * (1 - ramp) + f / s * ramp;
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama", "granite", "smollm3", "mistral3", "glm4"};
+    static const char *const families[] = {"llama", "granite", "smollm3", "mistral3", "glm4", "deepseek2"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -124,9 +152,10 @@ static bool turns_pairs(const Plain *p) {
 }
 
 static void turn(const Plain *p, int layer, int pos, double *head) {
-    for (int i = 0; i < p->n_rot / 2 && has_rope(p, layer); i++) {
+    int n_rot = turned(p, layer);
+    for (int i = 0; i < n_rot / 2 && has_rope(p, layer); i++) {
         double m, angle = pos * frequency(p, layer, i, &m), c = m * cos(angle), s = m * sin(angle);
-        double *a = &head[turns_pairs(p) ? 2 * i : i], *b = &head[turns_pairs(p) ? 2 * i + 1 : i + p->n_rot / 2];
+        double *a = &head[turns_pairs(p) ? 2 * i : i], *b = &head[turns_pairs(p) ? 2 * i + 1 : i + n_rot / 2];
         double x = *a, y = *b;
         *a = x * c - y * s;
         *b = x * s + y * c;
@@ -139,47 +168,52 @@ static double capped(double v, double cap) { return cap > 0 ? cap * tanh(v / cap
 
 static double score_scale(const Plain *p) {
     bool by_dim = (is(p, "gemma2") && p->n_layers == 46) || (is(p, "gemma3") && p->n_layers == 62);
-    double usual = 1 / sqrt(by_dim ? p->dim / p->n_heads : p->head_dim);
+    double usual = is(p, "gemma4") ? 1 : 1 / sqrt(by_dim ? p->dim / p->n_heads : p->head_dim);
     return is(p, "granite") ? number(p, "attention.scale", usual) : usual;
 }
 
 // a (head_dim) of one head at position t, from K and V (.., kv_dim) of all positions up to it.
 static void attend(const Plain *p, int layer, int head, int t, const double *q, const double *k, const double *v,
                    double *a) {
-    int kv_dim = p->n_kv_heads * p->head_dim, first = slides(p, layer) && t >= p->window ? t - p->window + 1 : 0;
+    int hd = head_dim(p, layer), kv_dim = kv_heads(p, layer) * hd,
+        first = slides(p, layer) && t >= p->window ? t - p->window + 1 : 0;
     double cap = number(p, "attn_logit_softcapping", 0), sum = 0, most = -INFINITY, *s = malloc((size_t)(t + 1) * 8);
     for (int j = first; j <= t; j++) {
         s[j] = 0;
-        for (int i = 0; i < p->head_dim; i++) s[j] += q[i] * k[(size_t)(j * kv_dim + i)];
+        for (int i = 0; i < hd; i++) s[j] += q[i] * k[(size_t)(j * kv_dim + i)];
         s[j] = capped(s[j] * score_scale(p), cap);
         most = fmax(most, s[j]);
     }
-    memset(a, 0, (size_t)p->head_dim * sizeof *a);
+    memset(a, 0, (size_t)hd * sizeof *a);
     const GgufTensor *sinks = tensor_of(p, layer, "attn_sinks", "weight");
     if (sinks) sum = exp((double)((const float *)sinks->data)[head] - most);
     for (int j = first; j <= t; j++) {
         double weight = exp(s[j] - most);
         sum += weight;
-        for (int i = 0; i < p->head_dim; i++) a[i] += weight * v[(size_t)(j * kv_dim + i)];
+        for (int i = 0; i < hd; i++) a[i] += weight * v[(size_t)(j * kv_dim + i)];
     }
-    for (int i = 0; i < p->head_dim; i++) a[i] /= sum;
+    for (int i = 0; i < hd; i++) a[i] /= sum;
     free(s);
 }
 
 // Q, K and V of one row, as attention takes them.
 static void project(const Plain *p, int layer, int pos, const double *x, double *q, double *k, double *v) {
-    int q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
+    int hd = head_dim(p, layer), q_dim = p->n_heads * hd, n_kv = kv_heads(p, layer), kv_dim = n_kv * hd;
+    bool own = source(p, layer) == layer, has_v = tensor_of(p, layer, "attn_v", "weight");
     bool fused = tensor_of(p, layer, "attn_qkv", "weight");
     double h[4096], span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer, "attn_norm", h, p->dim);
     product(p, layer, fused ? "attn_qkv" : "attn_q", 0, q_dim, h, q);
-    product(p, layer, fused ? "attn_qkv" : "attn_k", fused ? q_dim : 0, kv_dim, h, k);
-    product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
+    if (own) product(p, layer, fused ? "attn_qkv" : "attn_k", fused ? q_dim : 0, kv_dim, h, k);
+    if (own && (fused || has_v))
+        product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
+    else if (own) memcpy(v, k, (size_t)kv_dim * sizeof *v);
     norm(p, layer, "attn_q_norm", q, q_dim);
-    norm(p, layer, "attn_k_norm", k, kv_dim);
-    for (int i = 0; i < p->n_heads; i++) turn(p, layer, pos, q + i * p->head_dim);
-    for (int i = 0; i < p->n_kv_heads; i++) turn(p, layer, pos, k + i * p->head_dim);
+    if (own) norm(p, layer, "attn_k_norm", k, kv_dim);
+    if (own && is(p, "gemma4")) norm_by(p, NULL, v, kv_dim, hd);
+    for (int i = 0; i < p->n_heads; i++) turn(p, layer, pos, q + i * hd);
+    for (int i = 0; i < n_kv && own; i++) turn(p, layer, pos, k + i * hd);
     double temperature = 1 + number(p, "attention.temperature_scale", 0) * log(1 + floor(pos / span));
     for (int i = 0; i < q_dim; i++) q[i] *= temperature;
 }
@@ -191,89 +225,256 @@ static void add_branch(const Plain *p, int layer, const char *behind, double *br
     for (int i = 0; i < p->dim; i++) x[i] += scale * branch[i];
 }
 
-static void feed_forward(const Plain *p, int layer, double *x) {
-    bool fused = !tensor_of(p, layer, "ffn_gate", "weight"), gelu = is(p, "gemma2") || is(p, "gemma3");
+static double activated(const Plain *p, double g) {
+    double cubic = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
+    bool gelu = is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
+    return gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g));
+}
+
+// y = down(act(gate(norm(x))) * up(norm(x)))
+static void dense(const Plain *p, int layer, const double *x, double *y) {
+    bool fused = !tensor_of(p, layer, "ffn_gate", "weight");
+    int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer, "ffn_norm", h, p->dim);
-    product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, p->ffn, h, gate);
-    product(p, layer, "ffn_up", fused ? p->ffn : 0, p->ffn, h, up);
-    for (int i = 0; i < p->ffn; i++) {
-        double g = gate[i];
-        double cubic = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
-        gate[i] = (gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g))) * up[i];
-    }
-    product(p, layer, "ffn_down", 0, p->dim, gate, h);
-    add_branch(p, layer, "post_ffw_norm", h, x);
+    product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
+    product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
+    for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
+    product(p, layer, "ffn_down", 0, p->dim, gate, y);
+}
+
+static void feed_forward(const Plain *p, int layer, double *x) {
+    double y[4096];
+    dense(p, layer, x, y);
+    add_branch(p, layer, "post_ffw_norm", y, x);
 }
 
 // y = down(act(gate(h)) * up(h)) of expert e of a stack, or of a matrix.
 static void one_expert(const Plain *p, int layer, const char *kind, int e, const double *h, double *y) {
-    char name[3][32];
-    static const char *const parts[] = {"gate", "up", "down"};
-    for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "ffn_%s_%s", parts[i], kind);
-    int width = (int)tensor_of(p, layer, name[0], "weight")->dims[1];
+    char name[4][32];
+    static const char *const parts[] = {"gate", "up", "down", "gate_up"};
+    for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "ffn_%s_%s", parts[i], kind);
+    int width = (int)tensor_of(p, layer, name[2], "weight")->dims[0];
     double gate[4096], up[4096];
-    product(p, layer, name[0], e * width, width, h, gate);
-    product(p, layer, name[1], e * width, width, h, up);
+    bool fused = tensor_of(p, layer, name[3], "weight");
+    product(p, layer, name[fused ? 3 : 0], fused ? 2 * e * width : e * width, width, h, gate);
+    product(p, layer, name[fused ? 3 : 1], fused ? (2 * e + 1) * width : e * width, width, h, up);
     for (int i = 0; i < width; i++) {
         double g = gate[i], u = up[i];
         if (is(p, "gpt-oss")) {
             g = fmin(g, 7), u = fmax(-7, fmin(u, 7));
             gate[i] = (u + 1) * g / (1 + exp(-1.702 * g));
-        } else gate[i] = g / (1 + exp(-g)) * u;
+        } else gate[i] = activated(p, g) * u;
     }
     product(p, layer, name[2], e * p->dim, p->dim, gate, y);
 }
 
-static void experts(const Plain *p, int layer, double *x) {
-    double h[4096], logits[512], y[4096], sum[4096] = {0}, all = 0, chosen = 0;
-    int n = (int)number(p, "expert_count", 0), n_used = (int)number(p, "expert_used_count", 0);
-    bool used[512] = {false}, normed = !is(p, "qwen2moe");
+// The largest of n numbers that is not taken yet.
+static int best_left(const double *v, const bool *taken, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (!taken[i] && (best < 0 || v[i] > v[best])) best = i;
+    return best;
+}
+
+// Experts of groups that are not among the best become -INFINITY: a group is as good as the sum of its two best.
+static void drop_groups(const Plain *p, double *by, int n) {
+    int n_groups = (int)number(p, "expert_group_count", 1), used = (int)number(p, "expert_group_used_count", n_groups);
+    int size = n / n_groups;
+    double score[64];
+    bool stays[64] = {false};
+    for (int g = 0; g < n_groups; g++) {
+        bool taken[512] = {false};
+        score[g] = 0;
+        for (int k = 0; k < 2 && k < size; k++) {
+            int best = best_left(by + g * size, taken, size);
+            taken[best] = true;
+            score[g] += by[g * size + best];
+        }
+    }
+    for (int k = 0; k < used; k++) stays[best_left(score, stays, n_groups)] = true;
+    for (int i = 0; i < n; i++)
+        if (!stays[i / size]) by[i] = -INFINITY;
+}
+
+// What a row's experts weigh; 0: it does not take that one.
+static void route(const Plain *p, int layer, const double *logits, int n, double *weight) {
+    int n_used = (int)number(p, "expert_used_count", 0);
+    bool sigmoids = number(p, "expert_gating_func", 0) == 2, used[512] = {false};
+    bool normed = !is(p, "qwen2moe") && !is(p, "deepseek2");
+    const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
+                     *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
+    double by[512], part[512], all = 0, sum = 0;
     char key[96];
     snprintf(key, sizeof key, "%s.expert_weights_norm", p->arch);
     if (gguf_bool(p->g, key, &normed, normed).code) abort();
-    memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, is(p, "gpt-oss") ? "post_attention_norm" : "ffn_norm", h, p->dim);
-    product(p, layer, "ffn_gate_inp", 0, n, h, logits);
-    for (int i = 0; i < n; i++) all += exp(logits[i]);
-    for (int k = 0; k < n_used; k++) {
-        int best = -1;
-        for (int i = 0; i < n; i++)
-            if (!used[i] && (best < 0 || logits[i] > logits[best])) best = i;
-        used[best] = true;
-        chosen += exp(logits[best]);
+    for (int i = 0; i < n; i++) {
+        part[i] = sigmoids ? 1 / (1 + exp(-logits[i])) : exp(logits[i]);
+        by[i] = part[i] + (bias ? (double)((const float *)bias->data)[i] : 0);
+        all += sigmoids ? 0 : part[i];
+        weight[i] = 0;
     }
+    if (number(p, "expert_group_count", 1) > 1) drop_groups(p, by, n);
+    for (int k = 0; k < n_used; k++) {
+        int best = best_left(by, used, n);
+        used[best] = true;
+        sum += part[best];
+    }
+    double divisor = normed ? sum + (sigmoids ? 1e-20 : 0) : sigmoids ? 1 : all;
+    for (int i = 0; i < n; i++)
+        if (used[i])
+            weight[i] = part[i] / divisor * number(p, "expert_weights_scale", 1) *
+                        (scale ? (double)((const float *)scale->data)[i] : 1);
+}
+
+// The router of gemma4 takes x behind a norm of its own.
+static void router_input(const Plain *p, int layer, const double *x, const double *h, double *out) {
+    const GgufTensor *scale = tensor_of(p, layer, "ffn_gate_inp", "scale");
+    memcpy(out, is(p, "gemma4") ? x : h, (size_t)p->dim * sizeof *out);
+    if (!is(p, "gemma4")) return;
+    norm_by(p, NULL, out, p->dim, p->dim);
+    for (int i = 0; i < p->dim; i++) out[i] *= (scale ? (double)((const float *)scale->data)[i] : 1) / sqrt(p->dim);
+}
+
+static void experts(const Plain *p, int layer, double *x) {
+    double h[4096], in[4096], logits[512], weight[512], y[4096], sum[4096] = {0};
+    int n = (int)number(p, "expert_count", 0);
+    bool beside = is(p, "gemma4");
+    memcpy(h, x, (size_t)p->dim * sizeof *h);
+    norm(p, layer, beside ? "pre_ffw_norm_2" : is(p, "gpt-oss") ? "post_attention_norm" : "ffn_norm", h, p->dim);
+    router_input(p, layer, x, h, in);
+    product(p, layer, "ffn_gate_inp", 0, n, in, logits);
+    route(p, layer, logits, n, weight);
     for (int e = 0; e < n; e++) {
-        if (!used[e]) continue;
+        if (weight[e] == 0) continue;
         one_expert(p, layer, "exps", e, h, y);
-        double weight = exp(logits[e]) / (normed ? chosen : all) * number(p, "expert_weights_scale", 1);
-        for (int i = 0; i < p->dim; i++) sum[i] += weight * y[i];
+        for (int i = 0; i < p->dim; i++) sum[i] += weight[e] * y[i];
+    }
+    if (beside) {
+        norm(p, layer, "post_ffw_norm_2", sum, p->dim);
+        dense(p, layer, x, y);
+        norm(p, layer, "post_ffw_norm_1", y, p->dim);
+        for (int i = 0; i < p->dim; i++) sum[i] += y[i];
     }
     if (tensor_of(p, layer, "ffn_gate_shexp", "weight")) {
-        product(p, layer, "ffn_gate_inp_shexp", 0, 1, h, logits);
+        bool gated = tensor_of(p, layer, "ffn_gate_inp_shexp", "weight");
+        if (gated) product(p, layer, "ffn_gate_inp_shexp", 0, 1, h, logits);
         one_expert(p, layer, "shexp", 0, h, y);
-        for (int i = 0; i < p->dim; i++) sum[i] += y[i] / (1 + exp(-logits[0]));
+        for (int i = 0; i < p->dim; i++) sum[i] += gated ? y[i] / (1 + exp(-logits[0])) : y[i];
     }
-    add_branch(p, layer, "none", sum, x);
+    add_branch(p, layer, beside ? "post_ffw_norm" : "none", sum, x);
+}
+
+// ---- compressed K and V ---------------------------------------------------------------------------------------------
+
+// Every head's K and V of a position, made of what the file compresses them to: k (n_heads, key), v (n_heads, value).
+static void expand(const Plain *p, int layer, int pos, const double *h, double *k, double *v) {
+    int rank = (int)number(p, "attention.kv_lora_rank", 0), key = (int)number(p, "attention.key_length_mla", 0);
+    int value = (int)number(p, "attention.value_length_mla", 0), plain = key - p->n_rot;
+    double c[1024], row[1024];
+    product(p, layer, "attn_kv_a_mqa", 0, rank + p->n_rot, h, c);
+    norm(p, layer, "attn_kv_a_norm", c, rank);
+    turn(p, layer, pos, c + rank);
+    const GgufTensor *k_b = tensor_of(p, layer, "attn_k_b", "weight");
+    for (int head = 0; head < p->n_heads; head++) {
+        double *to = k + head * key;
+        memset(to, 0, (size_t)plain * sizeof *to);
+        for (int i = 0; i < rank; i++) { // K = k_b^T c
+            row_of(k_b, (uint64_t)(head * rank + i), row);
+            for (int d = 0; d < plain; d++) to[d] += row[d] * c[i];
+        }
+        memcpy(to + plain, c + rank, (size_t)p->n_rot * sizeof *to);
+        product(p, layer, "attn_v_b", head * value, value, c, v + head * value);
+    }
+}
+
+static void latent_query(const Plain *p, int layer, int pos, const double *h, double *q) {
+    int key = (int)number(p, "attention.key_length_mla", 0), rank = (int)number(p, "attention.q_lora_rank", 0);
+    double small[4096];
+    if (tensor_of(p, layer, "attn_q_a", "weight")) {
+        product(p, layer, "attn_q_a", 0, rank, h, small);
+        norm(p, layer, "attn_q_a_norm", small, rank);
+        product(p, layer, "attn_q_b", 0, p->n_heads * key, small, q);
+    } else product(p, layer, "attn_q", 0, p->n_heads * key, h, q);
+    for (int head = 0; head < p->n_heads; head++) turn(p, layer, pos, q + head * key + key - p->n_rot);
+}
+
+// Attention of the row at position t; k and v hold every head's of all positions.
+static void attend_latent(const Plain *p, int layer, int t, const double *x, double *k, double *v, double *a) {
+    int key = (int)number(p, "attention.key_length_mla", 0), value = (int)number(p, "attention.value_length_mla", 0);
+    double h[4096], q[8192], *s = malloc((size_t)(t + 1) * 8);
+    double m = 1 + number(p, "rope.scaling.yarn_log_multiplier", 0) * log(number(p, "rope.scaling.factor", 1));
+    memcpy(h, x, (size_t)p->dim * sizeof *h);
+    norm(p, layer, "attn_norm", h, p->dim);
+    expand(p, layer, t, h, k + t * p->n_heads * key, v + t * p->n_heads * value);
+    latent_query(p, layer, t, h, q);
+    for (int head = 0; head < p->n_heads; head++) {
+        double most = -INFINITY, sum = 0, *out = a + head * value;
+        for (int j = 0; j <= t; j++) {
+            s[j] = 0;
+            for (int i = 0; i < key; i++) s[j] += q[head * key + i] * k[(j * p->n_heads + head) * key + i];
+            s[j] *= m * m / sqrt(key);
+            most = fmax(most, s[j]);
+        }
+        memset(out, 0, (size_t)value * sizeof *out);
+        for (int j = 0; j <= t; j++) {
+            double weight = exp(s[j] - most);
+            sum += weight;
+            for (int i = 0; i < value; i++) out[i] += weight * v[(j * p->n_heads + head) * value + i];
+        }
+        for (int i = 0; i < value; i++) out[i] /= sum;
+    }
+    free(s);
+}
+
+// ---- layers ---------------------------------------------------------------------------------------------------------
+
+static void attend_heads(const Plain *p, int layer, int t, const double *x, double *a) {
+    int hd = head_dim(p, layer), n_kv = kv_heads(p, layer), group = p->n_heads / n_kv, from = source(p, layer);
+    double *k = p->k[from], *v = p->v[from], q[4096];
+    project(p, layer, t, x, q, k + t * n_kv * hd, v + t * n_kv * hd);
+    for (int i = 0; i < p->n_heads; i++)
+        attend(p, layer, i, t, q + i * hd, k + i / group * hd, v + i / group * hd, a + i * hd);
+}
+
+// x += what the layer has for the token besides, then the layer's own scale.
+static void end_layer(const Plain *p, int layer, int t, double *x) {
+    int per = (int)number(p, "embedding_length_per_layer_input", 0);
+    const GgufTensor *scale = tensor_of(p, layer, "layer_output_scale", "weight");
+    double from[4096], own[8192], gate[4096], out[4096];
+    if (per > 0) {
+        product(p, -1, "per_layer_model_proj", layer * per, per, p->x0 + t * p->dim, from);
+        for (int i = 0; i < per; i++) from[i] /= sqrt(p->dim);
+        norm(p, -1, "per_layer_proj_norm", from, per);
+        row_of(tensor_of(p, -1, "per_layer_token_embd", "weight"), (uint64_t)p->tokens[t], own);
+        product(p, layer, "inp_gate", 0, per, x, gate);
+        for (int i = 0; i < per; i++)
+            gate[i] = activated(p, gate[i]) * (from[i] + own[layer * per + i] * sqrt(per)) / sqrt(2);
+        product(p, layer, "proj", 0, p->dim, gate, out);
+        add_branch(p, layer, "post_norm", out, x);
+    }
+    for (int i = 0; scale && i < p->dim; i++) x[i] *= (double)((const float *)scale->data)[0];
 }
 
 static void run_layer(const Plain *p, int layer, double *x, int n) {
-    int kv_dim = p->n_kv_heads * p->head_dim, group = p->n_heads / p->n_kv_heads;
-    double *k = malloc((size_t)(n * kv_dim) * sizeof *k), *v = malloc((size_t)(n * kv_dim) * sizeof *v);
-    double q[4096], a[4096], out[4096];
+    bool latent = is(p, "deepseek2");
+    int a_dim = (int)tensor_of(p, layer, "attn_output", "weight")->dims[0];
+    size_t room = (size_t)n * (size_t)p->n_heads * (size_t)(p->head_dim + p->n_rot) * 4;
+    double a[8192], out[4096];
+    if (a_dim > (int)ARRAY_LEN(a)) abort();
+    p->k[layer] = malloc(room * sizeof **p->k);
+    p->v[layer] = malloc(room * sizeof **p->v);
     for (int t = 0; t < n; t++) { // rows after this one do not matter to it
-        project(p, layer, t, x + t * p->dim, q, k + t * kv_dim, v + t * kv_dim);
-        for (int i = 0; i < p->n_heads; i++)
-            attend(p, layer, i, t, q + i * p->head_dim, k + i / group * p->head_dim, v + i / group * p->head_dim,
-                   a + i * p->head_dim);
+        double *row = x + t * p->dim;
+        if (latent) attend_latent(p, layer, t, row, p->k[layer], p->v[layer], a);
+        else attend_heads(p, layer, t, row, a);
         product(p, layer, "attn_output", 0, p->dim, a, out);
-        add_branch(p, layer, is(p, "gpt-oss") ? "none" : "post_attention_norm", out, x + t * p->dim);
-        if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, x + t * p->dim);
-        else feed_forward(p, layer, x + t * p->dim);
+        add_branch(p, layer, is(p, "gpt-oss") ? "none" : "post_attention_norm", out, row);
+        if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, row);
+        else feed_forward(p, layer, row);
+        end_layer(p, layer, t, row);
     }
-    free(k);
-    free(v);
 }
 
 float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
@@ -286,20 +487,26 @@ float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
     p.n_heads = (int)number(&p, "attention.head_count", 0);
     p.n_kv_heads = (int)number(&p, "attention.head_count_kv", p.n_heads);
     p.head_dim = (int)number(&p, "attention.key_length", p.dim / p.n_heads);
-    p.ffn = (int)number(&p, "feed_forward_length", 0);
     p.n_rot = (int)number(&p, "rope.dimension_count", p.head_dim);
     p.window = (int)number(&p, "attention.sliding_window", 0);
     p.eps = number(&p, "attention.layer_norm_rms_epsilon", 0);
     const GgufTensor *embedding = gguf_tensor(g, "token_embd.weight");
     const char *head = gguf_tensor(g, "output.weight") ? "output" : "token_embd";
     int n_vocab = (int)embedding->dims[1];
-    double scale = is(&p, "gemma2") || is(&p, "gemma3") ? sqrt(p.dim) : number(&p, "embedding_scale", 1);
+    bool gemma = is(&p, "gemma2") || is(&p, "gemma3") || is(&p, "gemma4");
+    double scale = gemma ? sqrt(p.dim) : number(&p, "embedding_scale", 1);
     double *x = malloc((size_t)(n * p.dim) * sizeof *x), *out = malloc((size_t)n_vocab * sizeof *out);
     float *logits = malloc((size_t)(n * n_vocab) * sizeof *logits);
     for (int t = 0; t < n; t++) {
         row_of(embedding, (uint64_t)tokens[t], x + t * p.dim);
         for (int i = 0; i < p.dim; i++) x[t * p.dim + i] *= scale;
     }
+    double *x0 = malloc((size_t)(n * p.dim) * sizeof *x0);
+    memcpy(x0, x, (size_t)(n * p.dim) * sizeof *x0);
+    p.x0 = x0;
+    p.tokens = tokens;
+    p.k = calloc((size_t)p.n_layers, sizeof *p.k);
+    p.v = calloc((size_t)p.n_layers, sizeof *p.v);
     for (int layer = 0; layer < p.n_layers; layer++) run_layer(&p, layer, x, n);
     for (int t = 0; t < n; t++) {
         norm(&p, -1, "output_norm", x + t * p.dim, p.dim);
@@ -308,6 +515,10 @@ float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
             logits[t * n_vocab + i] =
                 (float)capped(out[i] / number(&p, "logit_scale", 1), number(&p, "final_logit_softcapping", 0));
     }
+    for (int layer = 0; layer < p.n_layers; layer++) free(p.k[layer]), free(p.v[layer]);
+    free(p.k);
+    free(p.v);
+    free(x0);
     free(x);
     free(out);
     return logits;

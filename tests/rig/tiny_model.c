@@ -85,6 +85,7 @@ typedef struct {
     const char *rope;
     int ctx_orig;
     float freq_base, temperature;
+    bool gemma4, latent; // what tiny_extras has
 } Arch;
 
 static const Arch archs[] = {
@@ -107,6 +108,24 @@ static const Arch archs[] = {
      .norms_behind = true,
      .window = 12,
      .swa_base = 100},
+    {.name = "gemma4",
+     .n_layers = 6,
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .qk_norm = true,
+     .norms_behind = true,
+     .window = 12,
+     .logit_cap = 2,
+     .swa_base = 100,
+     .gemma4 = true},
+    {.name = "deepseek2",
+     .n_layers = 3,
+     .experts = true,
+     .shared = true,
+     .rope = "yarn",
+     .ctx_orig = 64,
+     .freq_base = 500,
+     .latent = true},
     {.name = "phi3",
      .tokens = "llama",
      .pre = "gpt-4o",
@@ -151,6 +170,53 @@ static const char *layer_name(char out[64], int layer, const char *what) {
     return out;
 }
 
+// ---- layers ---------------------------------------------------------------------------------------------------------
+
+// gemma4: every third layer sees everything; the last n_shared layers have no K and V; heads of the others with windows
+// are half as wide.
+static bool slides(const TinyModel *m, int layer) { return arch_of(m)->gemma4 && (layer + 1) % 3 != 0; }
+static int head_dim(const TinyModel *m, int layer) { return slides(m, layer) ? m->head_dim / 4 * 2 : m->head_dim; }
+static int kv_heads(const TinyModel *m, int layer) {
+    return arch_of(m)->gemma4 && !slides(m, layer) ? (m->n_kv_heads + 1) / 2 : m->n_kv_heads;
+}
+static bool has_kv(const TinyModel *m, int layer) { return layer < m->n_layers - m->n_shared; }
+static int ffn_width(const TinyModel *m, int layer) { return has_kv(m, layer) ? m->ffn : 2 * m->ffn; }
+
+static void add_latent(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    int plain = m->head_dim - m->n_rot, n_in = m->q_rank ? m->q_rank : m->dim;
+    if (m->q_rank) {
+        add_matrix(g, layer_name(name, layer, "attn_q_a.weight"), m->type, m->dim, m->q_rank, random);
+        add_vector(g, layer_name(name, layer, "attn_q_a_norm.weight"), m->q_rank, 1, 0.2f, random);
+    }
+    add_matrix(g, layer_name(name, layer, m->q_rank ? "attn_q_b.weight" : "attn_q.weight"), m->type, n_in,
+               m->n_heads * m->head_dim, random);
+    add_matrix(g, layer_name(name, layer, "attn_kv_a_mqa.weight"), m->type, m->dim, m->kv_rank + m->n_rot, random);
+    add_vector(g, layer_name(name, layer, "attn_kv_a_norm.weight"), m->kv_rank, 1, 0.2f, random);
+    add_stack(g, layer_name(name, layer, "attn_k_b.weight"), m->type, plain, m->kv_rank, m->n_heads, random);
+    add_stack(g, layer_name(name, layer, "attn_v_b.weight"), m->type, m->kv_rank, m->v_dim, m->n_heads, random);
+    add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, m->n_heads * m->v_dim, m->dim, random);
+}
+
+static void add_gemma4_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    add_vector(g, layer_name(name, layer, "layer_output_scale.weight"), 1, 0.8f, 0.2f, random);
+    if (m->n_experts) {
+        static const char *const norms[] = {"pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight",
+                                            "ffn_gate_inp.scale"};
+        for (int i = 0; i < 4; i++) add_vector(g, layer_name(name, layer, norms[i]), m->dim, 1, 0.2f, random);
+        add_vector(g, layer_name(name, layer, "ffn_down_exps.scale"), m->n_experts, 1, 0.5f, random);
+        add_matrix(g, layer_name(name, layer, "ffn_gate_inp.weight"), TYPE_F32, m->dim, m->n_experts, random);
+        add_stack(g, layer_name(name, layer, "ffn_gate_up_exps.weight"), m->type, m->dim, 2 * m->ffn, m->n_experts,
+                  random);
+        add_stack(g, layer_name(name, layer, "ffn_down_exps.weight"), m->type, m->ffn, m->dim, m->n_experts, random);
+    }
+    if (m->per == 0) return;
+    add_matrix(g, layer_name(name, layer, "inp_gate.weight"), m->type, m->dim, m->per, random);
+    add_matrix(g, layer_name(name, layer, "proj.weight"), m->type, m->per, m->dim, random);
+    add_vector(g, layer_name(name, layer, "post_norm.weight"), m->dim, 1, 0.2f, random);
+}
+
 static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     static const char *const stacks[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
     static const char *const shared[] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
@@ -172,21 +238,25 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
         add_matrix(g, layer_name(name, layer, part), m->type, i < 2 ? m->dim : m->ffn_shared,
                    i < 2 ? m->ffn_shared : m->dim, random);
     }
-    if (m->ffn_shared) add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
+    if (m->ffn_shared && !a->latent)
+        add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
+    if (m->n_groups) add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
 }
 
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
     const Arch *a = arch_of(m);
-    int q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    int q = m->n_heads * head_dim(m, layer), kv = kv_heads(m, layer) * head_dim(m, layer), ffn = ffn_width(m, layer);
+    bool own = has_kv(m, layer), v_is_k = a->gemma4 && m->n_experts && !slides(m, layer);
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
     if (a->fused_qkv) {
         add_matrix(g, layer_name(name, layer, "attn_qkv.weight"), m->type, m->dim, q + 2 * kv, random);
         if (m->qkv_bias) add_vector(g, layer_name(name, layer, "attn_qkv.bias"), q + 2 * kv, 0, 0.5f, random);
-    } else {
+    } else if (a->latent) add_latent(g, m, layer, random);
+    else {
         add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, q, random);
-        add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
-        add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
+        if (own) add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
+        if (own && !v_is_k) add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
     }
     if (m->qkv_bias && !a->fused_qkv) {
         add_vector(g, layer_name(name, layer, "attn_q.bias"), q, 0, 0.5f, random);
@@ -194,12 +264,13 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
         add_vector(g, layer_name(name, layer, "attn_v.bias"), kv, 0, 0.5f, random);
     }
     if (m->qk_norm) {
-        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), a->norms_of_rows ? q : m->head_dim, 1, 0.2f,
+        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), a->norms_of_rows ? q : head_dim(m, layer), 1, 0.2f,
                    random);
-        add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), a->norms_of_rows ? kv : m->head_dim, 1, 0.2f,
-                   random);
+        if (own)
+            add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), a->norms_of_rows ? kv : head_dim(m, layer), 1,
+                       0.2f, random);
     }
-    add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
+    if (!a->latent) add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
     if (a->all_biases) add_vector(g, layer_name(name, layer, "attn_output.bias"), m->dim, 0, 0.5f, random);
     if (a->sinks) add_vector(g, layer_name(name, layer, "attn_sinks.weight"), m->n_heads, 0.5f, 1, random);
     if (a->norms_behind) {
@@ -208,13 +279,14 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     }
     const char *ffn_norm = a->sinks ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
-    if (m->n_experts) {
+    if (a->gemma4) add_gemma4_layer(g, m, layer, random);
+    if (m->n_experts && !a->gemma4 && !(a->latent && layer == 0)) {
         add_experts(g, m, layer, random);
         return;
     }
-    if (!a->fused_ffn) add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
-    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, (a->fused_ffn ? 2 : 1) * m->ffn, random);
-    add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, m->ffn, m->dim, random);
+    if (!a->fused_ffn) add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, (a->fused_ffn ? 2 : 1) * ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, ffn, m->dim, random);
 }
 
 static void add_tensors(Gguf *g, const TinyModel *m) {
@@ -224,6 +296,11 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
     add_vector(g, "output_norm.weight", m->dim, 1, 0.2f, &random);
     if (!m->tied) add_matrix(g, "output.weight", m->type, m->dim, m->vocab, &random);
     if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->n_rot / 2, 4.5f, 3.5f, &random);
+    if (m->per) {
+        add_matrix(g, "per_layer_token_embd.weight", m->type, m->n_layers * m->per, m->vocab, &random);
+        add_matrix(g, "per_layer_model_proj.weight", m->type, m->dim, m->n_layers * m->per, &random);
+        add_vector(g, "per_layer_proj_norm.weight", m->per, 1, 0.2f, &random);
+    }
     if (!arch_of(m)->long_rope) return;
     add_vector(g, "rope_factors_short.weight", m->n_rot / 2, 1.5f, 0.5f, &random);
     add_vector(g, "rope_factors_long.weight", m->n_rot / 2, 5, 3, &random);
@@ -399,6 +476,49 @@ static void set_scales(Gguf *g, const TinyModel *m) {
     set_f32(g, m->arch, "logit_scale", 0.7f);
 }
 
+static void set_list(Gguf *g, const TinyModel *m, const char *key, int (*of)(const TinyModel *m, int layer)) {
+    char name[96];
+    int32_t all[64];
+    if (m->n_layers > (int)ARRAY_LEN(all)) impossible("at most 64 layers expected in such a model", m->n_layers, 0);
+    snprintf(name, sizeof name, "%s.%s", m->arch, key);
+    for (int i = 0; i < m->n_layers; i++) all[i] = of(m, i);
+    gguf_set_ints(g, name, all, (size_t)m->n_layers);
+}
+
+static void set_gemma4(Gguf *g, const TinyModel *m) {
+    uint8_t windows[64];
+    char name[96];
+    snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", m->arch);
+    set_list(g, m, "feed_forward_length", ffn_width);
+    set_list(g, m, "attention.head_count_kv", kv_heads);
+    for (int i = 0; i < m->n_layers; i++) windows[i] = slides(m, i);
+    gguf_set(g, &(GgufValue){str_of(name), GGUF_ARRAY, GGUF_BOOL, (uint64_t)m->n_layers, windows, (size_t)m->n_layers});
+    set_u32(g, m->arch, "attention.key_length_swa", head_dim(m, 0));
+    set_u32(g, m->arch, "attention.value_length_swa", head_dim(m, 0));
+    set_u32(g, m->arch, "rope.dimension_count_swa", head_dim(m, 0));
+    set_u32(g, m->arch, "attention.shared_kv_layers", m->n_shared);
+    set_u32(g, m->arch, "embedding_length_per_layer_input", m->per);
+    if (m->n_experts) set_u32(g, m->arch, "expert_feed_forward_length", m->ffn);
+}
+
+static void set_latent(Gguf *g, const TinyModel *m) {
+    set_u32(g, m->arch, "attention.head_count_kv", 1);
+    set_u32(g, m->arch, "attention.key_length", m->kv_rank + m->n_rot);
+    set_u32(g, m->arch, "attention.value_length", m->kv_rank);
+    set_u32(g, m->arch, "attention.kv_lora_rank", m->kv_rank);
+    if (m->q_rank) set_u32(g, m->arch, "attention.q_lora_rank", m->q_rank);
+    set_u32(g, m->arch, "attention.key_length_mla", m->head_dim);
+    set_u32(g, m->arch, "attention.value_length_mla", m->v_dim);
+    set_f32(g, m->arch, "rope.scaling.yarn_log_multiplier", 0.08f);
+    set_u32(g, m->arch, "leading_dense_block_count", 1);
+    set_u32(g, m->arch, "expert_gating_func", m->n_groups ? 2 : 1);
+    set_f32(g, m->arch, "expert_weights_scale", 1.7f);
+    if (m->n_groups == 0) return;
+    set_u32(g, m->arch, "expert_group_count", m->n_groups);
+    set_u32(g, m->arch, "expert_group_used_count", (m->n_groups + 1) / 2);
+    gguf_set_bool(g, "deepseek2.expert_weights_norm", true);
+}
+
 static void set_shape(Gguf *g, const TinyModel *m) {
     gguf_set_str(g, "general.architecture", m->arch);
     gguf_set_str(g, "general.name", "tiny");
@@ -425,6 +545,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
     if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
     if (arch_of(m)->scales) set_scales(g, m);
+    if (arch_of(m)->gemma4) set_gemma4(g, m);
+    if (arch_of(m)->latent) set_latent(g, m);
     set_scaling(g, m);
 }
 
@@ -437,6 +559,10 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.n_heads) m.n_heads = 4;
     if (!m.n_kv_heads) m.n_kv_heads = m.n_heads > 1 ? m.n_heads / 2 : 1;
     if (!m.head_dim) m.head_dim = m.dim / m.n_heads;
+    if (!m.per && arch->gemma4 && !m.n_experts) m.per = 32;
+    if (!m.n_shared && arch->gemma4 && !m.n_experts) m.n_shared = m.n_layers / 2;
+    if (!m.kv_rank && arch->latent) m.kv_rank = 2 * m.head_dim;
+    if (!m.v_dim && arch->latent) m.v_dim = m.head_dim;
     if (!m.ffn) m.ffn = 2 * m.dim;
     if (!m.n_experts && arch->experts) m.n_experts = 8;
     if (!m.n_used && m.n_experts) m.n_used = m.n_experts < 3 ? 1 : 3;
@@ -448,9 +574,10 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.rope) m.rope = arch->rope;
     if (!m.ctx_orig) m.ctx_orig = arch->ctx_orig;
     if (!m.ctx_orig && m.rope) m.ctx_orig = (int)((float)m.ctx / m.rope_factor);
-    if (!m.n_rot) m.n_rot = arch->half_rope ? m.head_dim / 4 * 2 : m.head_dim;
+    if (!m.n_rot) m.n_rot = arch->half_rope || arch->latent ? m.head_dim / 4 * 2 : m.head_dim;
     m.qkv_bias |= arch->qkv_bias;
     m.qk_norm |= arch->qk_norm;
+    m.rope_freqs |= arch->gemma4;
     if (!m.window) m.window = arch->window;
     if (m.score_cap == 0) m.score_cap = arch->score_cap;
     if (m.logit_cap == 0) m.logit_cap = arch->logit_cap;

@@ -18,7 +18,9 @@ typedef struct {
     // and norms behind the mixer and the feed-forward), "phi3" (fused matrices, LongRoPE on half a head), "granite"
     // (four scalars), "smollm3", "mistral3" (YaRN, a temperature), "olmo2" (norms of whole Q and K, none in front),
     // "glm4" (gate and up fused, biases, RoPE on half a head), "qwen2moe" (experts and a shared one), "qwen3moe"
-    // (experts), "gpt-oss" (experts, sinks, windows, YaRN, biases everywhere)
+    // (experts), "gemma4" (two sizes of heads, shared K and V, per-layer embeddings; with n_experts its mixture kind,
+    // whose V is K), "deepseek2" (compressed K and V, one dense layer, then experts), "gpt-oss" (experts, sinks,
+    // windows, YaRN, biases everywhere)
     const char *arch;
     int dim;           // 0: 64
     int n_layers;      // 0: 2; gemma2 3, gemma3 7, smollm3 4, so that there are layers of both kinds
@@ -29,6 +31,12 @@ typedef struct {
     int n_experts;     // 0: 8 for those that have experts, none for the others; `ffn` is the width of one
     int n_used;        // of them for a row; 0: 3
     int ffn_shared;    // 0: ffn for "qwen2moe", none for the others
+    int n_shared;      // gemma4: the last layers, without K and V of their own; 0: half of them, with experts none
+    int per;           // gemma4: values of a token for each layer; 0: 32, with experts none
+    int kv_rank;       // deepseek2: elements of what K and V are made of; 0: 2 x head_dim
+    int q_rank;        // and of Q; 0: Q is made of x
+    int v_dim;         // deepseek2: elements of V a head; 0: head_dim
+    int n_groups;      // deepseek2: of experts, half of which a row chooses from, by sigmoids; 0: none, by a softmax
     int expert_type;   // of the experts' matrices; 0: `type`
     int vocab;         // 0: 320
     int ctx;           // 0: 256

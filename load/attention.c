@@ -1,0 +1,207 @@
+// load/attention.c: attention of a model file: its heads, which layers have windows and K and V of their own, the
+// weights of a layer's mixer. See load/loader.h.
+#include "load/loader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_HEADS = 1 << 12, MAX_RANK = 1 << 16 };
+
+// ---- the shape ------------------------------------------------------------------------------------------------------
+
+// Files may list their layers: sliding_window_pattern as an array of booleans.
+static Status load_windowed(Loader *l, int n_layers) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
+    const GgufValue *v = gguf_value(l->g, key);
+    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
+    if (v->n != (uint64_t)n_layers)
+        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
+                            n_layers, (unsigned long long)v->n);
+    l->windowed = v->data;
+    return OK;
+}
+
+static bool owns_kv(const ModelConfig *c, int i) { return i < c->n_layers - c->n_shared_kv; }
+
+// The layer whose K and V layer i uses: itself, or the last one of its kind that has some; -1: there is none.
+static int source_of(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    int from = i;
+    while (from >= 0 && (!owns_kv(c, from) || (loader_window(l, from) > 0) != (loader_window(l, i) > 0))) from--;
+    return from;
+}
+
+// KV heads are the same in all layers of a kind that have some.
+static Status load_kv_heads(Loader *l) {
+    ModelConfig *c = &l->m->c;
+    TRY(loader_layer_ints(l, "attention.head_count_kv", 1, c->n_heads, false, c->n_heads, &l->kv_heads));
+    c->n_kv_heads = c->window_heads = 0;
+    for (int i = 0; i < c->n_layers; i++) {
+        int *of_kind = loader_window(l, i) > 0 ? &c->window_heads : &c->n_kv_heads, n = l->kv_heads[i];
+        if (c->n_heads % n)
+            return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: a divisor of %d heads expected, %d found",
+                                l->file, c->arch, c->n_heads, n);
+        if (*of_kind == 0) *of_kind = n;
+        if (*of_kind != n)
+            return status_error(QUILL_MODEL,
+                                "%s: %s.attention.head_count_kv: %d in all layers %s a window expected, %d found for "
+                                "layer %d",
+                                l->file, c->arch, *of_kind, loader_window(l, i) > 0 ? "with" : "without", n, i);
+    }
+    if (c->n_kv_heads == 0) c->n_kv_heads = c->window_heads;
+    if (c->window_heads == 0) c->window_heads = c->n_kv_heads;
+    return OK;
+}
+
+// V's heads are as wide as K's.
+static Status load_width(const Loader *l, const char *key_length, const char *value_length, int usual, int *out) {
+    int value;
+    TRY(loader_int(l, key_length, 1, SEAL_HEAD, false, usual, out));
+    TRY(loader_int(l, value_length, 1, SEAL_HEAD, false, *out, &value));
+    if (value == *out) return OK;
+    return status_error(QUILL_MODEL, "%s: %s.%s: key_length's %d expected, %d found", l->file, l->m->c.arch,
+                        value_length, *out, value);
+}
+
+static Status load_head_dim(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.key_length", c->arch);
+    if (!gguf_value(l->g, key) && c->dim % c->n_heads)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.attention.head_count: a divisor of the embedding's %d expected, %d found", l->file,
+                            c->arch, c->dim, c->n_heads);
+    int natural = int_max(1, int_min(c->dim / c->n_heads, SEAL_HEAD));
+    TRY(load_width(l, "attention.key_length", "attention.value_length", natural, &c->head_dim));
+    return load_width(l, "attention.key_length_swa", "attention.value_length_swa", c->head_dim, &c->window_dim);
+}
+
+// Compressed K and V: what is stored is kv_rank elements, of which both are made, and n_rot of K besides.
+static Status load_latent(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    int n_rot;
+    TRY(loader_int(l, "attention.kv_lora_rank", 1, SEAL_HEAD, true, 0, &c->kv_rank));
+    TRY(loader_int(l, "rope.dimension_count", 2, SEAL_HEAD, true, 0, &n_rot));
+    TRY(loader_int(l, "attention.key_length_mla", n_rot + 1, MAX_RANK, true, 0, &c->q_head));
+    TRY(loader_int(l, "attention.value_length_mla", 1, MAX_RANK, true, 0, &c->v_head));
+    c->head_dim = c->window_dim = c->kv_rank + n_rot;
+    if (c->head_dim > SEAL_HEAD)
+        return status_error(QUILL_MODEL, "%s: %s.attention.kv_lora_rank: at most %d expected, %d found", l->file,
+                            c->arch, SEAL_HEAD - n_rot, c->kv_rank);
+    c->n_kv_heads = c->window_heads = 1;
+    return OK;
+}
+
+Status loader_attention_shape(Loader *l) {
+    ModelConfig *c = &l->m->c;
+    const Family *f = l->family;
+    TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
+    bool has_window = f->full_every > 0 && !f->window_optional;
+    TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
+    TRY(load_windowed(l, c->n_layers));
+    TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
+    if (f->latent) return load_latent(l);
+    TRY(load_kv_heads(l));
+    TRY(load_head_dim(l));
+    for (int i = 0; i < c->n_layers; i++) {
+        c->n_windowed += loader_window(l, i) > 0;
+        if (source_of(l, i) < 0)
+            return status_error(QUILL_MODEL,
+                                "%s: %s.attention.shared_kv_layers is %d: before layer %d a layer of its kind with K "
+                                "and V of its own expected, none found",
+                                l->file, c->arch, c->n_shared_kv, i);
+    }
+    return OK;
+}
+
+// ---- a layer --------------------------------------------------------------------------------------------------------
+
+// What scores are multiplied by. YaRN of compressed attention scales them in place of cosines and sines.
+static Status score_scale(const Loader *l, float *out) {
+    const ModelConfig *c = &l->m->c;
+    const Family *f = l->family;
+    int width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : f->latent ? c->q_head : c->head_dim;
+    double scale = f->score_scale != 0 ? (double)f->score_scale : 1 / sqrt((double)width);
+    float growth;
+    TRY(loader_scale(l, "rope.scaling.yarn_log_multiplier", 0, &growth));
+    if (f->latent && strcmp(c->rope_scaling, "yarn") == 0)
+        scale *= pow(1 + (double)growth * log((double)c->rope_factor), 2);
+    return loader_float(l, "attention.scale", false, l->scores != 0 ? l->scores : (float)scale, out);
+}
+
+Status loader_describe_heads(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // layers of its pool
+    for (int k = 0; k < from; k++) n_before += (loader_window(l, k) > 0) == (window > 0);
+    y->heads = (Heads){.n_heads = c->n_heads,
+                       .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
+                       .head_dim = window > 0 ? c->window_dim : c->head_dim,
+                       .v_dim = l->family->latent ? c->kv_rank : 0,
+                       .window = window};
+    y->rope = l->m->ends.ropes[loader_layer_rope(l, i)];
+    y->kv_kind = window > 0 ? KV_WINDOW : KV_FULL;
+    y->kv_layer = n_before;
+    for (int k = i + 1; k < c->n_layers && !y->kv_used_later; k++) y->kv_used_later = source_of(l, k) == from;
+    TRY(score_scale(l, &y->heads.scale));
+    return loader_cap(l, "attn_logit_softcapping", &y->heads.softcap);
+}
+
+static Status load_latent_layer(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    int plain = c->q_head - y->rope.n_rot, rank = c->dim;
+    if (loader_layer_has(l, i, "attn_q_a")) {
+        TRY(loader_int(l, "attention.q_lora_rank", 1, MAX_RANK, true, 0, &rank));
+        TRY(loader_layer_matrix(l, i, "attn_q_a", &y->q_a, rank, c->dim));
+        TRY(loader_layer_vector(l, i, "attn_q_a_norm", &y->norm_q_a, rank, true));
+        TRY(loader_layer_matrix(l, i, "attn_q_b", &y->wq, c->n_heads * c->q_head, rank));
+    } else TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, c->n_heads * c->q_head, c->dim));
+    TRY(loader_layer_matrix(l, i, "attn_kv_a_mqa", &y->wk, c->head_dim, c->dim));
+    TRY(loader_layer_vector(l, i, "attn_kv_a_norm", &y->norm_k, c->kv_rank, true));
+    TRY(loader_layer_stack(l, i, "attn_k_b", &y->k_b, c->n_heads, c->kv_rank, plain));
+    TRY(loader_layer_stack(l, i, "attn_v_b", &y->v_b, c->n_heads, c->v_head, c->kv_rank));
+    return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, c->n_heads * c->v_head);
+}
+
+// A norm without weights is one whose weights are 1.
+static const float *ones(const Loader *l, int n) {
+    float *all = loader_own_floats(l->m, n);
+    for (int i = 0; i < n; i++) all[i] = 1;
+    return all;
+}
+
+static Status load_kv(const Loader *l, int i, int kv_dim) {
+    const ModelConfig *c = &l->m->c;
+    const Family *f = l->family;
+    Layer *y = &l->m->layers[i];
+    TRY(loader_layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
+    TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), f->qk_norm));
+    if (f->v_norm) y->norm_v = ones(l, y->heads.head_dim);
+    if (f->v_norm && !loader_layer_has(l, i, "attn_v")) return OK; // V is K
+    return loader_layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim);
+}
+
+Status loader_attention(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    if (l->family->latent) return load_latent_layer(l, i);
+    int q_dim = c->n_heads * y->heads.head_dim, kv_dim = y->heads.n_kv_heads * y->heads.head_dim;
+    bool normed = l->family->qk_norm;
+    FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
+    if (loader_layer_has(l, i, "attn_qkv")) {
+        TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
+        TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
+    } else {
+        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
+        if (owns_kv(c, i)) TRY(load_kv(l, i, kv_dim));
+    }
+    if (l->family->sinks) TRY(loader_layer_vector(l, i, "attn_sinks", &y->sinks, c->n_heads, true));
+    TRY(loader_layer_vector(l, i, "attn_q_norm", &y->norm_q, layer_norm_q(y), normed));
+    if (l->branches != 1 && (y->norm_q || y->norm_k))
+        return status_error(QUILL_MODEL, "%s: %s.residual_scale: none expected with norms of Q and K, %g found",
+                            l->file, c->arch, (double)l->branches);
+    return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim);
+}
