@@ -113,9 +113,9 @@ static double bytes_of(const Ops *o) {
     double n = 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *in[] = {&l->wq, &l->wk, &l->wv}, *out[] = {&l->wo};
+        const Tensor *in[] = {&l->wq, &l->wk, &l->wv, &l->q_a, &l->k_b}, *out[] = {&l->v_b, &l->wo};
         const Tensor *up[] = {&l->w_gate, &l->w_up, &l->router, &l->shared_gate, &l->shared_up, &l->shared_route};
-        const Tensor *down[] = {&l->w_down, &l->shared_down};
+        const Tensor *down[] = {&l->w_down, &l->shared_down, &l->per_gate, &l->per_out};
         const Tensor *const *all[] = {in, NULL, out, up, down};
         const size_t counts[] = {ARRAY_LEN(in), 0, ARRAY_LEN(out), ARRAY_LEN(up), ARRAY_LEN(down)};
         for (size_t k = 0; k < counts[o->op]; k++) n += costs_matrix_bytes(l, all[o->op][k], b->n_rows);

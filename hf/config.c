@@ -47,7 +47,9 @@ static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
     m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
     const char *type = text_of(m->config, "model_type"), *whole = text_of(m->file, "model_type");
-    if (whole && strcmp(whole, "gemma3") == 0 && (!type || strcmp(type, "gemma3") == 0)) type = "gemma3_text";
+    static const char *const seeing[][2] = {{"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"}};
+    for (size_t i = 0; i < ARRAY_LEN(seeing); i++)
+        if (whole && strcmp(whole, seeing[i][0]) == 0 && (!type || strcmp(type, whole) == 0)) type = seeing[i][1];
     if (!type) type = whole;
     m->family = type ? hf_family(type) : NULL;
     if (!m->family)
@@ -69,7 +71,8 @@ static Status find_family(HfModel *m) {
 // ---- unsupported settings -------------------------------------------------------------------------------------------
 
 static Status refuse_act(const HfModel *m) {
-    bool gemma = m->family->names == HF_NAMES_GEMMA; // its classes do not look at hidden_act
+    bool gemma = m->family->names == HF_NAMES_GEMMA ||
+                 m->family->names == HF_NAMES_GEMMA4; // its classes do not look at hidden_act
     const char *key = gemma ? "hidden_activation" : "hidden_act", *act = text_of(m->config, key);
     if (!act || strcmp(act, m->family->act) == 0) return OK;
     return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
@@ -243,6 +246,54 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     return OK;
 }
 
+static void set_list(const HfModel *m, const char *suffix, const int32_t *all, int64_t n) {
+    char key[96];
+    gguf_set_ints(m->g, gguf_key(m, suffix, key), all, (size_t)n);
+}
+
+// Gemma 4: two kinds of layers whose heads differ, shared K and V, per-layer embeddings, wider feed-forwards, experts.
+// `windowed` says which layers have a window.
+static Status set_gemma4(const HfModel *m, int64_t n_layers, const uint8_t *windowed) {
+    int64_t width = 0, own = 0, full = 0, shared = 0, per = 0, ffn = 0, top = 0;
+    char key[96];
+    const json_t *c = m->config;
+    if (!hf_config_int(c, "global_head_dim", &full)) hf_config_int(c, "head_dim", &full);
+    hf_config_int(c, "head_dim", &width);
+    hf_config_int(c, "num_key_value_heads", &own);
+    int64_t global = own;
+    if (is_true(c, "attention_k_eq_v")) hf_config_int(c, "num_global_key_value_heads", &global);
+    if (full < 2 || full > 1 << 15) return wrong(m, "global_head_dim", "a whole number from 2 to 32768");
+    if (width < 2 || width > 1 << 15) return wrong(m, "head_dim", "a whole number from 2 to 32768");
+    if (hf_config_int(c, "num_kv_shared_layers", &shared) && (shared < 0 || shared >= n_layers))
+        return wrong(m, "num_kv_shared_layers", "a number below that of the layers");
+    hf_config_int(c, "hidden_size_per_layer_input", &per);
+    hf_config_int(c, "intermediate_size", &ffn);
+    if (per < 0 || per > 1 << 20) return wrong(m, "hidden_size_per_layer_input", "a whole number up to 1048576");
+    int32_t *heads = mem_alloc((size_t)n_layers * sizeof *heads),
+            *widths = mem_alloc((size_t)n_layers * sizeof *widths);
+    bool twice = is_true(c, "use_double_wide_mlp");
+    for (int64_t i = 0; i < n_layers; i++) {
+        heads[i] = (int32_t)(windowed[i] ? own : global);
+        widths[i] = (int32_t)(twice && i >= n_layers - shared ? 2 * ffn : ffn);
+    }
+    set_list(m, "attention.head_count_kv", heads, n_layers);
+    set_list(m, "feed_forward_length", widths, n_layers);
+    free(heads);
+    free(widths);
+    static const char *const swa[] = {"attention.key_length_swa", "attention.value_length_swa",
+                                      "rope.dimension_count_swa"};
+    static const char *const whole[] = {"attention.key_length", "attention.value_length"};
+    for (size_t i = 0; i < ARRAY_LEN(swa); i++) gguf_set_u32(m->g, gguf_key(m, swa[i], key), (uint32_t)width);
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++) gguf_set_u32(m->g, gguf_key(m, whole[i], key), (uint32_t)full);
+    gguf_set_u32(m->g, gguf_key(m, "attention.shared_kv_layers", key), (uint32_t)shared);
+    gguf_set_u32(m->g, gguf_key(m, "embedding_length_per_layer_input", key), (uint32_t)per);
+    if (!is_true(c, "enable_moe_block")) gguf_set_u32(m->g, gguf_key(m, "expert_count", key), 0);
+    else if (!hf_config_int(c, "top_k_experts", &top) || top < 1 || top > 1 << 12)
+        return wrong(m, "top_k_experts", "a whole number from 1 to 4096");
+    else gguf_set_u32(m->g, gguf_key(m, "expert_used_count", key), (uint32_t)top);
+    return OK;
+}
+
 // ---- windows --------------------------------------------------------------------------------------------------------
 
 // Whether layer i has a sliding window, if the configuration has no list of layer types.
@@ -301,6 +352,7 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
                                     .data = windowed,
                                     .n_bytes = (size_t)n_layers});
     }
+    if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = set_gemma4(m, n_layers, windowed);
     free(windowed);
     return st;
 }
@@ -320,7 +372,8 @@ Status hf_read_config(HfModel *m) {
     hf_config_int(m->config, "num_attention_heads", &n_heads);
     if (n_layers > MAX_LAYERS) return wrong(m, "num_hidden_layers", "at most 4096");
     TRY(set_windows(m, n_layers));
-    if (!hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
+    bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);
+    if (!two && !hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
     if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // what RoPE turns
     if (head_dim < 1 || head_dim > 1 << 16) return wrong(m, "head_dim", "a whole number from 1 to 65536");
     if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);

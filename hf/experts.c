@@ -190,7 +190,7 @@ static int part_of(const char *word) {
 
 bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, const char *part,
                      const SafeTensor *t, Status *st) {
-    static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts."};
+    static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts.", "experts."};
     const char *word = NULL;
     char *end;
     for (size_t i = 0; i < ARRAY_LEN(roots) && !word; i++)

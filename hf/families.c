@@ -60,6 +60,17 @@ static const HfFamily families[] = {
                  "\"intermediate_size\": 9216, \"num_hidden_layers\": 26, \"query_pre_attn_scalar\": 256, "
                  "\"sliding_window\": 4096, \"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
                  "\"tie_word_embeddings\": true}"},
+    {.model_type = "gemma4_text",
+     .arch = "gemma4",
+     .act = "gelu_pytorch_tanh",
+     .names = HF_NAMES_GEMMA4,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 6,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 131072, \"head_dim\": 256, "
+                 "\"global_head_dim\": 512, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+                 "\"hidden_size\": 2304, \"intermediate_size\": 9216, \"num_hidden_layers\": 30, "
+                 "\"sliding_window\": 512, \"hidden_size_per_layer_input\": 256, \"num_kv_shared_layers\": 0, "
+                 "\"tie_word_embeddings\": true}"},
     {.model_type = "phi3",
      .arch = "phi3",
      .act = "silu",

@@ -14,6 +14,7 @@ typedef enum {
     HF_NAMES_GLM = 8,
     HF_NAMES_OSS = 16,
     HF_NAMES_DEEPSEEK = 32,
+    HF_NAMES_GEMMA4 = 64,
 } HfNames;
 
 // Which layers see a window alone, if config.json has no layer_types.

@@ -143,6 +143,14 @@ static Status read_longrope(const RopeReader *r) {
     return read_factors(r, "long_factor", "rope_factors_long.weight");
 }
 
+// Gemma 4: the frequencies are those of the whole head, and the first part of the pairs is turned.
+static Status read_proportional(const RopeReader *r, int head_dim, double part) {
+    int turned = (int)(part * head_dim) / 2;
+    float *divisors = add_vector(r, "rope_freqs.weight");
+    for (int i = 0; i < r->n_rot / 2; i++) divisors[i] = i < turned ? 1 : 1e30f;
+    return OK;
+}
+
 static Status read_scaling(const RopeReader *r) {
     const char *type = rope_type(r->full);
     if (strcmp(type, "default") == 0) return OK;
@@ -189,12 +197,13 @@ Status hf_read_rope(HfModel *m, int head_dim) {
     if (!(part > 0 && part <= 1)) return wrong(&r, "partial_rotary_factor: a number in (0, 1] expected");
     if (!hf_config_number(r.full, "rope_theta", &r.theta)) hf_config_number(m->config, "rope_theta", &r.theta);
     if (!(r.theta > 0 && isfinite((float)r.theta))) return wrong(&r, "rope_theta: a positive number expected");
-    r.n_rot = (int)(head_dim * part);
+    bool whole = strcmp(rope_type(r.full), "proportional") == 0;
+    r.n_rot = whole ? head_dim : (int)(head_dim * part);
     if (r.n_rot < 2 || r.n_rot % 2)
         return status_error(QUILL_MODEL, "%s/config.json: RoPE: an even number of dimensions expected, %d found",
                             m->dir, r.n_rot);
     set_u32(&r, "rope.dimension_count", r.n_rot);
     set_f32(&r, "rope.freq_base", r.theta);
-    TRY(read_scaling(&r));
+    TRY(whole ? read_proportional(&r, head_dim, part) : read_scaling(&r));
     return read_sliding(&r);
 }

@@ -17,7 +17,8 @@ enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
 
 // What transformers calls a part of a layer, in which families, and what GGUF calls it.
 enum {
-    ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK,
+    ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
+          HF_NAMES_GEMMA4,
 };
 static const struct {
     const char *part, *gguf;
@@ -45,7 +46,8 @@ static const struct {
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", HF_NAMES_DEEPSEEK},
     {"mlp.gate", "ffn_gate_inp", HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
-    {"post_attention_layernorm", "post_attention_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS},
+    {"post_attention_layernorm", "post_attention_norm",
+     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4},
     {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
@@ -53,11 +55,28 @@ static const struct {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp", HF_NAMES_LLAMA},
-    {"pre_feedforward_layernorm", "ffn_norm", HF_NAMES_GEMMA},
-    {"post_feedforward_layernorm", "post_ffw_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO},
+    {"pre_feedforward_layernorm", "ffn_norm", HF_NAMES_GEMMA | HF_NAMES_GEMMA4},
+    {"post_feedforward_layernorm", "post_ffw_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GEMMA4},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2", HF_NAMES_GEMMA4},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1", HF_NAMES_GEMMA4},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2", HF_NAMES_GEMMA4},
+    {"per_layer_input_gate", "inp_gate", HF_NAMES_GEMMA4},
+    {"per_layer_projection", "proj", HF_NAMES_GEMMA4},
+    {"post_per_layer_input_norm", "post_norm", HF_NAMES_GEMMA4},
+    {"router.proj", "ffn_gate_inp", HF_NAMES_GEMMA4},
     {"post_self_attn_layernorm", "post_attention_norm", HF_NAMES_GLM},
     {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM},
 };
+
+// Parts whose names have no last word, and what GGUF calls all of them.
+static const struct {
+    const char *part, *gguf;
+    int names;
+} bare_parts[] = {{"self_attn.sinks", "attn_sinks.weight", ALL},
+                  {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_DEEPSEEK},
+                  {"layer_scalar", "layer_output_scale.weight", HF_NAMES_GEMMA4},
+                  {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
+                  {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
 
 // Last words of names that are of no use here: constants, scales of activations and caches, and those of weights, which
 // read_fp8 takes with the weights.
@@ -95,14 +114,11 @@ static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
     char *part = end + 1, *kind = strrchr(part, '.');
     if (!kind) return false;
-    if (strcmp(part, "mlp.gate.e_score_correction_bias") == 0 && r->m->family->names == HF_NAMES_DEEPSEEK) {
-        snprintf(out, NAME_BYTES, "blk.%ld.exp_probs_b.bias", layer);
-        return true;
-    }
-    if (strcmp(part, "self_attn.sinks") == 0) {
-        snprintf(out, NAME_BYTES, "blk.%ld.attn_sinks.weight", layer);
-        return true;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(bare_parts); i++)
+        if (strcmp(part, bare_parts[i].part) == 0 && bare_parts[i].names & (int)r->m->family->names) {
+            snprintf(out, NAME_BYTES, "blk.%ld.%s", layer, bare_parts[i].gguf);
+            return true;
+        }
     *kind++ = 0;
     for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
         if (strcmp(kind, left_out[i]) == 0) return true;
@@ -132,6 +148,11 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
     if (!rest.data) return OK;
     if (str_is(rest, "embed_tokens.weight")) strcpy(out, "token_embd.weight");
     if (str_is(rest, "norm.weight")) strcpy(out, "output_norm.weight");
+    static const char *const per_layer[][2] = {{"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+                                               {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+                                               {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
+    for (size_t i = 0; i < ARRAY_LEN(per_layer); i++)
+        if (str_is(rest, per_layer[i][0])) strcpy(out, per_layer[i][1]);
     rest = behind(rest, "layers.");
     if (!rest.data || layer_name(r, rest, out)) return OK;
     return status_error(QUILL_MODEL,

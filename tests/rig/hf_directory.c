@@ -1,6 +1,8 @@
 // tests/rig/hf_directory.c: see tests/rig/hf_directory.h.
 #include "tests/rig/hf_directory.h"
 
+#include "tests/rig/hf_directory_parts.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include "base/jsonio.h"
 #include "formats/types.h"
 
-static _Noreturn void impossible(const char *what, const char *name) {
+_Noreturn void hf_directory_impossible(const char *what, const char *name) {
     fprintf(stderr, "hf_directory: %s: %s\n", what, name);
     exit(QUILL_USAGE);
 }
@@ -19,10 +21,11 @@ void hf_directory_text(const char *dir, const char *file, const char *text) {
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "wb");
-    if (!f || fwrite(text, 1, strlen(text), f) != strlen(text) || fclose(f) != 0) impossible("cannot write", path);
+    if (!f || fwrite(text, 1, strlen(text), f) != strlen(text) || fclose(f) != 0)
+        hf_directory_impossible("cannot write", path);
 }
 
-static void write_json(const char *dir, const char *file, json_t *value) {
+void hf_directory_json(const char *dir, const char *file, json_t *value) {
     Buf text = {0};
     jsonio_print(value, JSON_INDENT(2), &text);
     hf_directory_text(dir, file, text.data);
@@ -65,6 +68,15 @@ static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
                                     {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
+static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
+                                  {"post_attention_norm", "post_attention_layernorm"},
+                                  {"post_ffw_norm", "post_feedforward_layernorm"},
+                                  {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                                  {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                                  {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+                                  {"inp_gate", "per_layer_input_gate"},
+                                  {"proj", "per_layer_projection"},
+                                  {"post_norm", "post_per_layer_input_norm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // What sets a family apart in a directory.
@@ -90,6 +102,7 @@ static const Style styles[] = {
     {.arch = "qwen2moe", .model_type = "qwen2_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
+    {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
     {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
     {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
 };
@@ -97,7 +110,7 @@ static const Style styles[] = {
 static const Style *style_of(const char *arch) {
     for (size_t i = 0; i < ARRAY_LEN(styles); i++)
         if (strcmp(styles[i].arch, arch) == 0) return &styles[i];
-    impossible("a family that directories have expected", arch);
+    hf_directory_impossible("a family that directories have expected", arch);
 }
 
 static const char *find_name(const NamePair *names, int n, const char *part) {
@@ -116,15 +129,18 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         *kind++ = 0;
         const char *hf = find_name(style->names, style->n_names, part);
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
-        if (!hf) impossible("a name in directories expected", gguf);
+        if (!hf) hf_directory_impossible("a name in directories expected", gguf);
         snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
         if (strcmp(hf, "self_attn.sinks") == 0 || strstr(hf, "correction_bias")) *strrchr(out, '.') = 0;
         return true;
     }
     const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                              {"output_norm.weight", "model.norm.weight"},
-                             {"output.weight", "lm_head.weight"}};
-    const char *hf = find_name(ends, 3, gguf);
+                             {"output.weight", "lm_head.weight"},
+                             {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+                             {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+                             {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
+    const char *hf = find_name(ends, ARRAY_LEN(ends), gguf);
     snprintf(out, 160, "%s", hf ? hf : "");
     return hf;
 }
@@ -218,7 +234,7 @@ static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf
                         : t->type == TYPE_F16  ? "F16"
                         : t->type == TYPE_BF16 ? "BF16"
                                                : NULL;
-    if (!dtype) impossible("F32, F16 or BF16 expected", gguf);
+    if (!dtype) hf_directory_impossible("F32, F16 or BF16 expected", gguf);
     if (w->style->permuted && (q || k)) add_rows(w, t, q ? w->n_heads : w->n_kv_heads);
     else if (w->style->norm_minus_one && is_norm(gguf))
         for (size_t i = 0; i < dims[0]; i++) buf_append(&w->data, &(float){((const float *)t->data)[i] - 1}, 4);
@@ -333,6 +349,28 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     return true;
 }
 
+// Gemma 4's router, experts and scale of a layer. False: it is none of them.
+static bool add_gemma4(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
+    static const NamePair pairs[] = {{"layer_output_scale.weight", "layer_scalar"},
+                                     {"ffn_gate_inp.weight", "router.proj.weight"},
+                                     {"ffn_gate_inp.scale", "router.scale"},
+                                     {"ffn_down_exps.scale", "router.per_expert_scale"},
+                                     {"ffn_gate_up_exps.weight", "experts.gate_up_proj"},
+                                     {"ffn_down_exps.weight", "experts.down_proj"}};
+    int layer, at = 0;
+    char name[160];
+    if (strcmp(w->arch, "gemma4") != 0 || sscanf(gguf, "blk.%d.%n", &layer, &at) != 1) return false;
+    const char *part = find_name(pairs, ARRAY_LEN(pairs), gguf + at);
+    if (!part) return false;
+    while (w->data.n % 4) buf_append(&w->data, "", 1);
+    size_t begin = w->data.n, dims[3];
+    for (int d = 0; d < t->n_dims; d++) dims[d] = (size_t)t->dims[t->n_dims - 1 - d];
+    begin_expert(w, map, base, name, layer, part);
+    buf_append(&w->data, t->data, t->n_bytes);
+    add_header(w, name, dtype_of(t), dims, t->n_dims, begin);
+    return true;
+}
+
 // kv_b_proj: of each head the rows of K, which GGUF has transposed, then those of V. False: it is neither.
 static bool add_kv_b(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *k, const char *gguf) {
     int layer;
@@ -367,7 +405,7 @@ static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(&n, 1, 8, f) != 8 || fwrite(text.data, 1, text.n, f) != text.n ||
         fwrite(w->data.data ? w->data.data : "", 1, w->data.n, f) != w->data.n || fclose(f) != 0)
-        impossible("cannot write", path);
+        hf_directory_impossible("cannot write", path);
     buf_free(&text);
     buf_free(&w->data);
     json_decref(w->header);
@@ -386,7 +424,8 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
         for (int i = n * file / n_files; i < n * (file + 1) / n_files; i++) {
             const GgufTensor *t = gguf_tensor_at(w->g, i);
             snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
-            if (add_experts(w, map, base, t, gguf) || add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
+            if (add_gemma4(w, map, base, t, gguf) || add_experts(w, map, base, t, gguf) ||
+                add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
                 continue;
             bool embedding = strcmp(gguf, "token_embd.weight") == 0;
             if (embedding && *head) {
@@ -401,7 +440,7 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
     }
     json_decref(w->header);
     if (w->how->n_shards)
-        write_json(dir, "model.safetensors.index.json", json_pack("{s:{}, s:o}", "metadata", "weight_map", map));
+        hf_directory_json(dir, "model.safetensors.index.json", json_pack("{s:{}, s:o}", "metadata", "weight_map", map));
     else json_decref(map);
 }
 
@@ -507,6 +546,59 @@ static void put_deepseek(const DirectoryWriter *w, json_t *config) {
     json_object_del(config, "partial_rotary_factor");
 }
 
+// Rows of a layer's K, and whether it has a window.
+static double k_rows(const DirectoryWriter *w, int layer) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.attn_k.weight", layer);
+    const GgufTensor *t = gguf_tensor(w->g, name);
+    return t ? (double)t->dims[1] : NAN;
+}
+
+static void put_gemma4(const DirectoryWriter *w, json_t *config) {
+    const GgufValue *windows = gguf_value(w->g, "gemma4.attention.sliding_window_pattern");
+    const GgufTensor *freqs = gguf_tensor(w->g, "rope_freqs.weight");
+    double narrow = number(w->g, w->arch, "attention.key_length_swa"),
+           wide = number(w->g, w->arch, "attention.key_length");
+    double shared = number(w->g, w->arch, "attention.shared_kv_layers");
+    json_t *types = json_array();
+    size_t turned = 0;
+    bool k_eq_v = false;
+    for (uint64_t i = 0; i < windows->n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.attn_v.weight", (int)i);
+        jsonio_append(types, json_string(windows->data[i] ? "sliding_attention" : "full_attention"));
+        if (isnan(k_rows(w, (int)i))) continue;
+        put(config, windows->data[i] ? "num_key_value_heads" : "num_global_key_value_heads",
+            k_rows(w, (int)i) / (windows->data[i] ? narrow : wide));
+        if (!windows->data[i]) k_eq_v = !gguf_tensor(w->g, name);
+    }
+    for (uint64_t i = 0; i < freqs->dims[0]; i++) turned += ((const float *)freqs->data)[i] == 1;
+    jsonio_put(config, "layer_types", types);
+    jsonio_put(config, "attention_k_eq_v", json_boolean(k_eq_v));
+    put(config, "head_dim", narrow);
+    put(config, "global_head_dim", wide);
+    put(config, "num_kv_shared_layers", shared);
+    put(config, "hidden_size_per_layer_input", number(w->g, w->arch, "embedding_length_per_layer_input"));
+    put(config, "intermediate_size", (double)gguf_tensor(w->g, "blk.0.ffn_gate.weight")->dims[1]);
+    jsonio_put(config, "use_double_wide_mlp", json_boolean(shared > 0));
+    double n_experts = number(w->g, w->arch, "expert_count");
+    jsonio_put(config, "enable_moe_block", json_boolean(n_experts > 0));
+    put(config, "num_experts", n_experts);
+    put(config, "top_k_experts", number(w->g, w->arch, "expert_used_count"));
+    put(config, "moe_intermediate_size", number(w->g, w->arch, "expert_feed_forward_length"));
+    static const char *const gone[] = {"num_local_experts",     "num_experts_per_tok", "query_pre_attn_scalar",
+                                       "partial_rotary_factor", "rope_scaling",        "rope_theta",
+                                       "rope_local_base_freq"};
+    for (size_t i = 0; i < ARRAY_LEN(gone); i++) json_object_del(config, gone[i]);
+    json_t *full =
+        json_pack("{s:s, s:f, s:f}", "rope_type", "proportional", "rope_theta", number(w->g, w->arch, "rope.freq_base"),
+                  "partial_rotary_factor", (double)turned / (double)freqs->dims[0]);
+    json_t *sliding =
+        json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", number(w->g, w->arch, "rope.freq_base_swa"));
+    jsonio_put(config, "rope_parameters",
+               json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", sliding));
+}
+
 static void write_config(const DirectoryWriter *w, const char *dir) {
     static const NamePair keys[] = {{"embedding_length", "hidden_size"},
                                     {"block_count", "num_hidden_layers"},
@@ -543,118 +635,13 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
     put_rope(w, config, head_dim);
     if (strcmp(w->arch, "deepseek2") == 0) put_deepseek(w, config);
+    if (strcmp(w->arch, "gemma4") == 0) put_gemma4(w, config);
     json_object_foreach(over, key, value) {
         if (json_is_null(value)) json_object_del(config, key);
         else jsonio_share(config, key, value);
     }
     json_decref(over);
-    write_json(dir, "config.json", config);
-}
-
-// ---- tokenizer.json -------------------------------------------------------------------------------------------------
-
-#define WORDS(number)                                                                                                  \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number                                               \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
-static json_t *split(Str pre) {
-    bool llama = str_is(pre, "llama-bpe");
-    if (!llama && !str_is(pre, "qwen2")) impossible("a pre-tokenizer of a directory expected", "tokenizer.ggml.pre");
-    json_t *regex = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
-                              llama ? WORDS("\\p{N}{1,3}") : WORDS("\\p{N}"), "behavior", "Isolated", "invert", 0);
-    json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
-                              "use_regex", 0);
-    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", regex, bytes);
-}
-
-static json_t *spaces(void) {
-    json_t *prepend = json_pack("{s:s, s:s}", "type", "Prepend", "prepend", "\xe2\x96\x81");
-    json_t *replace =
-        json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ", "content", "\xe2\x96\x81");
-    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "normalizers", prepend, replace);
-}
-
-typedef struct {
-    int left, right, merged;
-} Pair;
-
-static int by_merged(const void *a, const void *b) {
-    const Pair *x = a, *y = b;
-    return x->merged != y->merged ? x->merged - y->merged : x->left - y->left;
-}
-
-// Scores fall from id to id in these vocabularies: every way to put a token together, in the order of ids.
-static json_t *merges_of_scores(const Str *tokens, int n, const json_t *vocab) {
-    Pair *pairs = NULL;
-    size_t n_pairs = 0;
-    for (int id = 259; id < n; id++)
-        for (size_t cut = 1; cut < tokens[id].n; cut++) {
-            const json_t *left = json_object_getn(vocab, tokens[id].data, cut);
-            const json_t *right = json_object_getn(vocab, tokens[id].data + cut, tokens[id].n - cut);
-            if (!left || !right) continue;
-            pairs = mem_resize(pairs, (n_pairs + 1) * sizeof *pairs);
-            pairs[n_pairs++] = (Pair){(int)json_integer_value(left), (int)json_integer_value(right), id};
-        }
-    if (n_pairs) qsort(pairs, n_pairs, sizeof *pairs, by_merged);
-    json_t *out = json_array();
-    for (size_t i = 0; i < n_pairs; i++)
-        jsonio_append(out, json_pack("[s%, s%]", tokens[pairs[i].left].data, tokens[pairs[i].left].n,
-                                     tokens[pairs[i].right].data, tokens[pairs[i].right].n));
-    free(pairs);
-    return out;
-}
-
-static json_t *merges(const Gguf *g, const Str *tokens, int n, const json_t *vocab, bool as_text) {
-    const GgufValue *v = gguf_value(g, "tokenizer.ggml.merges");
-    if (!v) return merges_of_scores(tokens, n, vocab);
-    const uint8_t *at = v->data;
-    json_t *out = json_array();
-    for (uint64_t i = 0; i < v->n; i++) {
-        Str merge = gguf_next_string(&at);
-        const char *space = memchr(merge.data + 1, ' ', merge.n - 1);
-        size_t n_left = (size_t)(space - merge.data);
-        jsonio_append(out, as_text ? json_stringn(merge.data, merge.n)
-                                   : json_pack("[s%, s%]", merge.data, n_left, space + 1, merge.n - n_left - 1));
-    }
-    return out;
-}
-
-static void write_tokenizer(const DirectoryWriter *w, const char *dir) {
-    const GgufValue *v = gguf_value(w->g, "tokenizer.ggml.tokens"), *t = gguf_value(w->g, "tokenizer.ggml.token_type");
-    if (!v || !t) return;
-    int n = (int)v->n, bos = (int)number(w->g, "tokenizer.ggml", "bos_token_id");
-    Str *tokens = mem_alloc((size_t)n * sizeof *tokens), pre, model, template;
-    int32_t *types = mem_alloc((size_t)n * sizeof *types);
-    gguf_strings(w->g, v, tokens);
-    gguf_ints(w->g, t, types);
-    gguf_str(w->g, "tokenizer.ggml.pre", &pre, false);
-    gguf_str(w->g, "tokenizer.ggml.model", &model, true);
-    gguf_str(w->g, "tokenizer.chat_template", &template, false);
-    bool spm = str_is(model, "llama"), add_bos = false;
-    gguf_bool(w->g, "tokenizer.ggml.add_bos_token", &add_bos, spm);
-    json_t *vocab = json_object(), *added = json_array();
-    for (int i = 0; i < n; i++) {
-        bool special = types[i] == GGUF_TOKEN_CONTROL || types[i] == GGUF_TOKEN_UNKNOWN;
-        if (special || types[i] == GGUF_TOKEN_USER_DEFINED)
-            jsonio_append(added, json_pack("{s:i, s:s%, s:b, s:b}", "id", i, "content", tokens[i].data, tokens[i].n,
-                                           "special", special, "normalized", 0));
-        if (!special || spm) json_object_setn_new(vocab, tokens[i].data, tokens[i].n, json_integer(i));
-    }
-    json_t *list = merges(w->g, tokens, n, vocab, w->how->merges_as_text);
-    json_t *bpe = json_pack("{s:s, s:o?, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "unk_token",
-                            spm ? json_string("<unk>") : json_null(), "fuse_unk", spm, "byte_fallback", spm,
-                            "ignore_merges", !spm && str_is(pre, "llama-bpe"), "vocab", vocab, "merges", list);
-    write_json(dir, "tokenizer.json",
-               json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", "1.0", "added_tokens", added, "normalizer",
-                         spm ? spaces() : json_null(), "pre_tokenizer", spm ? json_null() : split(pre), "model", bpe));
-    json_t *config = json_pack("{s:b}", "add_bos_token", add_bos);
-    int eos = (int)number(w->g, "tokenizer.ggml", "eos_token_id");
-    if (bos >= 0 && bos < n) jsonio_put(config, "bos_token", jsonio_text(tokens[bos]));
-    if (eos >= 0 && eos < n) jsonio_put(config, "eos_token", jsonio_text(tokens[eos]));
-    if (template.data) jsonio_put(config, "chat_template", jsonio_text(template));
-    write_json(dir, "tokenizer_config.json", config);
-    free(tokens);
-    free(types);
+    hf_directory_json(dir, "config.json", config);
 }
 
 void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) {
@@ -671,5 +658,5 @@ void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) 
     mkdir(dir, 0777);
     write_config(&w, dir);
     write_tensors(&w, dir);
-    if (!w.how->no_tokenizer) write_tokenizer(&w, dir);
+    if (!w.how->no_tokenizer) hf_directory_tokenizer(g, dir, w.how->merges_as_text);
 }

@@ -18,10 +18,17 @@ static bool set_int(TinyModel *m, const char *key, const char *value) {
         const char *name;
         int *field;
     } fields[] = {
-        {"dim", &m->dim},           {"n_layers", &m->n_layers},
-        {"n_heads", &m->n_heads},   {"n_kv_heads", &m->n_kv_heads},
-        {"head_dim", &m->head_dim}, {"ffn", &m->ffn},
-        {"vocab", &m->vocab},       {"ctx", &m->ctx},
+        {"dim", &m->dim},
+        {"n_layers", &m->n_layers},
+        {"n_heads", &m->n_heads},
+        {"n_kv_heads", &m->n_kv_heads},
+        {"head_dim", &m->head_dim},
+        {"ffn", &m->ffn},
+        {"vocab", &m->vocab},
+        {"ctx", &m->ctx},
+        {"n_experts", &m->n_experts},
+        {"n_groups", &m->n_groups},
+        {"q_rank", &m->q_rank},
     };
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (strcmp(key, fields[i].name) == 0) {

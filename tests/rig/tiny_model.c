@@ -289,6 +289,12 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, ffn, m->dim, random);
 }
 
+// The first pairs are turned, the others are not.
+static void turn_first(Gguf *g, int n) {
+    float *divisors = (float *)tiny_tensor(g, "rope_freqs.weight")->data;
+    for (int i = 0; i < n; i++) divisors[i] = i < (n + 1) / 2 ? 1 : 1e30f;
+}
+
 static void add_tensors(Gguf *g, const TinyModel *m) {
     uint64_t random = m->seed;
     add_matrix(g, "token_embd.weight", m->type, m->dim, m->vocab, &random);
@@ -296,6 +302,7 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
     add_vector(g, "output_norm.weight", m->dim, 1, 0.2f, &random);
     if (!m->tied) add_matrix(g, "output.weight", m->type, m->dim, m->vocab, &random);
     if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->n_rot / 2, 4.5f, 3.5f, &random);
+    if (arch_of(m)->gemma4) turn_first(g, m->n_rot / 2);
     if (m->per) {
         add_matrix(g, "per_layer_token_embd.weight", m->type, m->n_layers * m->per, m->vocab, &random);
         add_matrix(g, "per_layer_model_proj.weight", m->type, m->dim, m->n_layers * m->per, &random);
