@@ -74,8 +74,12 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
     Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
     p->n_layers = n;
     p->n_all = n_all;
+    p->n_kept = 0;
     p->weights = cuda_ends_bytes(&m->ends, n == n_all);
-    for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
+    for (int i = n_all - n; i < n_all; i++) {
+        p->weights += cuda_layer_bytes(&m->layers[i]);
+        p->n_kept += m->layers[i].host_ffn;
+    }
     p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
     p->kv = kvshape_bytes(s) == SIZE_MAX ? SIZE_MAX : kvshape_bytes(s) - kvshape_host_bytes(&on);
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
@@ -107,10 +111,6 @@ static Status give_up(DevicePlan *p, Status st) {
 
 // Whether the device has kernels for all layers.
 static Status can_compute(const Model *m) {
-    if (m->c.n_experts > 0)
-        return status_error(QUILL_MODEL,
-                            "layers of experts are computed on the CPU so far; leave out --device cuda and "
-                            "-ngl");
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i], *first = &m->layers[0];
         bool plain = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
@@ -177,22 +177,29 @@ void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out) {
     if (n == 0 || n < p->n_all) buf_printf(out, "cpu %s", isa);
     if (n > 0 && n < p->n_all) buf_printf(out, "; layers from %d on ", p->n_all - n);
     if (n > 0) buf_printf(out, "%s %s, %s", p->gpu->name, p->gpu->isa, p->gpu->kernels);
+    if (n > 0 && p->n_kept > 0) buf_printf(out, "; experts of %d layers cpu %s", p->n_kept, isa);
 }
 
 void device_plan_budget(const DevicePlan *p, Buf *out) {
+    char kept[48] = "";
     if (!p->gpu) return;
-    buf_printf(
-        out,
-        "  on the GPU %9.2f MB  %d of %d layers: weights %.2f, KV cache %.2f, scratch %.2f, reserve %.2f; free %.2f\n",
-        (double)(p->weights + p->kv + p->scratch + RESERVE) * 1e-6, p->n_layers, p->n_all, (double)p->weights * 1e-6,
-        (double)p->kv * 1e-6, (double)p->scratch * 1e-6, (double)RESERVE * 1e-6, (double)p->free_bytes * 1e-6);
+    if (p->n_kept > 0) snprintf(kept, sizeof kept, " without the experts of %d", p->n_kept);
+    buf_printf(out,
+               "  on the GPU %9.2f MB  %d of %d layers%s: weights %.2f, KV cache %.2f, scratch %.2f, reserve %.2f; "
+               "free %.2f\n",
+               (double)(p->weights + p->kv + p->scratch + RESERVE) * 1e-6, p->n_layers, p->n_all, kept,
+               (double)p->weights * 1e-6, (double)p->kv * 1e-6, (double)p->scratch * 1e-6, (double)RESERVE * 1e-6,
+               (double)p->free_bytes * 1e-6);
 }
 
 void device_plan_report(const DevicePlan *p) {
     if (!p->gpu) return;
     CudaCounts c = cuda_counts();
-    paragraph_item("gpu", "%s %s: layers %d to %d of %d, head%s; %s", p->gpu->name, p->gpu->isa, p->n_all - p->n_layers,
-                   p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "", p->gpu->kernels);
+    char kept[48] = "";
+    if (p->n_kept > 0) snprintf(kept, sizeof kept, ", experts of %d on the CPU", p->n_kept);
+    paragraph_item("gpu", "%s %s: layers %d to %d of %d%s, head%s; %s", p->gpu->name, p->gpu->isa,
+                   p->n_all - p->n_layers, p->n_all - 1, p->n_all, kept, p->n_layers == p->n_all ? ", embedding" : "",
+                   p->gpu->kernels);
     paragraph_item(
         "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense",
         c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);

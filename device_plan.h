@@ -16,6 +16,7 @@ typedef struct {
     bool asked;   // a GPU was, so nothing falls back silently
     int n_layers; // that it takes, of n_all
     int n_all;
+    int n_kept; // of its layers: experts that stay on the CPU
     size_t weights, kv, scratch, free_bytes; // of its memory
     size_t spare;                            // of it, for copies that make prefill faster
 } DevicePlan;

@@ -70,6 +70,7 @@ static Status plan_speculation(Engine *e, const EngineConfig *config) {
 static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     TRY((config->deterministic ? cpu_backend_deterministic : cpu_backend)(config->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
+    model_keep_experts(&e->model, config->cpu_moe ? e->model.c.n_layers : config->n_cpu_moe);
     TRY(device_plan_open(&e->devices, config, &e->model));
     if (needs.need_tokenizer) TRY(engine_file_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)

@@ -21,6 +21,8 @@ typedef struct {
     int ubatch;         // the most rows of a step; 0: the device's default
     bool deterministic; // the order of sums does not depend on which rows share a step
     int gpu_layers;     // layers on the GPU, the last ones of the model; -1: as many as fit; INT_MAX: all
+    bool cpu_moe;       // experts of all layers stay on the CPU
+    int n_cpu_moe;      // those of the first so many layers do
     // the KV cache
     int ctx_size;       // tokens; 0: the model's context, if it fits
     int type_k, type_v; // TYPE_ of formats/types.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32

@@ -2,21 +2,18 @@
 // files.
 #include "gpu/attention.cuh"
 #include "gpu/ceilings.cuh"
-#include "gpu/skinny_gemm.cuh"
 #include "gpu/flash.cuh"
-#include "gpu/gemv.cuh"
 #include "gpu/heads.cuh"
 #include "gpu/probe.cuh"
+#include "gpu/moe_launch.cuh"
+#include "gpu/products.cuh"
 #include "gpu/rows.cuh"
 #include "gpu/sample.cuh"
 #include "gpu/sealed.cuh"
 #include "gpu/tensors.cuh"
 
+#include <limits.h>
 #include <stdio.h>
-
-enum { THREADS = 256 }; // of kernels with a thread an element
-
-static unsigned blocks_for(size_t n, size_t threads) { return (unsigned)((n + threads - 1) / threads); }
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
@@ -35,26 +32,8 @@ const char *gpu_launch_error(void) {
     return e;
 }
 
-static int device_attribute(cudaDeviceAttr which, int otherwise) {
-    int device, n;
-    bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&n, which, device) == cudaSuccess;
-    return known ? n : otherwise;
-}
-
-// Of the device that is current at the first launch.
-static int multiprocessors(void) {
-    static int n = device_attribute(cudaDevAttrMultiProcessorCount, 1);
-    return n;
-}
-static size_t shared_memory(void) { // bytes that a block can have
-    static int n = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
-    return (size_t)n;
-}
-
-static GpuTuning tuning;
-
 GpuTuning gpu_tune(GpuTuning t) {
-    t.early = t.early && gpu_waits(gemv<1, false>);
+    t.early = t.early && gpu_waits(gemv<TYPE_BF16, GEMV_FEW, 1, false>);
     return tuning = t;
 }
 
@@ -84,7 +63,8 @@ static void plane_sizes(const DeviceTensor *t, size_t size[4]) {
 size_t gpu_tensor_bytes(const Tensor *t, DeviceTensor *out) {
     DeviceTensor d = {};
     d.type = t->type == TYPE_I8G && !has_units(t) ? (int)TYPE_F32 : t->type;
-    d.n_out = t->n_out;
+    assert(tensor_rows(t) <= INT_MAX);
+    d.n_out = (int)tensor_rows(t);
     d.n_in = t->n_in;
     if (is_dense(d.type)) d.stride_bytes = ((size_t)t->n_in + 7) / 8 * 8 * (d.type == TYPE_F32 ? 4 : 2);
     *out = d;
@@ -176,81 +156,6 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
 
-// Elements of x that are in shared memory at a time, where `fit` do: whole super-blocks, in pieces of one length.
-static int x_chunk(int n_in, size_t fit) {
-    int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
-    return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
-}
-
-// Cuts the parts of g into blocks of g->groups times `features` rows, at most `most` of them or about that.
-static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
-    int n_groups = 0;
-    if (g->mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
-    for (int i = 0; i < n_parts; i++) n_groups += (g->w[i].n_out + features - 1) / features;
-    g->groups = (n_groups + most - 1) / most;
-    for (int i = 0; i < 3; i++) {
-        int blocks = i < n_parts ? (g->w[i].n_out + features * g->groups - 1) / (features * g->groups) : 0;
-        g->first_block[i + 1] = g->first_block[i] + blocks;
-    }
-}
-
-// What finishing a head takes of shared memory.
-static size_t head_smem(const GemvJob &g, int warps) {
-    return g.mode == GEMV_QKV ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
-}
-
-template <int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
-    cut_parts(&g, n_parts, GEMV_WARPS * gemv_rows(B) / (g.mode == GEMV_GLU ? 2 : 1), 3 * multiprocessors());
-    g.chunk = x_chunk(g.n_in, GEMV_SMEM / activation_bytes(INT8) / B * UNIT);
-    size_t smem = (size_t)B * (size_t)g.chunk / UNIT * activation_bytes(INT8) + GEMV_WARPS * 4;
-    LAUNCH_EARLY(g.early, (gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
-                 smem + head_smem(g, GEMV_WARPS), stream, g);
-}
-
-template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8, GpuStream stream) {
-    if (int8) gemv_launch<B, true>(g, n_parts, stream);
-    else gemv_launch<B, false>(g, n_parts, stream);
-}
-
-// A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
-template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_parts, GpuStream stream) {
-    size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
-    cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
-    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
-    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)g.first_block[3], SKINNY_THREADS,
-                 2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
-}
-
-template <int TYPE> static void skinny_batch(const GemvJob &g, int n_parts, GpuStream stream) {
-    if (g.n_rows > SKINNY_COLUMNS) skinny_launch<TYPE, 2 * SKINNY_COLUMNS>(g, n_parts, stream);
-    else skinny_launch<TYPE, SKINNY_COLUMNS>(g, n_parts, stream);
-}
-
-// The type of x with which the matrix unit takes all of some matrices; 0: it does not.
-static int skinny_type_of(const DeviceTensor *const *w, int n) {
-    int type = skinny_type(w[0]->type);
-    for (int i = 1; i < n; i++)
-        if (skinny_type(w[i]->type) != type) return 0;
-    return type;
-}
-
-// n_matrices of g.w are there.
-static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
-    const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
-    int type = tuning.skinny && !how.exact && g.n_rows > 4 ? skinny_type_of(w, n_matrices) : 0;
-    if (type == TYPE_F16) return skinny_batch<TYPE_F16>(g, n_matrices, stream);
-    if (type) return skinny_batch<TYPE_BF16>(g, n_matrices, stream);
-    assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);
-    bool int8 = !how.exact, quants = false;
-    for (int i = 0; i < n_matrices; i++) {
-        int8 &= !is_dense(g.w[i].type);
-        quants |= !is_dense(g.w[i].type);
-    }
-    if (g.n_rows > 4 || (quants && !int8)) gemv_batch<GPU_DECODE_ROWS>(g, n_matrices, int8, stream);
-    else if (g.n_rows > 1) gemv_batch<4>(g, n_matrices, int8, stream);
-    else gemv_batch<1>(g, n_matrices, int8, stream);
-}
-
 int gpu_decode_rows(const GpuLayer *l) {
     const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
     const DeviceTensor *const ffn[] = {&l->w_gate, &l->w_up};
@@ -260,19 +165,6 @@ int gpu_decode_rows(const GpuLayer *l) {
 
 int gpu_logits_rows(const DeviceTensor *head) {
     return tuning.skinny && skinny_type(head->type) ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
-}
-
-static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float *y, size_t stride, GemvMode mode) {
-    GemvJob g = {};
-    g.w[0] = w;
-    g.n_rows = n_rows;
-    g.n_in = w.n_in;
-    g.x = x;
-    g.y = y;
-    g.stride = stride;
-    g.mode = mode;
-    g.early = tuning.early;
-    return g;
 }
 
 // Whether Q and K have norms that go over a row: then a head is not finished where its product ends.
@@ -339,20 +231,7 @@ void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b
 }
 
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
-    GemvJob g = gemv_job(l->w_gate, b->n_rows, x, h, (size_t)l->w_gate.n_out, GEMV_GLU);
-    g.norm = l->norm_ffn;
-    g.eps = l->kind.eps;
-    g.act = l->kind.act;
-    if (l->w_gate.type == l->w_up.type) {
-        g.w[1] = l->w_up;
-        gemv_run(g, 2, how, stream);
-        return;
-    }
-    g.mode = GEMV_STORE;
-    gemv_run(g, 1, how, stream);
-    g.w[0] = l->w_up;
-    g.mode = GEMV_GATED;
-    gemv_run(g, 1, how, stream);
+    glu(h, x, l->w_gate, l->w_up, l, b->n_rows, how, stream);
 }
 
 void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
@@ -371,11 +250,12 @@ void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const f
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
-static int n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLIT; }
+static int probe_n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLIT; }
 
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
-    size_t rows = (size_t)max_rows * (size_t)h->n_heads * (size_t)n_splits(max_slots);
-    return rows * (size_t)(max_slots <= SPLIT ? 2 : h->head_dim + 2) * sizeof(float); // 2: of gpu_probe
+    size_t rows = (size_t)max_rows * (size_t)h->n_heads, splits = (size_t)split_bound(max_slots);
+    if (splits == 1) return rows * 2 * sizeof(float); // of gpu_probe
+    return rows * splits * (size_t)(h->head_dim + 2) * sizeof(float);
 }
 
 int gpu_n_counters(const Heads *h, int max_rows) {
@@ -386,7 +266,7 @@ int gpu_n_counters(const Heads *h, int max_rows) {
 template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, GpuStream stream) {
     int group = j.heads.n_heads / j.heads.n_kv_heads, passes = (group + HEADS - 1) / HEADS;
     size_t padded = (size_t)(j.heads.head_dim + 7) / 8 * 8, hd = (size_t)j.heads.head_dim;
-    size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 96;
+    size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 112;
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * passes), (unsigned)j.b.n_rows);
     LAUNCH_EARLY(tuning.early, (attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
 }
@@ -402,7 +282,8 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream) {
     AttendJob j = {
-        q, a, s->partial, s->counters, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
+        q,       a, s->partial, s->counters, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, split_bound(b->max_slots),
+        l->sinks};
     bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
     switch (whole ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: attend_heads<TYPE_F32>(j, stream); break;
@@ -427,7 +308,9 @@ template <int TYPE> static void probe_launch(const ProbeJob &p, GpuStream stream
 
 void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
                const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {q, NULL, s->partial, NULL, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
+    AttendJob j = {q,       NULL,           s->partial, NULL,     l->heads,
+                   *kv,     in_pool(b, kv), s->qkv,     l->index, probe_n_splits(b->max_slots),
+                   l->sinks};
     ProbeJob p = {j, mass, n_slots, first_row};
     switch (l->heads.head_dim % 8 == 0 ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: probe_launch<TYPE_F32>(p, stream); break;
@@ -494,7 +377,7 @@ template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream) {
     assert(gpu_flash_can(&l->heads, kv));
-    FlashJob j = {q, stride, a, type, l->heads, *kv, in_pool(b, kv), s->qkv, tiles, l->index};
+    FlashJob j = {q, stride, a, type, l->heads, *kv, in_pool(b, kv), s->qkv, tiles, l->index, l->sinks};
     if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
     else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
     else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);
@@ -517,17 +400,16 @@ void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatc
 
 void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
                   const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream) {
-    size_t all = (size_t)ffn * (size_t)n;
+    dim3 grid((unsigned)n, blocks_for((size_t)ffn, THREADS * GATE_AHEAD));
     switch (act) {
 #define GATE(ACT)                                                                                                      \
     case ACT:                                                                                                          \
-        LAUNCH(gate_mul_rows<ACT>, blocks_for(all, THREADS), THREADS, 0, stream, h, type, gate, up, stride, gate_bias, \
-               up_bias, ffn, all);                                                                                     \
+        LAUNCH(gate_mul_rows<ACT>, grid, THREADS, 0, stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);      \
         break;
         GATE(ACT_SILU)
         GATE(ACT_GELU)
+        GATE(ACT_SWIGLU_CLAMPED)
 #undef GATE
-    case ACT_SWIGLU_CLAMPED: // of experts, which the CPU computes
     case N_ACTIVATIONS: assert(false);
     }
 }
@@ -598,12 +480,18 @@ static int slice_size(int n_vocab) {
     return n;
 }
 
-size_t gpu_sample_bytes(int n_vocab, int n) {
-    size_t slice = (size_t)slice_size(n_vocab), slices = blocks_for((size_t)n_vocab, slice) * (size_t)n;
-    return slices * (2 * slice * sizeof(uint64_t) + slice / SAMPLE_RUN * sizeof(double) + sizeof(int));
+int gpu_sample_wants(const GpuSample *s, int n_vocab) {
+    if (s->temp <= 0) return 1;
+    return s->top_k > 0 && s->top_k < n_vocab ? s->top_k : n_vocab;
 }
 
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+size_t gpu_sample_bytes(int n_vocab, int n) {
+    size_t slice = (size_t)slice_size(n_vocab), slices = blocks_for((size_t)n_vocab, slice) * (size_t)n;
+    return slices * (2 * slice * sizeof(uint64_t) + slice / SAMPLE_RUN * sizeof(double) + sizeof(int)) +
+           GPU_DRAW_ROWS * sizeof(unsigned);
+}
+
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, int most, void *scratch,
                 GpuStream stream) {
     assert(n >= 1 && n <= GPU_DRAW_ROWS);
     SampleJob j = {};
@@ -614,13 +502,19 @@ void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample 
     j.slice = slice_size(n_vocab);
     j.n_slices = (int)blocks_for((size_t)n_vocab, (size_t)j.slice);
     size_t slices = (size_t)j.n_slices * (size_t)n, keys = slices * (size_t)j.slice;
-    j.keys = (uint64_t *)scratch;
+    j.tickets = (unsigned *)scratch;
+    j.keys = (uint64_t *)(j.tickets + GPU_DRAW_ROWS);
     j.sorted = j.keys + keys;
     j.runs = (double *)(j.sorted + keys);
     j.counts = (int *)(j.runs + keys / SAMPLE_RUN);
     dim3 grid((unsigned)j.n_slices, (unsigned)n);
     unsigned threads = (unsigned)j.slice / 2;
-    LAUNCH(sample_slices, grid, threads, (size_t)j.slice * 16, stream, j);
+    size_t smem = (size_t)j.slice * 16;
+    if (most <= GPU_SAMPLE_TOP) {
+        LAUNCH_EARLY(tuning.early, sample_top, grid, threads, smem + GPU_SAMPLE_TOP * 8 + 16, stream, j);
+        return;
+    }
+    LAUNCH(sample_slices, grid, threads, smem, stream, j);
     LAUNCH(sample_ranks, grid, threads, 0, stream, j);
     LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32 + DRAW_THREADS * 12, stream, j);
 }

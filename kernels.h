@@ -174,6 +174,7 @@ typedef struct {
     int index;             // of the layer in the model
     int kv_kind, kv_layer; // its pool among the model's, and its place there; -1: no K and V
     bool kv_used_later;    // a later layer uses the same K and V, and what the step has of them
+    int host_ffn;          // 1: its feed-forward is the host's, also where the rest is a device's (model_keep_experts)
     const Backend *be;
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
@@ -460,6 +461,9 @@ typedef struct {
     void (*scratch_free)(Workspace *w);
     // w->x, which the host computed, for layer l
     void (*receive)(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b);
+    // w->x, which the device computed, comes to the host, and goes back: around the feed-forward of a host_ffn
+    void (*fetch)(Workspace *w, const Batch *b);
+    void (*give)(Workspace *w, const Batch *b);
     // Around the n layers of a step. LAYERS_RUN: each is to be computed; LAYERS_DONE: a recorded graph has done so.
     LayersTodo (*layers_begin)(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b);
     void (*layers_end)(Workspace *w); // after LAYERS_RUN

@@ -193,12 +193,15 @@ Status memory_plan_make(MemoryPlan *p) {
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
     int n_host = s->n_layers - s->n_device;
+    size_t kept = model_kept_bytes(p->model, n_host); // experts that the host has of the device's layers
+    bool computes = n_host > 0 || kept > 0;
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
-    if (n_host == 0) p->scratch = 0;
+    if (!computes) p->scratch = 0;
     size_t available = memory_available(), limit = available;
     if (limit != SIZE_MAX) limit = limit > p->scratch ? limit - p->scratch : 0;
     // A context that quill chooses leaves room for the weights; a requested one may push them out of memory.
-    size_t weights = p->config->no_mmap ? 0 : model_weight_bytes(p->model) / (size_t)s->n_layers * (size_t)n_host;
+    size_t all = model_weight_bytes(p->model), part = all / (size_t)s->n_layers * (size_t)n_host;
+    size_t weights = p->config->no_mmap ? 0 : part + kept < all ? part + kept : all;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (p->needs.pooled)
         return plan_pool(p, p->config->kv_mem && p->config->kv_mem < limit ? p->config->kv_mem : limit, asked);
@@ -210,7 +213,7 @@ Status memory_plan_make(MemoryPlan *p) {
     note(p->config, "memory has room for %d tokens of context, fewer than the model's %d; -c sets another size", fits,
          s->n_ctx);
     s->n_ctx = int_min(fits, s->n_ctx);
-    p->scratch = n_host ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
+    p->scratch = computes ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
     return OK;
 }
 

@@ -16,13 +16,28 @@ Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how) {
     return OK;
 }
 
+void model_keep_experts(Model *m, int n) {
+    for (int i = 0; i < m->c.n_layers && i < n; i++) m->layers[i].host_ffn = m->layers[i].kind.ffn == FFN_EXPERTS;
+}
+
+size_t model_kept_bytes(const Model *m, int first) {
+    size_t bytes = 0;
+    for (int i = first; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *const all[] = {&l->w_gate,      &l->w_up,      &l->w_down,      &l->router,
+                                     &l->shared_gate, &l->shared_up, &l->shared_down, &l->shared_route};
+        for (size_t k = 0; k < ARRAY_LEN(all) && l->host_ffn; k++) bytes += tensor_rows(all[k]) * all[k]->row_bytes;
+    }
+    return bytes;
+}
+
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
 enum { N_NARROWED = 5 }; // arrays of a batch whose rows a layer has narrowed: which go on, pos, slot, seq and out_row
 
 // Lays the parts of a workspace out one after another; with base NULL it only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
-    bool here = m->n_device < m->c.n_layers; // there are layers of the host's
+    bool here = m->n_device < m->c.n_layers || model_kept_bytes(m, 0) > 0; // there are layers of the host's, or parts
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     const ModelConfig *c = &m->c;
     int widest = int_max(int_max(w->dim, w->q_dim), int_max(w->widest, w->latent_dim));
@@ -192,6 +207,17 @@ static void watch_feed(const Batch *b, WatchFeed feed, const Workspace *w, const
     if (b->watch && b->watch->feeds) b->watch->feeds(b->watch->arg, feed, w, l, b);
 }
 
+// The experts of a device's layer that stayed on the host: x comes, and goes back.
+static void host_feed_forward(const Model *m, Workspace *w, const Layer *l, const Batch *b) {
+    Layer host = *l;
+    host.be = m->be;
+    host.device = NULL;
+    l->be->memory->fetch(w, b);
+    m->be->ffn_in(w, &host, b);
+    m->be->ffn_out(w, &host, b);
+    l->be->memory->give(w, b);
+}
+
 // Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
@@ -209,6 +235,7 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
         be->attn_out(w, l, b); // x += norm(Wo a)
     }
     if (l->kind.ffn == FFN_NONE) return;
+    if (l->host_ffn && be->memory) return host_feed_forward(m, w, l, b);
     watch_feed(b, FEEDS_FFN_IN, w, l);
     be->ffn_in(w, l, b); // norm -> gate, up -> act(gate) * up
     watch_feed(b, FEEDS_FFN_OUT, w, l);

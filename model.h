@@ -53,6 +53,10 @@ void model_set_context(Model *m, int n_ctx);
 // computes them from then on. The caller sets pool, spare, progress and arg of `how`. After QUILL_MEMORY the host
 // computes all layers.
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
+// The feed-forwards of experts of the first n layers stay the host's, also where a device computes the rest of the
+// layer; before model_to_device.
+void model_keep_experts(Model *m, int n);
+size_t model_kept_bytes(const Model *m, int first); // of the weights that layers from `first` on keep so
 void model_free(Model *m);
 // Reads every weight once and reports the first that is not finite (--check-tensors).
 Status model_check_tensors(const Model *m);

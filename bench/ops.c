@@ -47,6 +47,7 @@ static void run_layer(Ops *o, const Layer *l, Batch *b) {
     Workspace *w = &o->e.work;
     KvPool *kv = l->kv_kind < 0 ? NULL : &o->e.kv.pool[l->kv_kind];
     bool mixes = l->kind.mixer != MIXER_NONE, feeds = l->kind.ffn != FFN_NONE;
+    if (l->host_ffn && l->be->memory) feeds = false; // the host's, which is not what is timed
     switch (o->op) {
     case OP_ATTN_IN:
         if (mixes) l->be->attn_in(w, l, kv, b);

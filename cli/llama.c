@@ -17,8 +17,6 @@ static const LlamaOption options[] = {
     {"--no-display-prompt", LLAMA_FLAG, NULL, NULL},
     {"--display-prompt", LLAMA_FLAG, "--echo", NULL},
     {"--no-warmup --warmup", LLAMA_FLAG, NULL, NULL},
-    {"-cmoe --cpu-moe", LLAMA_FLAG, NULL, NULL},
-    {"-ncmoe --n-cpu-moe", LLAMA_VALUE, NULL, "quill computes all layers with experts on the CPU"},
     {"-fa --flash-attn", LLAMA_SWITCH, NULL, NULL},
     {"--mmap --no-context-shift --no-escape --no-mmproj", LLAMA_FLAG, NULL, NULL},
     {"--log-disable --no-perf --perf --simple-io", LLAMA_FLAG, NULL, NULL},

@@ -92,6 +92,8 @@ const Option cli_options[] = {
     {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
     {"-t --threads", "N", (MODES_COMPUTE & ~M(BENCH)) | M(QUANTIZE), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", MODES_COMPUTE, G_SPEED, LAYERS, AT(engine.gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
+    {"-cmoe --cpu-moe", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.cpu_moe), 0, 0, NULL, "experts of all layers stay on the CPU, whatever else of a layer is on the GPU"},
+    {"-ncmoe --n-cpu-moe", "N", MODES_COMPUTE, G_SPEED, INT, AT(engine.n_cpu_moe), 0, INT_MAX, "0", "experts of the first N layers stay on the CPU"},
     {"--device", "auto|cuda|cpu", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avxvnni|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
     {"-ub --ubatch-size", "N", MODES_COMPUTE, G_SPEED, INT, AT(engine.ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)"},

@@ -20,29 +20,50 @@ static void logits(Workspace *w, const Backend *be, const Ends *e, const Batch *
     rt_upload(s->rows, rows, (size_t)n_rows * sizeof *rows, cuda_device.stream);
     cuda_layers_head(w, e, s->rows, n_rows);
     rt_download(w->logits, s->logits, n * sizeof(float), cuda_device.stream);
+    if (w->n_experts) rt_download(&w->experts.broken, s->experts.broken, sizeof(int), cuda_device.stream);
     cuda_device.counts.rows_fetched += n_rows;
     if (!rt_sync(cuda_device.stream) || cuda_device_failure())
         for (size_t i = 0; i < n; i++) w->logits[i] = NAN;
 }
 
-void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) {
-    const CudaScratch *s = w->device;
-    cuda_layers_head(w, e, s->out_row, b->n_out);
+// Whether a graph may end with the head and the draws: a few rows and candidates, so that it is the same launches.
+static bool may_end_graph(const CudaScratch *s) {
+    return s->ends && s->n_out > 0 && s->n_out <= 2 * GPU_DECODE_ROWS && s->draws_want > 0 &&
+           s->draws_want <= GPU_SAMPLE_TOP;
 }
-void cuda_queue_draws(Workspace *w, const Batch *b) {
+
+static void queue_head(Workspace *w, const Ends *e) {
+    const CudaScratch *s = w->device;
+    cuda_layers_head(w, e, s->out_row, s->n_out);
+}
+static void queue_draws(Workspace *w) {
     CudaScratch *s = w->device;
-    for (int first = 0, n; first < b->n_out; first += n) {
-        n = int_min(GPU_DRAW_ROWS, b->n_out - first);
+    for (int first = 0, n; first < s->n_out; first += n) {
+        n = int_min(GPU_DRAW_ROWS, s->n_out - first);
         gpu_sample(s->sampled + first, s->logits + (size_t)first * (size_t)w->n_vocab, w->n_vocab, s->draws + first, n,
-                   s->sampling, cuda_device.stream);
+                   s->draws_want, s->sampling, cuda_device.stream);
     }
 }
+void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) {
+    (void)b;
+    queue_head(w, e);
+}
+void cuda_queue_draws(Workspace *w, const Batch *b) {
+    (void)b;
+    queue_draws(w);
+}
+
 static void draw(Workspace *w, const Ends *e, const Batch *b) {
     CudaScratch *s = w->device;
     CudaStaging *f = &s->staging[s->n_drawn++ % 2];
-    cuda_queue_head(w, e, b);
-    cuda_queue_draws(w, b);
+    if (!s->drew) {
+        queue_head(w, e);
+        queue_draws(w);
+        if (may_end_graph(s)) s->graphs.drawn |= 1u << s->n_out;
+    }
     rt_download(f->tokens, s->sampled, (size_t)b->n_out * sizeof *f->tokens, cuda_device.stream);
+    f->tokens[b->n_out] = 0;
+    if (w->n_experts) rt_download(f->tokens + b->n_out, s->experts.broken, sizeof(int), cuda_device.stream);
     rt_mark(f->drawn, cuda_device.stream);
     f->n_tokens = b->n_out;
     cuda_device.counts.drawn += b->n_out;
@@ -55,6 +76,7 @@ static const int *drawn(Workspace *w) {
     CudaStaging *f = &s->staging[s->n_told++ % 2];
     if (!rt_wait(f->drawn) || cuda_device_failure())
         for (int i = 0; i < f->n_tokens; i++) f->tokens[i] = -1;
+    else if (f->tokens[f->n_tokens]) w->experts.broken = f->tokens[f->n_tokens];
     return f->tokens;
 }
 
@@ -63,20 +85,35 @@ static const int *drawn(Workspace *w) {
 static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b) {
     CudaScratch *s = w->device;
     if (cuda_device_failure()) return LAYERS_DONE; // nothing that follows can be right
-    if (!cuda_layers_fused(w, l, n) || b->narrow) return LAYERS_RUN;
+    if (!cuda_layers_fused(w, l, n) || b->narrow) {
+        cuda_layers_start(s);
+        return LAYERS_RUN;
+    }
+    bool draws = may_end_graph(s) && s->graphs.drawn >> s->n_out & 1;
+    CudaGraph step = {.layer = l->device,
+                      .kv = {kv[KV_FULL].device, kv[KV_WINDOW].device},
+                      .mass = b->probe ? b->probe->device : NULL,
+                      .n_layers = n,
+                      .n_rows = s->batch.n_rows,
+                      .max_slots = s->batch.max_slots,
+                      .table_step = s->batch.table_step,
+                      .first_row = b->probe ? b->probe->first_row : 0,
+                      .embeds = s->embeds != NULL,
+                      .n_drawn = draws ? s->n_out : 0};
     cuda_device.counts.steps++;
-    return cuda_graphs_begin(&s->graphs, &(CudaGraph){.layer = l->device,
-                                                      .kv = {kv[KV_FULL].device, kv[KV_WINDOW].device},
-                                                      .mass = b->probe ? b->probe->device : NULL,
-                                                      .n_layers = n,
-                                                      .n_rows = s->batch.n_rows,
-                                                      .max_slots = s->batch.max_slots,
-                                                      .table_step = s->batch.table_step,
-                                                      .first_row = b->probe ? b->probe->first_row : 0});
+    LayersTodo todo = cuda_graphs_begin(&s->graphs, &step);
+    s->drew = draws && (todo == LAYERS_DONE || s->graphs.recording);
+    if (todo == LAYERS_RUN) cuda_layers_start(s); // plainly, or into the recording
+    s->embeds = NULL;
+    return todo;
 }
 
 static void layers_end(Workspace *w) {
     CudaScratch *s = w->device;
+    if (s->graphs.recording && s->drew) {
+        queue_head(w, s->ends);
+        queue_draws(w);
+    }
     cuda_graphs_end(&s->graphs);
 }
 
@@ -115,6 +152,8 @@ static const DeviceMemory memory = {
     .scratch_new = cuda_scratch_new,
     .scratch_free = cuda_scratch_free,
     .receive = cuda_layers_receive,
+    .fetch = cuda_layers_fetch,
+    .give = cuda_layers_give,
     .layers_begin = layers_begin,
     .layers_end = layers_end,
     .draw = draw,

@@ -32,18 +32,17 @@ static size_t draw_ints(const Batch *b) { // an upper bound
     return n;
 }
 
-static const GpuSample *put_draws(PackedInts *to, const Batch *b) {
-    to->at = round_up(to->at, 2); // GpuSample has pointers, of 8 bytes
-    GpuSample *draws = (GpuSample *)(void *)(to->host + to->at);
-    const GpuSample *there = put(to, NULL, 0, (size_t)b->n_out * SAMPLE_INTS);
+// Their windows and biases follow whatever is there; the draws themselves lie at `at` already.
+static void put_draws(PackedInts *to, const Batch *b, size_t at, int n_vocab, int *want) {
+    GpuSample *draws = (GpuSample *)(void *)(to->host + at);
     for (int i = 0; i < b->n_out; i++) {
         GpuSample *d = &draws[i];
         gpu_sample_plan(d, &b->draw[i]);
+        *want = int_max(*want, gpu_sample_wants(d, n_vocab));
         size_t bias = (size_t)d->n_bias * BIAS_INTS;
         d->window = put(to, d->window, (size_t)d->n_window, (size_t)d->n_window);
         d->bias = put(to, d->bias, bias, bias);
     }
-    return there;
 }
 
 // A sequence's table of the one pool is followed by its table of the other, so that their places do not depend on the
@@ -90,7 +89,9 @@ static CudaStaging *last_staging(CudaScratch *s) { return &s->staging[(s->n_sent
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) {
     size_t n = (size_t)b->n_rows, room = (size_t)cuda_scratch_padded_rows(b->n_rows);
     size_t tables = (size_t)b->n_seqs * (size_t)b->max_blocks * (b->window_table ? 2 : 1);
-    CudaStaging *f = next_staging(s, 7 * room + tables + 2 * n + draw_ints(b));
+    bool few = b->n_rows <= CUDA_UNPACK_ROWS; // a graph may find the draws, in their place
+    size_t n_draws = few ? room : b->draw ? (size_t)b->n_out : 0, draws_at;
+    CudaStaging *f = next_staging(s, 7 * room + tables + 2 * n + n_draws * SAMPLE_INTS + 2 + draw_ints(b));
     if (!f) return false;
     PackedInts to = {f->ints, s->ints, 0};
     GpuBatch *g = &s->batch;
@@ -106,10 +107,13 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
     if (kv[KV_FULL].tail_of) put_tails(&to, &kv[KV_FULL], b, g);
     s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     s->n_out = b->n_out;
+    draws_at = to.at = round_up(to.at, 2); // GpuSample has pointers, of 8 bytes
+    s->draws = put(&to, NULL, 0, n_draws * SAMPLE_INTS);
     put_tables(&to, b, g);
     s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
     s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
-    if (b->draw) s->draws = put_draws(&to, b);
+    s->draws_want = 0;
+    if (b->draw) put_draws(&to, b, draws_at, s->n_vocab, &s->draws_want);
     for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
     assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
     g->max_slots = cuda_scratch_slots(g->max_slots);

@@ -1,4 +1,5 @@
-// gpu/cuda_graphs.h: steps of few rows, recorded once as CUDA graphs and replayed.
+// gpu/cuda_graphs.h: steps of few rows, recorded once as CUDA graphs and replayed: the layers, and before and behind
+// them the embedding, the head and the draws, where the device has all of these.
 //
 // A recorded graph holds the addresses and the grids of its launches. Whatever else changes from step to step lies in
 // device memory. A graph fits a step if all fields of CudaGraph but the graph itself are the same.
@@ -15,6 +16,8 @@ typedef struct {
     int n_layers, n_rows, max_slots;
     int table_step; // GpuBatch.table_step
     int first_row;  // Probe.first_row
+    int embeds;     // 1: it begins with the embedding
+    int n_drawn;    // rows of logits that it ends with, and a token drawn from each; 0: it ends with the layers
     RtGraph *graph;
 } CudaGraph;
 
@@ -25,6 +28,7 @@ typedef struct { // zeroed at first
     int n;
     bool recording;     // between cuda_graphs_begin and cuda_graphs_end
     CudaGraph recorded; // what is being recorded; its `graph` is not there yet
+    unsigned drawn;     // bit mask of the numbers of rows whose head and draws have run plainly
     unsigned warm;      // bit mask of the numbers of rows, powers of two, that a step has run with
 } CudaGraphs;
 

@@ -3,46 +3,11 @@
 
 #include "gpu/cuda_batch.h"
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_experts.h"
 #include "gpu/cuda_model.h"
+#include "gpu/cuda_products.h"
 
 #include <assert.h>
-
-// ---- products -------------------------------------------------------------------------------------------------------
-
-// Rows [first, first + n) of a stack as a dense matrix: where they lie already, or unpacked into the slice.
-static const void *dense_rows(CudaScratch *s, const Stack *k, int first, int n) {
-    size_t row = k->stride * dense_bytes(k->type);
-    if (k->dense) return (const uint8_t *)k->dense + (size_t)first * row;
-    int begin = 0; // of the part
-    for (int i = 0; i < k->n_parts; begin += k->part[i++].n_out) {
-        int from = int_max(first, begin), to = int_min(first + n, begin + k->part[i].n_out);
-        if (from < to)
-            gpu_dequantize(&k->part[i], from - begin, to - from, k->type, s->slice + (size_t)(from - first) * row,
-                           k->stride, cuda_device.stream);
-    }
-    return s->slice;
-}
-
-// y (n_rows, n) = x W^T, or += with `add`. W: rows [first, first + n) of the stack; x (n_rows, n_in) has its type.
-static void multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
-                     size_t y_stride, bool add) {
-    int most = k->dense ? n : (int)(s->slice_bytes / (k->stride * dense_bytes(k->type)));
-    for (int done = 0, now; done < n; done += now) {
-        now = int_min(most, n - done);
-        rt_product(&(RtProduct){.type = k->type,
-                                .n_rows = n_rows,
-                                .n_out = now,
-                                .n_in = k->n_in,
-                                .x = x,
-                                .w = dense_rows(s, k, first + done, now),
-                                .y = y + done,
-                                .x_stride = (size_t)k->n_in,
-                                .w_stride = k->stride,
-                                .y_stride = y_stride,
-                                .add = add},
-                   cuda_device.stream);
-    }
-}
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
@@ -53,26 +18,50 @@ static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
     return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : CUDA_UNPACK_ROWS) || !cuda_device_has_products();
 }
 
+enum { LEAST_TILE = 8 }; // rows of a sequence, on average, from which on tiles are not mostly empty
+
 // Whether attention goes through gpu_flash.
 static bool by_tiles(const CudaScratch *s, const CudaLayer *c, const KvPool *on_gpu) {
-    return !is_fused(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
+    bool full = s->batch.n_rows >= LEAST_TILE * s->n_tiles;
+    return full && !is_fused(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
 }
 
 void cuda_layers_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b) {
     (void)be;
     CudaScratch *s = w->device;
+    s->ends = e;
+    s->embeds = cuda_batch_send(s, kv, b) ? e : NULL;
+    s->drew = false;
+}
+
+void cuda_layers_start(CudaScratch *s) {
+    const Ends *e = s->embeds;
+    if (!e) return;
     const CudaMatrix *m = e->tok_embd.device;
-    if (cuda_batch_send(s, kv, b))
-        gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    s->embeds = NULL;
 }
 
 void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b) {
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
+    s->ends = s->embeds = NULL;
+    s->drew = false;
     if (!cuda_batch_send(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
     // the RoPE tables alone: without x the embedding is not read
     gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
+}
+
+void cuda_layers_fetch(Workspace *w, const Batch *b) {
+    const CudaScratch *s = w->device;
+    rt_download(w->x, s->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
+    rt_sync(cuda_device.stream);
+}
+
+void cuda_layers_give(Workspace *w, const Batch *b) {
+    const CudaScratch *s = w->device;
+    rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
 }
 
 void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
@@ -87,7 +76,7 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
                         &p.batch, &p.scratch, rounded, cuda_device.stream);
     else {
         gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-        multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
+        cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
         gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
     }
     gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
@@ -129,7 +118,7 @@ static void add_product(Workspace *w, const Stack *k, const void *from, const fl
     CudaScratch *s = w->device;
     const float *bias = k->part[0].bias;
     int n = s->batch.n_rows;
-    multiply(s, k, 0, w->dim, from, n, norm ? s->gpu.behind : s->x, (size_t)w->dim, !norm);
+    cuda_products_multiply(s, k, 0, w->dim, from, n, norm ? s->gpu.behind : s->x, (size_t)w->dim, !norm);
     if (norm) gpu_add_normed(s->x, s->gpu.behind, bias, norm, eps, w->dim, n, cuda_device.stream);
     else if (bias) gpu_add(s->x, NULL, bias, w->dim, n, cuda_device.stream);
 }
@@ -157,7 +146,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
         return;
     }
     gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
+    cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
     gpu_gate_mul(s->h, c->stack[DOWN].type, l->kind.act, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias,
                  c->gpu.w_up.bias, w->ffn, n, cuda_device.stream);
 }
@@ -166,6 +155,7 @@ void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     (void)b;
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
+    if (l->kind.ffn == FFN_EXPERTS) return cuda_experts_out(w, c, is_fused(s, c));
     if (!is_fused(s, c)) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, &p.scratch,
@@ -181,7 +171,7 @@ void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) 
     assert(n_rows <= w->max_out);
     if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && cuda_device_has_products()) {
         gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, e->eps, w->dim, rows, n_rows, cuda_device.stream);
-        multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
+        cuda_products_multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
     } else
         for (int first = 0; first < n_rows; first += most)
             gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, e->eps, rows + first,
@@ -192,6 +182,6 @@ void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) 
 bool cuda_layers_fused(const Workspace *w, const Layer *l, int n) {
     const CudaScratch *s = w->device;
     for (int i = 0; i < n; i++)
-        if (!is_fused(s, l[i].device)) return false;
+        if (!is_fused(s, l[i].device) || l[i].host_ffn) return false; // what the host computes is in no graph
     return s->batch.n_rows <= CUDA_UNPACK_ROWS;
 }

@@ -6,11 +6,15 @@
 #ifndef QUILL_CUDA_LAYERS_H
 #define QUILL_CUDA_LAYERS_H
 
-#include "kernels.h"
+#include "gpu/cuda_scratch.h"
 
+// The embedding waits until cuda_layers_start queues it, so that a graph may hold it.
+void cuda_layers_start(CudaScratch *s);
 void cuda_layers_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b);
 void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS],
-                         const Batch *b); // DeviceMemory.receive
+                         const Batch *b);             // DeviceMemory.receive
+void cuda_layers_fetch(Workspace *w, const Batch *b); // DeviceMemory.fetch and .give
+void cuda_layers_give(Workspace *w, const Batch *b);
 void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);
 void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b);

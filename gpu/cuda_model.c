@@ -30,6 +30,8 @@ static void *take(Room *r, size_t n) {
     return p;
 }
 
+static int n_rows(const Tensor *t) { return (int)tensor_rows(t); } // as gpu_tensor_bytes asserts
+
 static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // nothing where a layer has no such matrix
     void *p = take(r, gpu_tensor_bytes(t, out));
     if (p) gpu_tensor_place(out, p);
@@ -43,11 +45,17 @@ typedef struct {
 } WeightMatrix;
 
 #define COUNT_FIELD(...) +1
-enum { N_MATRICES = 0 EACH_GATED_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) };
+enum { N_MATRICES = 0 EACH_LAYER_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) };
 
+// Those of a feed-forward that stays on the host are empty.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
-#define MATRIX(field) *out++ = (WeightMatrix){&l->field, &g->field};
-    EACH_GATED_MATRIX(MATRIX)
+    static const Tensor none;
+    int i = 0;
+#define MATRIX(field) out[i++] = (WeightMatrix){&l->field, &g->field};
+    EACH_LAYER_MATRIX(MATRIX)
+    for (i = 0; i < N_MATRICES && l->host_ffn; i++)
+        if (out[i].to != &g->wq && out[i].to != &g->wk && out[i].to != &g->wv && out[i].to != &g->wo)
+            out[i].from = &none;
 }
 
 typedef struct {
@@ -67,7 +75,7 @@ static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
     matrices_of(l, g, m);
     vectors_of(l, g, v);
     for (int i = 0; i < N_MATRICES; i++) take_tensor(r, m[i].from, m[i].to);
-    for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from->bias, m[i].from->n_out);
+    for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from->bias, n_rows(m[i].from));
     for (int i = 0; i < N_VECTORS; i++) *v[i].to = take_vector(r, v[i].from, v[i].n);
 }
 
@@ -117,13 +125,14 @@ static int product_type(const Stack *s) {
     return is_dense(type) ? type : TYPE_BF16;
 }
 
-static Stack stack_of(const DeviceTensor *const *parts, int n) {
+// type: of the product; -1: product_type
+static Stack stack_as(const DeviceTensor *const *parts, int n, int type) {
     Stack s = {.n_parts = n, .n_in = parts[0]->n_in};
     for (int i = 0; i < n; i++) {
         s.part[i] = *parts[i];
         s.n_out += parts[i]->n_out;
     }
-    s.type = product_type(&s);
+    s.type = type < 0 ? product_type(&s) : type;
     s.stride = round_up((size_t)s.n_in, 16 / dense_bytes(s.type)); // rows that begin at 16 bytes
     if (is_contiguous(&s) && s.part[0].quants) {
         s.dense = s.part[0].quants;
@@ -132,12 +141,19 @@ static Stack stack_of(const DeviceTensor *const *parts, int n) {
     return s;
 }
 
+static Stack stack_of(const DeviceTensor *const *parts, int n) { return stack_as(parts, n, -1); }
+
 static void stack_layer(CudaLayer *c) {
     const GpuLayer *g = &c->gpu;
+    bool experts = g->kind.ffn == FFN_EXPERTS;
     c->stack[QKV] = stack_of((const DeviceTensor *[]){&g->wq, &g->wk, &g->wv}, 3);
     c->stack[OUT] = stack_of((const DeviceTensor *[]){&g->wo}, 1);
-    c->stack[GATE_UP] = stack_of((const DeviceTensor *[]){&g->w_gate, &g->w_up}, 2);
-    c->stack[DOWN] = stack_of((const DeviceTensor *[]){&g->w_down}, 1);
+    c->stack[GATE_UP] = stack_of(experts ? (const DeviceTensor *[]){&g->shared_gate, &g->shared_up}
+                                         : (const DeviceTensor *[]){&g->w_gate, &g->w_up},
+                                 2);
+    c->stack[DOWN] = stack_of((const DeviceTensor *[]){experts ? &g->shared_down : &g->w_down}, 1);
+    c->stack[ROUTER] =
+        stack_as((const DeviceTensor *[]){&g->router, &g->shared_route}, g->shared_route.n_out > 0 ? 2 : 1, TYPE_F32);
 }
 
 static size_t dense_size(const Stack *s) {
@@ -147,7 +163,7 @@ static size_t dense_size(const Stack *s) {
 // Of the stacks that are not dense as they lie.
 static size_t resident_size(const CudaLayer *c) {
     size_t n = 0;
-    for (int i = 0; i < N_STACKS; i++)
+    for (int i = 0; i < ROUTER; i++)
         if (!c->stack[i].dense) n += dense_size(&c->stack[i]);
     return n;
 }
@@ -209,9 +225,9 @@ static bool lift_to(Lift *f, void *device, const void *bytes, size_t n) {
 }
 
 static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const float *scales) {
-    int rows = (int)(f->piece / t->row_bytes < (size_t)t->n_out ? f->piece / t->row_bytes : (size_t)t->n_out);
-    for (int first = 0, n; first < t->n_out; first += n) {
-        n = int_min(rows, t->n_out - first);
+    int all = n_rows(t), rows = f->piece / t->row_bytes < (size_t)all ? (int)(f->piece / t->row_bytes) : all;
+    for (int first = 0, n; first < all; first += n) {
+        n = int_min(rows, all - first);
         const Lane *l = lift(f, (const uint8_t *)t->data + (size_t)first * t->row_bytes, (size_t)n * t->row_bytes);
         gpu_tensor_fill(to, t, first, n, l->raw, scales, l->stream);
     }
@@ -221,7 +237,7 @@ static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const fl
 static bool lift_tensor(Lift *f, const Tensor *t, const DeviceTensor *to) {
     if (!t->data) return true; // a layer without such a matrix
     if (t->type != TYPE_I8G) return lift_rows(f, t, to, NULL);
-    size_t n = (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
+    size_t n = tensor_rows(t) * (size_t)t->n_in / (size_t)t->group * sizeof(float);
     float *scales = rt_alloc(n);
     bool good = scales && lift_to(f, scales, t->scales, n) && lanes_sync(f) && lift_rows(f, t, to, scales);
     good = lanes_sync(f) && good;
@@ -239,7 +255,7 @@ static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
     matrices_of(l, &c->gpu, m);
     vectors_of(l, &c->gpu, v);
     for (int i = 0; i < N_MATRICES; i++)
-        if (!lift_tensor(f, m[i].from, m[i].to) || !lift_vector(f, m[i].from->bias, m[i].to->bias, m[i].from->n_out))
+        if (!lift_tensor(f, m[i].from, m[i].to) || !lift_vector(f, m[i].from->bias, m[i].to->bias, n_rows(m[i].from)))
             return false;
     for (int i = 0; i < N_VECTORS; i++)
         if (!lift_vector(f, v[i].from, *v[i].to, v[i].n)) return false;
@@ -254,7 +270,7 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     Room r = {.base = c->resident = rt_alloc(need)};
     if (!r.base) return; // it would have been faster
     *spare -= need;
-    for (int i = 0; i < N_STACKS; i++) {
+    for (int i = 0; i < ROUTER; i++) {
         Stack *s = &c->stack[i];
         if (s->dense) continue;
         uint8_t *to = take(&r, dense_size(s));
@@ -265,6 +281,17 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
         }
     }
     c->dense = true;
+}
+
+// The same of the head, which steps of many rows would unpack each time.
+static void densify_head(CudaMatrix *m, size_t *spare, GpuStream stream) {
+    Stack *s = &m->stack;
+    size_t need = dense_size(s);
+    if (s->dense || need > *spare) return;
+    s->dense = m->resident = rt_alloc(need);
+    if (!s->dense) return;
+    *spare -= need;
+    gpu_dequantize(&s->part[0], 0, s->n_out, s->type, m->resident, s->stride, stream);
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------------------
@@ -303,6 +330,7 @@ static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spa
     c->gpu.heads = l->heads;
     c->gpu.rope = l->rope;
     c->gpu.index = layers_before(f->what, index);
+    c->gpu.number = l->index;
     if (!lift_layer(f, l, c)) return not_loaded();
     stack_layer(c);
     if (!lanes_sync(f)) return not_loaded();
@@ -340,6 +368,7 @@ static Status load_parts(Lift *f, CudaModel *m) {
     if (is_tied(e)) m->tok.t = m->head.t;
     else if (what->embeds) TRY(load_matrix(f, &e->tok_embd, NULL, &m->tok));
     for (int i = 0; i < what->n; i++) TRY(load_layer(f, &what->layers[i], i, m, &spare));
+    densify_head(&m->head, &spare, f->lane[0].stream);
     return lanes_sync(f) && !gpu_launch_error() ? OK : not_loaded();
 }
 
@@ -412,6 +441,7 @@ void cuda_model_free(CudaModel *m) {
     }
     rt_free(m->tok.memory);
     rt_free(m->head.memory);
+    rt_free(m->head.resident);
     for (int i = 0; i < m->ropes.n; i++) rt_free((double *)m->ropes.of[i].freq);
     free(m->layers);
     free(m);

@@ -15,12 +15,13 @@ typedef struct {
     size_t stride;     // elements
 } Stack;
 
-enum { QKV, OUT, GATE_UP, DOWN, N_STACKS };
+// Of a layer of experts GATE_UP and DOWN are those of the shared one; ROUTER: with the shared one's weight, in f32.
+enum { QKV, OUT, GATE_UP, DOWN, ROUTER, N_STACKS };
 
 typedef struct { // Layer.device
     GpuLayer gpu;
     Stack stack[N_STACKS];
-    bool dense;              // all four are
+    bool dense;              // all of them are, but the router
     int at;                  // among the layers that the GPU has
     const GpuRopes *ropes;   // the model's
     void *memory, *resident; // weights; dense copies or NULL
@@ -32,6 +33,7 @@ typedef struct { // Tensor.device of the embedding and of the head
     const float *norm;     // the output norm, with the head
     const GpuRopes *ropes; // the model's, with the embedding
     void *memory;          // NULL: another's
+    void *resident;        // a dense copy of the head, or NULL
 } CudaMatrix;
 
 typedef struct {       // Model.on_device

@@ -45,15 +45,17 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
     size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
     if (y < dim) y = dim;
-    size_t widest = y * (dim > ffn ? dim : ffn) * 4;
+    size_t widest = y * (dim > ffn ? dim : ffn) * 4, given = (size_t)(w->n_used + 1) * dim;
+    if (w->n_experts > 0 && y < given) y = given;
+    void *experts = NULL;
     s->attend_rows = int_min((int)rows, ATTEND_ROWS);
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
     const ScratchPart parts[] = {
         {(void **)&s->x, rows * dim * 4},
-        {(void **)&s->y, rows * y * 4},
+        {(void **)&s->y, rows * y * 4 + 16}, // likewise
         {(void **)&s->q, rows * q_dim * 4},
         {(void **)&s->a, rows * q_dim * 4},
-        {(void **)&s->h, rows * ffn * 4},
+        {(void **)&s->h, rows * ffn * 4 + 16}, // the shared expert's begin at 16 bytes
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
         {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
@@ -64,8 +66,10 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
         {(void **)&s->gpu.rope_sin, turns * 4},
         {(void **)&s->gpu.partial, gpu_attention_bytes(h, s->attend_rows, cuda_scratch_slots(w->max_slots))},
         {(void **)&s->gpu.counters, (size_t)gpu_n_counters(h, s->attend_rows) * sizeof(unsigned)},
+        {&experts, w->n_experts ? gpu_experts_place(&s->experts, w->n_experts, w->n_used, (int)rows, NULL) : 0},
     };
     size_t n = place_parts(parts, ARRAY_LEN(parts), base);
+    if (base && w->n_experts) gpu_experts_place(&s->experts, w->n_experts, w->n_used, (int)rows, experts);
     s->gpu.qkv = s->gpu.behind = s->y;
     s->gpu.rope_rows = (int)rows;
     s->gpu.rope_step = w->n_rot / 2;
@@ -77,7 +81,7 @@ static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; 
 
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
     CudaScratch s = {0};
-    *host = 2 * (first_ints(shape) + (size_t)shape->max_out) * sizeof(int) +
+    *host = 2 * (first_ints(shape) + (size_t)shape->max_out + 1) * sizeof(int) +
             (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
     return lay_out(&s, shape, &widest->heads, NULL) + first_ints(shape) * sizeof(int);
 }
@@ -123,7 +127,7 @@ static bool staging_new(CudaScratch *s, int max_out) {
         CudaStaging *f = &s->staging[i];
         f->sent = rt_mark_new();
         f->drawn = rt_mark_new();
-        f->tokens = rt_pinned((size_t)max_out * sizeof *f->tokens);
+        f->tokens = rt_pinned(((size_t)max_out + 1) * sizeof *f->tokens);
         good &= f->tokens != NULL;
     }
     return good;
@@ -132,6 +136,7 @@ static bool staging_new(CudaScratch *s, int max_out) {
 Status cuda_scratch_new(Workspace *w, const Heads *h) {
     CudaScratch *s = w->device = mem_alloc(sizeof *s);
     s->max_rows = w->max_rows;
+    s->n_vocab = w->n_vocab;
     s->max_slots = cuda_scratch_slots(w->max_slots);
     size_t n = lay_out(s, w, h, NULL);
     s->memory = rt_alloc(n);

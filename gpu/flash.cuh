@@ -7,6 +7,7 @@
 #ifndef QUILL_FLASH_CUH
 #define QUILL_FLASH_CUH
 
+#include "gpu/attention.cuh"
 #include "gpu/sealed.cuh"
 
 enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
@@ -22,6 +23,7 @@ struct FlashJob {
     const float *qkv; // sealed planes: the batch's own K and V
     const GpuTile *tiles;
     int layer;
+    const float *sinks; // as AttendJob.sinks
 };
 
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
@@ -35,13 +37,13 @@ HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
 template <int HD>
 __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
                                            int first, int begin, int end) {
-    constexpr int pieces = HD / 8;
-    for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
-        int key = i / pieces, c = i % pieces, slot = first + key;
-        bool seen = slot >= begin && slot < end;
-        size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) + (size_t)c * 8;
-        cp_async16(to + key * flash_stride(HD) + c * 8, plane + at * 2, seen);
-    }
+    constexpr int lanes = FLASH_THREADS / FLASH_KEYS; // that share a key, and what is looked up for it
+    int key = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes, slot = first + key;
+    bool seen = slot >= begin && slot < end;
+    const uint8_t *from = plane + kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) * 2;
+    to += key * flash_stride(HD);
+    UNROLL
+    for (int c = 0; c < HD / 8; c += lanes) cp_async16(to + (c + lane) * 8, from + (c + lane) * 16, seen);
     cp_async_commit();
 }
 
@@ -60,10 +62,12 @@ __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int 
     }
 }
 
+#define LOG2_E 1.4426950408889634f
+
 // The running state of a warp's 16 rows; a lane has rows g and g + 8 of it, g = lane / 4.
 template <int HD> struct FlashRows {
     float sums[HD / 8][4];
-    float most[2], weight[2];
+    float most[2], weight[2]; // most: times log2(e)
 };
 
 // s (16, FLASH_KEYS) = Q K^T
@@ -94,7 +98,7 @@ __device__ __forceinline__ void flash_cap(float s[FLASH_KEYS / 8][4], const Head
 }
 
 // Masks the scores of all keys but each row's [from, to], turns them into weights and brings the running sums to the
-// new largest score.
+// new largest score. scale: with log2(e) in it, so that weights are powers of two.
 template <int HD>
 __device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, float scale,
                                              const int from[2], const int to[2], int first, int lane) {
@@ -102,23 +106,24 @@ __device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRo
     for (int half = 0; half < 2; half++) {
         int oldest = from[half], newest = to[half];
         float most = rows->most[half];
-        UNROLL
+        if (first < oldest || first + FLASH_KEYS - 1 > newest) UNROLL
         for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
         for (int i = 0; i < 2; i++) {
             int key = first + n * 8 + 2 * (lane % 4) + i;
-            float *v = &s[n][half * 2 + i];
-            *v = key <= newest && key >= oldest ? *v * scale : -INFINITY;
-            most = fmaxf(most, *v);
+            if (key > newest || key < oldest) s[n][half * 2 + i] = -INFINITY;
         }
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) most = fmaxf(most, s[n][half * 2 + i] *= scale);
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 2));
         float base = most == -INFINITY ? 0 : most; // no key of this tile or an earlier one is this row's
-        float before = expf(rows->most[half] - base), sum = 0;
+        float before = exp2f(rows->most[half] - base), sum = 0;
         UNROLL
         for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
         for (int i = 0; i < 2; i++) {
             float *v = &s[n][half * 2 + i];
-            *v = expf(*v - base);
+            *v = exp2f(*v - base);
             sum += *v;
         }
         sum += __shfl_xor_sync(FULL_WARP, sum, 1);
@@ -156,7 +161,8 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
         int r = first + lane / 4 + 8 * half;
         if (r >= tile.n) continue;
         size_t at = ((size_t)(tile.first + r) * (size_t)j.heads.n_heads + (size_t)head) * HD;
-        float inverse = rows.weight[half] > 0 ? 1 / rows.weight[half] : 0; // padding has seen nothing
+        float weight = rows.weight[half], factor = add_sink(j.sinks, head, rows.most[half] / LOG2_E, &weight);
+        float inverse = rows.weight[half] > 0 ? factor / weight : 0; // padding has seen nothing
         UNROLL
         for (int n = 0; n < HD / 8; n++) UNROLL
         for (int i = 0; i < 2; i++)
@@ -189,7 +195,7 @@ __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &
         fetch(t.v, v, j.kv.v, first);
         flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
         if (j.heads.softcap != 0) flash_cap(s, j.heads);
-        flash_soften<HD>(s, rows, j.heads.softcap != 0 ? 1 : j.heads.scale, from, to, first, lane);
+        flash_soften<HD>(s, rows, LOG2_E * (j.heads.softcap != 0 ? 1 : j.heads.scale), from, to, first, lane);
         cp_async_wait<0>();
         __syncthreads(); // V is here, and nobody reads K any more
         if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);

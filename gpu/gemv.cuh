@@ -22,17 +22,18 @@ typedef enum {
 } GemvMode;
 
 // GEMV_AHEAD: pieces of x that a thread asks for before it uses the first, as several take no longer than one.
-enum { GEMV_WARPS = 8, GEMV_SMEM = 44 << 10, GEMV_AHEAD = 3 };
+enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
 
-// Rows of the matrix that a warp takes at a time.
-HOST_DEVICE constexpr int gemv_rows(int batch) { return batch == 1 ? 4 : 2; }
+// Rows of the matrix that a warp takes at a time: of large ones, for a single row of x, more.
+enum { GEMV_FEW = 2, GEMV_MANY = 4 };
 
 struct GemvJob {
-    DeviceTensor w[3];  // one; GLU: gate and up; QKV, STACK: three
-    int first_block[4]; // of the grid, for each of w; GLU has one range
-    int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
-    int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
-    bool early;         // begins before the launch before it has ended
+    DeviceTensor w[3];   // one; GLU: gate and up; QKV, STACK: up to three
+    int first_block[4];  // of the grid, for each of w; GLU has one range
+    int groups;          // a block takes so many groups of GEMV_WARPS * R rows, one after the other
+    int chunk;           // elements of x in shared memory at a time, a multiple of QK_K
+    size_t row_bytes[3]; // of each of w: quants or elements of a row
+    bool early;          // begins before the launch before it has ended
     int n_rows, n_in;
     const float *x;    // (.., n_in)
     const int *rows;   // of x, or NULL
@@ -45,6 +46,19 @@ struct GemvJob {
     HeadJob heads;      // QKV
     unsigned *counters; // QKV: one a head, of Q, K, V in this order
 };
+
+// Which rows of x, y and the matrices a block works on.
+struct GemvRows {
+    const float *x;  // (.., n_in)
+    const int *rows; // (n) of x, or NULL: the first ones
+    float *y;        // (n, stride)
+    int n;
+    int base, n_out; // of the matrices, and of their biases: rows [base, base + n_out)
+};
+
+__device__ __forceinline__ GemvRows gemv_all_rows(const GemvJob &g, int part) {
+    return {g.x, g.rows, g.y, g.n_rows, 0, g.w[part].n_out};
+}
 
 // ---- activations in shared memory -----------------------------------------------------------------------------------
 
@@ -87,16 +101,16 @@ __device__ __forceinline__ void load_ahead(float4 (&v)[N], const float *row, int
 
 // Those of row b of the chunk that begins at `first`, times the norm's weights; zeros for no row.
 template <int N>
-__device__ __forceinline__ void load_x(float4 (&v)[N], const GemvJob &g, int b, int first, int i, int step,
-                                       float *squares) {
+__device__ __forceinline__ void load_x(float4 (&v)[N], const GemvJob &g, const GemvRows &s, int b, int first, int i,
+                                       int step, float *squares) {
     int end = g.n_in - first < g.chunk ? g.n_in - first : g.chunk;
     bool whole = g.n_in % 4 == 0;
-    if (b >= g.n_rows) {
+    if (b >= s.n) {
         UNROLL
         for (int k = 0; k < N; k++) v[k] = make_float4(0, 0, 0, 0);
         return;
     }
-    load_ahead(v, g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in + first, i, step, end, whole);
+    load_ahead(v, s.x + (size_t)(s.rows ? s.rows[b] : b) * (size_t)g.n_in + first, i, step, end, whole);
     if (!g.norm) return;
     float4 w[N];
     load_ahead(w, g.norm + first, i, step, end, whole);
@@ -133,13 +147,14 @@ __device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units,
 
 // Elements [first, first + chunk) of every row; adds their squares to those of the thread.
 template <int B, bool INT8>
-__device__ __forceinline__ void stage(const GemvJob &g, const GemvInput &a, int first, float squares[B]) {
+__device__ __forceinline__ void stage(const GemvJob &g, const GemvRows &s, const GemvInput &a, int first,
+                                      float squares[B]) {
     int step = (int)blockDim.x * 4;
     UNROLL
     for (int b = 0; b < B; b++)
         for (int i = (int)threadIdx.x * 4; i < g.chunk; i += GEMV_AHEAD * step) {
             float4 v[GEMV_AHEAD];
-            load_x(v, g, b, first, i, step, &squares[b]);
+            load_x(v, g, s, b, first, i, step, &squares[b]);
             UNROLL
             for (int k = 0; k < GEMV_AHEAD; k++) {
                 int at = i + k * step;
@@ -248,27 +263,33 @@ __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R
     }
 }
 
+// Matrices of any type: the kernel looks at it.
+enum { ANY_WEIGHT = -1 };
+
 // Adds elements [first, first + chunk) of the matrix's rows times those of x.
-template <int R, int B, bool INT8>
+template <int OF, int R, int B, bool INT8>
 __device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int chunk, int lane) {
     int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
-    switch (m.t[0]->type) {
+    if constexpr (OF != ANY_WEIGHT && INT8)
+        return dot_int8<OF, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / UNIT, lane);
+    else if constexpr (OF != ANY_WEIGHT) return dot_dense<OF, R, B>(acc, m, a, first / 8, (n + 7) / 8, chunk / 8, lane);
+    else switch (m.t[0]->type) {
 #define QUANT(TYPE)                                                                                                    \
     case TYPE:                                                                                                         \
         if constexpr (INT8) dot_int8<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / UNIT, lane);               \
         else if constexpr (B == GPU_DECODE_ROWS)                                                                       \
             dot_units<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / 8, lane);                                 \
         break;
-        EACH_QUANT(QUANT)
+            EACH_QUANT(QUANT)
 #undef QUANT
 #define DENSE(TYPE)                                                                                                    \
     case TYPE:                                                                                                         \
         if constexpr (!INT8) dot_dense<TYPE, R, B>(acc, m, a, first / 8, (n + 7) / 8, chunk / 8, lane);                \
         break;
-        EACH_DENSE(DENSE)
+            EACH_DENSE(DENSE)
 #undef DENSE
-    }
+        }
 }
 
 // ---- QKV: the last block of a head finishes it ----------------------------------------------------------------------
@@ -302,9 +323,9 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
-// Asks for rows [first, first + n) of a matrix, so that they are in L2 when they are wanted.
-__device__ inline void prefetch_rows(const DeviceTensor &t, int first, int n) {
-    size_t row = is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
+// Asks for rows [first, first + n) of a matrix, so that they are in L2 when they are wanted. row: bytes of one, of its
+// quants or elements.
+__device__ inline void prefetch_rows(const DeviceTensor &t, size_t row, int first, int n) {
     size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
     for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
         prefetch(t.quants + at);
@@ -313,8 +334,8 @@ __device__ inline void prefetch_rows(const DeviceTensor &t, int first, int n) {
 // Before anything that the launches before have computed: the first n features of a block.
 __device__ inline void begin(const GemvJob &g, int part, int first, int n) {
     let_next_begin();
-    if (g.early) prefetch_rows(g.w[part], first, n);
-    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], first, n);
+    if (g.early) prefetch_rows(g.w[part], g.row_bytes[part], first, n);
+    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], g.row_bytes[1], first, n);
     wait_for_last();
 }
 
@@ -328,21 +349,21 @@ __device__ __forceinline__ void norm_scales(const GemvJob &g, const float square
 }
 
 // Feature f of part `part` for row b; `up` is GLU's other sum.
-__device__ inline void store_sum(const GemvJob &g, int part, int b, int f, float sum, float up) {
+__device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, int b, int f, float sum, float up) {
     size_t before = 0; // features of the parts before
     if (g.mode == GEMV_QKV || g.mode == GEMV_STACK)
         before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
-    float *y = &g.y[(size_t)b * g.stride + before + (size_t)f];
-    if (g.w[part].bias) sum += g.w[part].bias[f];
-    if (g.mode == GEMV_GLU) *y = activate(g.act, sum) * (up + (g.w[1].bias ? g.w[1].bias[f] : 0));
+    float *y = &s.y[(size_t)b * g.stride + before + (size_t)f];
+    if (g.w[part].bias) sum += g.w[part].bias[s.base + f];
+    if (g.mode == GEMV_GLU) *y = gated(g.act, sum, up + (g.w[1].bias ? g.w[1].bias[s.base + f] : 0));
     else if (g.mode == GEMV_ADD) *y += sum;
-    else if (g.mode == GEMV_GATED) *y = activate(g.act, *y) * sum;
+    else if (g.mode == GEMV_GATED) *y = gated(g.act, *y, sum);
     else *y = sum;
 }
 
 template <int R, int B>
-__device__ __forceinline__ void store_sums(const GemvJob &g, const float (&acc)[R][B], const float scale[B], int part,
-                                           int row, int lane) {
+__device__ __forceinline__ void store_sums(const GemvJob &g, const GemvRows &s, const float (&acc)[R][B],
+                                           const float scale[B], int part, int row, int lane) {
     UNROLL
     for (int b = 0; b < B; b++) UNROLL
     for (int r = 0; r < R; r++) {
@@ -352,50 +373,66 @@ __device__ __forceinline__ void store_sums(const GemvJob &g, const float (&acc)[
             up = warp_sum(acc[(r + R / 2) % R][b]) * scale[b];
         }
         int f = row + r;
-        if (lane == 0 && b < g.n_rows && f < g.w[part].n_out) store_sum(g, part, b, f, sum, up);
+        if (lane == 0 && b < s.n && f < s.n_out) store_sum(g, s, part, b, f, sum, up);
     }
 }
 
-template <int B, bool INT8>
-__global__ __launch_bounds__(GEMV_WARPS *WARP, B == GPU_DECODE_ROWS ? 1 : 2) void gemv(GRID_CONSTANT const GemvJob g) {
-    constexpr int R = gemv_rows(B);
+// A block's features of part `part`, g.groups groups of them from first_row on, for up to B rows.
+template <int TYPE, int R, int B, bool INT8>
+__device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, const GemvInput &a, float *sums,
+                                           int part, int first_row) {
     const bool glu = g.mode == GEMV_GLU;
     const int out = glu ? R / 2 : R; // features that a warp completes
-    Smem smem;
-    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
-    float *sums = smem.take<float>(GEMV_WARPS);
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
-    while (block >= g.first_block[part + 1]) part++;
-    int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     float squares[B] = {}, scale[B] = {};
     bool staged = false;
-    begin(g, part, first_row, GEMV_WARPS * out);
     for (int group = 0; group < g.groups; group++) {
         int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
-        if (base >= n_out) break;
+        if (base >= s.n_out) break;
         MatrixRows<R> m;
         UNROLL
         for (int r = 0; r < R; r++) {
             int f = row + (glu ? r % (R / 2) : r);
             m.t[r] = &g.w[glu && r >= R / 2 ? 1 : part];
-            m.row[r] = f < n_out ? f : n_out - 1;
+            m.row[r] = s.base + (f < s.n_out ? f : s.n_out - 1);
         }
         float acc[R][B] = {};
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (!staged || g.chunk < g.n_in) {
                 float more[B] = {};
                 __syncthreads(); // nobody reads the last chunk any more
-                stage<B, INT8>(g, a, first, more);
+                stage<B, INT8>(g, s, a, first, more);
                 __syncthreads();
                 UNROLL
                 for (int b = 0; b < B; b++) squares[b] += staged ? 0 : more[b];
             }
-            dot_chunk<R, B, INT8>(acc, m, a, first, g.chunk, lane);
+            dot_chunk<TYPE, R, B, INT8>(acc, m, a, first, g.chunk, lane);
         }
         if (!staged) norm_scales<B>(g, squares, sums, scale);
         staged = true;
-        store_sums<R, B>(g, acc, scale, part, row, lane);
+        store_sums<R, B>(g, s, acc, scale, part, row, lane);
     }
+}
+
+// Blocks of a kernel that a multiprocessor is to have at once: what their registers allow without spilling.
+HOST_DEVICE constexpr int gemv_resident(int type, int rows, int batch) {
+    if (batch > 1 || type == ANY_WEIGHT) return type == ANY_WEIGHT && batch == GPU_DECODE_ROWS ? 1 : 2;
+    bool long_unpacking = type == TYPE_Q5_K || type == TYPE_IQ4_XS || type == TYPE_MXFP4;
+    return rows == GEMV_MANY && long_unpacking ? 2 : 3;
+}
+
+// TYPE: of all matrices, or ANY_WEIGHT.
+template <int TYPE, int R, int B, bool INT8>
+__global__ __launch_bounds__(GEMV_WARPS *WARP, gemv_resident(TYPE, R, B)) void gemv(GRID_CONSTANT const GemvJob g) {
+    const int out = g.mode == GEMV_GLU ? R / 2 : R;
+    Smem smem;
+    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
+    float *sums = smem.take<float>(GEMV_WARPS);
+    int block = (int)blockIdx.x, part = 0;
+    while (block >= g.first_block[part + 1]) part++;
+    int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
+    begin(g, part, first_row, GEMV_WARPS * out);
+    gemv_block<TYPE, R, B, INT8>(g, gemv_all_rows(g, part), a, sums, part, first_row);
     if (g.mode == GEMV_QKV) {
         float *v = smem.take<float>((unsigned)(GEMV_WARPS * g.heads.heads.head_dim));
         int *done = smem.take<int>(1), last = first_row + g.groups * GEMV_WARPS * out;

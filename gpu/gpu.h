@@ -52,7 +52,7 @@ static __device__ __forceinline__ const void *in_global(const void *p) {
 // What is read once: the caches may let it go first.
 template <typename T> static __device__ __forceinline__ T stream(const void *p) { return __ldcs((const T *)p); }
 // What another block of this launch has written.
-static __device__ __forceinline__ float load_shared_result(const float *p) { return __ldcg(p); }
+template <typename T> static __device__ __forceinline__ T load_shared_result(const T *p) { return __ldcg(p); }
 
 // 16 bytes from device to shared memory, zeros where !valid; visible after cp_async_wait and a barrier.
 static __device__ __forceinline__ void cp_async16(void *smem, const void *global, bool valid) {

@@ -44,8 +44,8 @@ GpuTuning gpu_tune(GpuTuning t); // returns those that this GPU can do
 //   d       f16 (d) or f16 pairs (d, m): one a unit; of types with super-blocks one a 8 units; TYPE_I8G: f32 a unit
 // TYPE_I8G whose groups do not divide into units is stored as F32.
 typedef struct {
-    int type; // TYPE_ of the planes: as in the file, but TYPE_F32 for an I8G without units
-    int n_out, n_in;
+    int type;            // TYPE_ of the planes: as in the file, but TYPE_F32 for an I8G without units
+    int n_out, n_in;     // of a stack: the rows of all its matrices
     size_t stride_bytes; // dense types: from row to row
     uint8_t *quants, *high, *scales, *d;
     const float *bias; // (n_out), or NULL
@@ -133,8 +133,9 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 // The five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for a norm behind
 // a sub-layer, two more for norms of Q and K that go over a row.
 
-typedef struct { // Layer
-    DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
+typedef struct {                                       // Layer
+    DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down; // stacks of experts: one tall matrix each
+    DeviceTensor router, shared_gate, shared_up, shared_down, shared_route;
     const float *norm_att, *norm_ffn;         // (dim), or NULL
     const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k), or NULL
     const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
@@ -142,7 +143,8 @@ typedef struct { // Layer
     LayerKind kind;
     Heads heads;
     Rope rope;
-    int index; // of the layer in its pool
+    int index;  // of the layer in its pool
+    int number; // of the layer in the model
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
@@ -222,7 +224,52 @@ void gpu_softcap(float *x, float cap, size_t n, GpuStream stream);
 // out (n) of `type` = x (n) f32
 void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream);
 
-// ---- sampling -------------------------------------------------------------------------------------------------------
+// ---- experts --------------------------------------------------------------------------------------------------------
+
+enum { GPU_EXPERT_TILE = 64 };
+typedef struct { // pairs [first, first + n) of an expert; n 0: none
+    int expert, first, n;
+} GpuExpertTile;
+
+// Which rows of a batch go through which experts: ExpertRows (kernels.h). A row of padding has none.
+typedef struct {
+    float *logits;       // (rows, n_experts), or one more: what the router says, and of the shared expert
+    int *chosen;         // (rows, n_used) a row's experts, by falling logit, of equals the first one; -1: padding
+    float *weight;       // (rows, n_used)
+    int *place;          // (rows, n_used) the pair; -1: padding
+    int *row, *expert;   // (pairs) of a pair, which lie by expert, then by row; expert -1 behind the last one
+    int *first;          // (n_experts + 1) the first pair of an expert
+    GpuExpertTile *tile; // (gpu_expert_tiles) of many rows
+    int *broken;         // 1 + number of the layer whose router was the first to say what is not finite
+} GpuExperts;
+// Points *out into `memory` (zeroed); returns the bytes. memory NULL: these alone.
+size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_rows, void *memory);
+
+// In this order: logits, route, in, out, combine. Shapes: of b's rows, n_used pairs each.
+// logits = the router and shared_route of norm(x) in f32; b->n_rows in [1, GPU_DECODE_ROWS].
+void gpu_expert_logits(float *logits, const float *x, const GpuLayer *l, const GpuBatch *b, GpuStream stream);
+// Chooses, weighs, and sorts the pairs. biased: the logits lack the router's bias. tiles: .tile too.
+void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool biased, bool tiles, GpuStream stream);
+// h (pairs, width) = act(Wgate norm(x)) * (Wup norm(x)) of each pair's expert, for any number of rows; weights are read
+// once for up to four pairs of an expert. y (pairs, dim) = Wdown h.
+void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                    GpuStream stream);
+void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                     GpuStream stream);
+// The same on the tensor cores, for many rows. x (rows, dim) is normalised, of the type that gpu_expert_tiles_type says
+// of gate and up; h of the one that it says of down. gate: (pairs, width) scratch, where gate and up differ in type.
+int gpu_expert_tiles_type(const GpuLayer *l, bool down); // 0: they cannot
+void gpu_expert_tiles_in(void *h, const void *x, float *gate, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                         GpuStream stream);
+void gpu_expert_tiles_out(float *y, const void *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                          GpuStream stream);
+// The shared expert, for b->n_rows in [1, GPU_DECODE_ROWS]: h (n_rows, its width) of norm(x), y (n_rows, dim) of h.
+void gpu_shared_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+void gpu_shared_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+// x (n_rows, dim) += norm(the shared expert's part + the sum of a row's experts). y and shared (or NULL) are written
+// over.
+void gpu_experts_combine(float *x, float *y, float *shared, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                         GpuStream stream);
 
 // ---- ceilings (gpu/ceilings.cuh) ------------------------------------------------------------------------------------
 
@@ -232,6 +279,8 @@ void gpu_read(const void *data, size_t bytes, uint32_t *out, GpuStream stream);
 // that, where gpu_begins_early.
 void gpu_begin_and_end(bool early, GpuStream stream);
 bool gpu_begins_early(void);
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
 
 // A draw, in device memory.
 typedef struct {
@@ -251,11 +300,13 @@ typedef struct {
 // Host: *out for a draw that draw_anywhere (sampling.h) allows. Its window and bias are the host's: the caller copies
 // them and points to the copies.
 void gpu_sample_plan(GpuSample *out, const Draw *d);
-enum { GPU_DRAW_ROWS = 32 };                 // that one launch draws for
-size_t gpu_sample_bytes(int n_vocab, int n); // scratch of n rows
+int gpu_sample_wants(const GpuSample *s, int n_vocab); // host: how many of the best candidates it looks at
+// Rows that one launch draws for; candidates that it keeps where no draw wants more, which is quicker.
+enum { GPU_DRAW_ROWS = 32, GPU_SAMPLE_TOP = 64 };
+size_t gpu_sample_bytes(int n_vocab, int n); // scratch of n rows, zeroed once
 // sampled[i] = what sampler_sample (sampler.h) draws from logits[i] (n_vocab), to the bit, for i in [0, n); -1 where
-// nothing is left. n in [1, GPU_DRAW_ROWS].
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+// nothing is left. n in [1, GPU_DRAW_ROWS]; most: the most that one of them wants (gpu_sample_wants).
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, int most, void *scratch,
                 GpuStream stream);
 
 #ifdef __cplusplus

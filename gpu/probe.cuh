@@ -40,7 +40,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_s
     int split = (int)blockIdx.x, head = (int)blockIdx.y, row = (int)blockIdx.z;
     float *q = smem.take<float>((unsigned)(p.a.heads.head_dim + 7) / 8 * 8), *scores = smem.take<float>(SPLIT);
     float *most = smem.take<float>(1), *weight = smem.take<float>(1);
-    Seen s = seen_in(p.a.heads, p.a.b.slot[row], split);
+    Seen s = seen_in(p.a.heads, p.a.b.slot[row], split, SPLIT);
     if (row < p.first_row || s.n <= 0) return;
     probe_scores<TYPE>(p.a, q, scores, row, head, s);
     soften<1>(scores, most, weight, s.n);
@@ -57,11 +57,13 @@ __device__ inline void probe_total(const ProbeJob &p, int row, int head, float *
     float most = -INFINITY, weight = 0;
     for (int s = first + lane; s <= last; s += WARP) most = fmaxf(most, probe_stats(p, row, head, s)[0]);
     most = warp_max(most);
+    if (p.a.sinks) most = fmaxf(most, p.a.sinks[head]);
     for (int s = first + lane; s <= last; s += WARP) {
         const float *stats = probe_stats(p, row, head, s);
         weight += stats[1] * expf(stats[0] - most);
     }
     weight = warp_sum(weight);
+    if (p.a.sinks) weight += expf(p.a.sinks[head] - most);
     if (lane == 0) total[0] = most, total[1] = weight;
 }
 
@@ -72,7 +74,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_m
     float *q = smem.take<float>((unsigned)(p.a.heads.head_dim + 7) / 8 * 8), *scores = smem.take<float>(SPLIT);
     float *total = smem.take<float>(2), sum[SPLIT / ATTEND_THREADS] = {};
     for (int row = p.first_row; row < p.a.b.n_rows; row++) {
-        Seen s = seen_in(p.a.heads, p.a.b.slot[row], split);
+        Seen s = seen_in(p.a.heads, p.a.b.slot[row], split, SPLIT);
         for (int head = kv_head * group; s.n > 0 && head < (kv_head + 1) * group; head++) {
             __syncthreads(); // nobody reads the last head's any more
             if (threadIdx.x < WARP) probe_total(p, row, head, total);

@@ -33,14 +33,38 @@ __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *n
 
 __device__ __forceinline__ float activate(Activation act, float v) { return v / (1 + expf(-sigmoid_of(act, v))); }
 
+// What a gate makes of a feature that it gates.
+__device__ __forceinline__ float gated(Activation act, float gate, float up) {
+    if (act == ACT_SWIGLU_CLAMPED) {
+        gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; // NaN stays
+        up = (up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up) + 1;
+    }
+    return activate(act, gate) * up;
+}
+
+// grid: (rows, features / threads / GATE_AHEAD). A thread's features lie a block apart, so that neighbours read
+// neighbours whatever the width.
+enum { GATE_AHEAD = 4 };
 template <Activation ACT>
 __global__ void gate_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
-                              const float *gate_bias, const float *up_bias, int ffn, size_t n) {
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    size_t at = i / (size_t)ffn * stride + i % (size_t)ffn, f = i % (size_t)ffn;
-    float g = gate[at] + (gate_bias ? gate_bias[f] : 0), u = up[at] + (up_bias ? up_bias[f] : 0);
-    store_as(type, h, i, activate(ACT, g) * u);
+                              const float *gate_bias, const float *up_bias, int ffn) {
+    int first = (int)(blockIdx.y * blockDim.x) * GATE_AHEAD + (int)threadIdx.x;
+    float g[GATE_AHEAD], u[GATE_AHEAD];
+    gate += (size_t)blockIdx.x * stride;
+    up += (size_t)blockIdx.x * stride;
+    UNROLL
+    for (int k = 0; k < GATE_AHEAD; k++) {
+        int f = first + k * (int)blockDim.x, at = f < ffn ? f : ffn - 1;
+        g[k] = stream<float>(gate + at);
+        u[k] = stream<float>(up + at);
+        if (gate_bias) g[k] += gate_bias[at];
+        if (up_bias) u[k] += up_bias[at];
+    }
+    UNROLL
+    for (int k = 0; k < GATE_AHEAD; k++) {
+        int f = first + k * (int)blockDim.x;
+        if (f < ffn) store_as(type, h, (size_t)blockIdx.x * (size_t)ffn + (size_t)f, gated(ACT, g[k], u[k]));
+    }
 }
 
 __global__ void add_rows(float *x, const float *y, const float *bias, int dim, size_t n) {

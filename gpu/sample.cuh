@@ -1,5 +1,8 @@
-// gpu/sample.cuh: a draw on the GPU, to the bit what sampler.c draws: sort slices, rank across them, then one block
-// draws.
+// gpu/sample.cuh: a draw on the GPU, to the bit what sampler.c draws.
+//
+// Where no draw wants more than TOP candidates (greedy ones want one), each block keeps the best of its slice, and the
+// block that ends last merges them and draws (sample_top). Otherwise slices are sorted, then ranked across, then one
+// block draws.
 //
 // A candidate is a key of 64 bits that sorts as sampler.c does: the logit's bits in order above, the id's complement
 // below, so that of equal logits the lower id comes first; 0 is none. Keys are distinct, so that a key's rank is the
@@ -19,10 +22,11 @@ struct SampleJob {
     int n_vocab, n_slices, slice; // candidates of a slice
     const GpuSample *draws;
     int *sampled;
-    uint64_t *keys;   // (n, n_slices, slice) each slice sorted, largest first
-    uint64_t *sorted; // (n, n_slices * slice) the best, as many as are wanted
-    double *runs;     // (n, n_slices * slice / SAMPLE_RUN) sums
-    int *counts;      // (n, n_slices) candidates in each slice
+    uint64_t *keys;    // (n, n_slices, slice) each slice sorted, largest first
+    uint64_t *sorted;  // (n, n_slices * slice) the best, as many as are wanted
+    double *runs;      // (n, n_slices * slice / SAMPLE_RUN) sums
+    int *counts;       // (n, n_slices) candidates in each slice
+    unsigned *tickets; // (n) slices that are done
 };
 
 __device__ inline uint64_t sample_key(float logit, int id) {
@@ -68,13 +72,8 @@ __device__ inline void count_window(const GpuSample &r, const int *pending, int 
     }
 }
 
-// grid: (slices, draws)
-__global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
-    Smem smem;
-    uint64_t *keys = smem.take<uint64_t>((unsigned)j.slice);
-    float *logits = smem.take<float>((unsigned)j.slice);
-    int *counts = smem.take<int>((unsigned)j.slice);
-    GpuSample r = j.draws[blockIdx.y];
+// The keys of a slice behind biases and penalties; ends with a barrier.
+__device__ inline void slice_keys(const SampleJob &j, const GpuSample &r, uint64_t *keys, float *logits, int *counts) {
     int first = (int)blockIdx.x * j.slice, n = j.n_vocab - first < j.slice ? j.n_vocab - first : j.slice;
     for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
         logits[i] = i < n ? j.logits[(size_t)blockIdx.y * (size_t)j.n_vocab + (size_t)(first + i)] : -INFINITY;
@@ -95,6 +94,15 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
         keys[i] = i < n ? sample_key(l, first + i) : 0;
     }
     __syncthreads();
+}
+
+// grid: (slices, draws)
+__global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
+    Smem smem;
+    uint64_t *keys = smem.take<uint64_t>((unsigned)j.slice);
+    float *logits = smem.take<float>((unsigned)j.slice);
+    int *counts = smem.take<int>((unsigned)j.slice);
+    slice_keys(j, j.draws[blockIdx.y], keys, logits, counts);
     sort_slice(keys, j.slice);
     size_t at = (size_t)blockIdx.y * (size_t)j.n_slices + blockIdx.x;
     for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
@@ -213,8 +221,7 @@ __device__ inline int first_home(const Candidates &c, float temp, uint64_t draw,
     int mine = 0;
     double least = INFINITY;
     for (int i = (int)threadIdx.x; i < c.n; i += (int)blockDim.x) {
-        double time =
-            race_time(draw, key_id(c.key[i]), sample_weight(key_logit(c.key[i]), key_logit(c.key[0]), temp));
+        double time = race_time(draw, key_id(c.key[i]), sample_weight(key_logit(c.key[i]), key_logit(c.key[0]), temp));
         if (time < least) least = time, mine = i;
     }
     times[threadIdx.x] = least;
@@ -257,6 +264,161 @@ __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
         token = key_id(c.key[first_home(c, r.temp, rng_bits(r.seed, r.sequence, r.position), times, who)]);
     }
     if (threadIdx.x == 0) j.sampled[blockIdx.x] = token;
+}
+
+// ---- a few of the best ----------------------------------------------------------------------------------------------
+
+// TOP keys of a warp, largest first: a lane has places 2 lane and 2 lane + 1.
+enum { TOP = GPU_SAMPLE_TOP };
+
+__device__ __forceinline__ uint64_t larger_key(uint64_t a, uint64_t b, bool larger) {
+    return (a > b) == larger ? a : b;
+}
+
+// A step of a bitonic sort: places `step` apart change where they are in the wrong order for runs of `size`.
+__device__ __forceinline__ void exchange_keys(uint64_t k[2], int lane, int size, int step) {
+    bool descending = (2 * lane & size) == 0;
+    if (step == 1) {
+        uint64_t a = k[0], b = k[1];
+        k[0] = larger_key(a, b, descending);
+        k[1] = larger_key(a, b, !descending);
+        return;
+    }
+    bool lower = (2 * lane & step) == 0;
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        uint64_t other = __shfl_xor_sync(FULL_WARP, k[h], step / 2);
+        k[h] = larger_key(k[h], other, lower == descending);
+    }
+}
+
+__device__ inline void sort_top(uint64_t k[2], int lane) {
+    for (int size = 2; size <= TOP; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) exchange_keys(k, lane, size, step);
+}
+
+// The largest alone.
+__device__ inline void keep_largest(uint64_t k[2], int lane) {
+    uint64_t most = larger_key(k[0], k[1], true);
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2)
+        most = larger_key(most, __shfl_xor_sync(FULL_WARP, most, with), true);
+    k[0] = lane == 0 ? most : 0;
+    k[1] = 0;
+}
+
+// The best TOP of k and of another sorted list, of which a lane has places TOP - 1 - 2 lane and the one before.
+__device__ inline void merge_top(uint64_t k[2], uint64_t a, uint64_t b, int lane) {
+    k[0] = larger_key(k[0], a, true);
+    k[1] = larger_key(k[1], b, true);
+    for (int step = TOP / 2; step > 0; step /= 2) exchange_keys(k, lane, TOP, step);
+}
+
+// The best of all warps, in lists[0, TOP) too; lists: (warps, TOP), shared. Ends with a barrier.
+__device__ inline void merge_warps(uint64_t k[2], uint64_t *lists, int warp, int warps, int lane) {
+    for (int step = 1; step < 2 * warps; step *= 2) {
+        lists[warp * TOP + 2 * lane] = k[0];
+        lists[warp * TOP + 2 * lane + 1] = k[1];
+        __syncthreads();
+        const uint64_t *other = lists + (warp + step) * TOP + TOP - 1 - 2 * lane;
+        if (warp % (2 * step) == 0 && warp + step < warps) merge_top(k, other[0], other[-1], lane);
+        __syncthreads();
+    }
+}
+
+// The sum of n <= TOP values in their order, in every lane; a run (SAMPLE_RUN) has room for all of them.
+__device__ inline double sum_top(const double *value, int n, int lane) {
+    double sum = 0;
+    for (int i = 0; lane == 0 && i < n; i++) sum += value[i];
+    return __shfl_sync(FULL_WARP, sum, 0);
+}
+
+// A warp: the first of n candidates whose cumulative probability reaches `mark`; n if none. value: (TOP) shared.
+__device__ inline int first_past_top(const uint64_t *key, int n, double mark, double *value, int lane) {
+    for (int i = lane; i < n; i += WARP) value[i] = sample_weight(key_logit(key[i]), key_logit(key[0]), 1);
+    __syncwarp();
+    double all = sum_top(value, n, lane), sum = 0;
+    for (int i = lane; i < n; i += WARP) value[i] = sample_share((float)value[i], all);
+    __syncwarp();
+    int found = 0;
+    for (; lane == 0 && found < n; found++) {
+        sum += value[found];
+        if (sum >= mark) break;
+    }
+    return __shfl_sync(FULL_WARP, found, 0);
+}
+
+// A warp: the winner of the race among n candidates, of equal times the first.
+__device__ inline int first_home_top(const uint64_t *key, int n, float temp, uint64_t draw, int lane) {
+    double least = INFINITY;
+    int mine = 0;
+    for (int i = lane; i < n; i += WARP) {
+        double time = race_time(draw, key_id(key[i]), sample_weight(key_logit(key[i]), key_logit(key[0]), temp));
+        if (time < least) least = time, mine = i;
+    }
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2) {
+        double time = __shfl_xor_sync(FULL_WARP, least, with);
+        int other = __shfl_xor_sync(FULL_WARP, mine, with);
+        if (time < least || (time == least && other < mine)) least = time, mine = other;
+    }
+    return mine;
+}
+
+// A warp draws from the sorted best; -1 where nothing is left.
+__device__ inline int draw_top(const GpuSample &r, const uint64_t *key, int most, double *value, int lane) {
+    int n = 0;
+    for (int first = 0; first < TOP; first += WARP)
+        n += (int)__popc(__ballot_sync(FULL_WARP, first + lane < most && key[first + lane] != 0));
+    if (n == 0) return -1;
+    if (is_greedy(r)) return key_id(key[0]);
+    if (r.top_p < 1) {
+        int last = first_past_top(key, n, r.top_p, value, lane);
+        n = last < n ? last + 1 : n;
+    }
+    Candidates c = {key, n, r.temp, 0, NULL, NULL, NULL};
+    if (r.min_p > 0) n = keep_min_p(c, r.log_min_p);
+    return key_id(key[first_home_top(key, n, r.temp, rng_bits(r.seed, r.sequence, r.position), lane)]);
+}
+
+// grid: (slices, draws), a thread two candidates; j.keys: (draws, slices, TOP)
+__global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
+    Smem smem;
+    uint64_t *keys = smem.take<uint64_t>((unsigned)j.slice);
+    float *logits = smem.take<float>((unsigned)j.slice);
+    int *counts = smem.take<int>((unsigned)j.slice);
+    double *value = smem.take<double>(TOP);
+    int *last_block = smem.take<int>(1);
+    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
+    uint64_t *lists = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * TOP;
+    let_next_begin();
+    wait_for_last();
+    GpuSample r = j.draws[blockIdx.y];
+    slice_keys(j, r, keys, logits, counts);
+    uint64_t k[2] = {keys[2 * threadIdx.x], keys[2 * threadIdx.x + 1]};
+    __syncthreads(); // keys become the warps' lists
+    if (is_greedy(r)) keep_largest(k, lane);
+    else sort_top(k, lane);
+    merge_warps(k, keys, warp, warps, lane);
+    if (threadIdx.x < TOP) lists[blockIdx.x * TOP + threadIdx.x] = keys[threadIdx.x];
+    __threadfence(); // the list before the ticket
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last_block = atomicAdd(&j.tickets[blockIdx.y], 1u) == (unsigned)(j.n_slices - 1);
+        if (*last_block) j.tickets[blockIdx.y] = 0; // for the next launch
+        __threadfence();
+    }
+    __syncthreads();
+    if (!*last_block) return;
+    k[0] = k[1] = 0;
+    for (int s = warp; s < j.n_slices; s += warps) {
+        const uint64_t *other = lists + (size_t)s * TOP + TOP - 1 - 2 * lane;
+        merge_top(k, load_shared_result(other), load_shared_result(other - 1), lane);
+    }
+    merge_warps(k, keys, warp, warps, lane);
+    if (warp > 0) return;
+    int token = draw_top(r, keys, wanted(r, j.n_vocab), value, lane);
+    if (lane == 0) j.sampled[blockIdx.y] = token;
 }
 
 #endif

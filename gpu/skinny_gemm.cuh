@@ -45,7 +45,7 @@ __device__ __forceinline__ void skinny_stage(const GemvJob &g, uint16_t *x, int 
     const int b = warp % COLUMNS, step = SKINNY_WARPS / COLUMNS * WARP * 4;
     for (int i = (warp / COLUMNS * WARP + lane) * 4; i < g.chunk; i += SKINNY_AHEAD * step) {
         float4 v[SKINNY_AHEAD];
-        load_x(v, g, b, first, i, step, squares);
+        load_x(v, g, gemv_all_rows(g, 0), b, first, i, step, squares);
         UNROLL
         for (int k = 0; k < SKINNY_AHEAD; k++) {
             int at = i + k * step;
@@ -212,7 +212,7 @@ __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc
         int f = base + tile * out + i % out, b = i / out;
         if (b >= g.n_rows || f >= g.w[part].n_out) continue;
         float up = glu ? skinny_sum<COLUMNS>(partial, tile, i % out + 8, b) * scale[b] : 0;
-        store_sum(g, part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
+        store_sum(g, gemv_all_rows(g, part), part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
     }
     __syncthreads(); // partial may be filled again
 }

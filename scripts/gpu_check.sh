@@ -252,9 +252,10 @@ check_golden() { # compares with logits of an outside float64 implementation
   local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
   if [ -f "$dir/families/tokens.txt" ]; then
     tokens=$(cat "$dir/families/tokens.txt")
-    for file in gemma2 gemma3 phi3 granite smollm3 ministral3 olmo2 glm4; do
+    for file in gptoss qwen3moe gemma2 mixtral qwen2moe gemma3 phi3 granite smollm3 ministral3 olmo2 glm4; do
       golden 1e-3 "$dir/families/$file.gguf" "$dir/families/$file.logits.f32" || return 0
     done
+    golden 8e-2 "$dir/families/gptoss_mxfp4.gguf" "$dir/families/gptoss_mxfp4.logits.f32" || return 0
   fi
   [ -f "$dir/tokens.txt" ] || return 0
   tokens=$(cat "$dir/tokens.txt")
@@ -381,6 +382,7 @@ ceilings
 for type in BF16 Q4_K; do bench "8b-$type" 60 8b $type -p 512 -n 64 -r 3; done
 for type in BF16 Q4_K; do bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3; done
 for type in BF16 Q4_K; do ops 8b $type; done
+bench moe-Q4_K 60 moe-7b-a1b Q4_K -p 512 -n 64 -r 3
 for type in BF16 Q4_K; do try early "8b-$type" 30 8b $type -p 0 -n 64 -r 3; done
 check_golden
 check_kv
@@ -394,6 +396,11 @@ for type in BF16 Q4_K; do
   bench "8b-$type-d4096" 40 8b $type -p 0 -n 32 -r 2 -d 4096
   try few "8b-$type-x8" 30 8b $type -p 0 -n 32 -r 2 --sequences 8 -d 64
 done
+ops moe-7b-a1b Q4_K
+bench moe-Q8_0 60 moe-7b-a1b Q8_0 -p 512 -n 64 -r 3
+bench moe-Q4_K-x8 40 moe-7b-a1b Q4_K -p 0 -n 32 -r 2 --sequences 8 -d 64
+bench moe-Q4_K-cpu 60 moe-7b-a1b Q4_K -p 512 -n 16 -r 2 --cpu-moe
+rm -f "$models"/moe-*
 for type in BF16 Q4_K; do
   bench "8b-$type-d32768" 40 8b $type -p 0 -n 32 -r 2 -d 32768
   for kv in q8_0 kivi2; do bench "8b-$type-d32768-$kv" 40 8b $type -p 0 -n 32 -r 2 -d 32768 -ctk $kv -ctv $kv; done

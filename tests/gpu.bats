@@ -205,6 +205,27 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -q "on the GPU .* 1 of 3 layers" errors
 }
 
+@test "experts stay on the CPU where --cpu-moe or --n-cpu-moe says so, and the text is the same" {
+    "$MAKE_TINY" "$TINY/moe.gguf" arch=qwen3moe n_layers=3
+    export QUILL_MODEL="$TINY/moe.gguf"
+    "$TWIN" --device cpu --greedy -n 8 "a prompt of some length" </dev/null >want
+    "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >got
+    cmp want got
+    [ "$(code "$TWIN" --device cuda --cpu-moe -v --greedy -n 8 "a prompt of some length")" -eq 0 ]
+    cmp want out
+    unwrapped <errors | grep -q "layers 0 to 2 of 3, experts of 3 on the CPU"
+    "$TWIN" --device cuda -ngl 2 --n-cpu-moe 2 --greedy -n 8 "a prompt of some length" </dev/null >got 2>/dev/null
+    cmp want got
+    # the plan counts what stays
+    weights() { "$TWIN" --device cuda --dry-run "$@" hi 2>&1 </dev/null | sed -n 's/.*on the GPU.*weights \([0-9.]*\).*/\1/p'; }
+    all=$(weights) kept=$(weights --n-cpu-moe 1) none=$(weights --cpu-moe)
+    python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); sys.exit(not a > b > c > 0)' "$all" "$kept" "$none"
+    "$TWIN" --device cuda --dry-run --n-cpu-moe 2 hi 2>&1 </dev/null | grep -q "3 of 3 layers without the experts of 2"
+    # beside the CPU alone it changes nothing
+    [ "$(code "$TWIN" --device cpu --cpu-moe --greedy -n 8 "a prompt of some length")" -eq 0 ]
+    cmp want out
+}
+
 @test "without cuBLAS the fused kernels compute everything, and --verbose says so" {
     "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >with
     export QUILL_TWIN=noblas

@@ -10,10 +10,20 @@ static const struct {
     const char *file, *logits;
     int n_ctx;
     bool every_way; // besides a prompt and few rows behind it: few rows from the start, layers on both sides
-} golden[] = {
-    {"gemma2", "gemma2", 0, true},          {"gemma3", "gemma3", 0, true},    {"phi3", "phi3", 512, false},
-    {"phi3", "phi3.long", 513, false},      {"granite", "granite", 0, false}, {"smollm3", "smollm3", 0, false},
-    {"ministral3", "ministral3", 0, false}, {"olmo2", "olmo2", 0, true},      {"glm4", "glm4", 0, false}};
+} golden[] = {{"gemma2", "gemma2", 0, true},
+              {"gemma3", "gemma3", 0, true},
+              {"phi3", "phi3", 512, false},
+              {"phi3", "phi3.long", 513, false},
+              {"granite", "granite", 0, false},
+              {"smollm3", "smollm3", 0, false},
+              {"ministral3", "ministral3", 0, false},
+              {"olmo2", "olmo2", 0, true},
+              {"glm4", "glm4", 0, false},
+              {"mixtral", "mixtral", 0, false},
+              {"qwen2moe", "qwen2moe", 0, true},
+              {"qwen3moe", "qwen3moe", 0, true},
+              {"gptoss", "gptoss", 0, true},
+              {"gptoss_mxfp4", "gptoss_mxfp4", 0, true}};
 
 static const char *path_of(const char *kind, const char *name) {
     char file[64];

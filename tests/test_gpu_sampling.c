@@ -33,9 +33,12 @@ static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t 
         plans[i].bias = p.n_bias ? device_new(p.bias, (size_t)p.n_bias * sizeof *p.bias) : NULL;
         expected[i] = sampler_sample(s, &p, logits + (size_t)i * (size_t)n_vocab, history, n, (uint64_t)i, (uint64_t)n);
     }
-    int *out = device_new(last, sizeof last);
+    int *out = device_new(last, sizeof last), want = gpu_sample_wants(&plans[0], n_vocab);
+    void *zeros = calloc(1, gpu_sample_bytes(n_vocab, N_DRAWS));
     gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab,
-               device_new(plans, sizeof plans), N_DRAWS, device_new(NULL, gpu_sample_bytes(n_vocab, N_DRAWS)), NULL);
+               device_new(plans, sizeof plans), N_DRAWS, want, device_new(zeros, gpu_sample_bytes(n_vocab, N_DRAWS)),
+               NULL);
+    free(zeros);
     gpu_compare_launched();
     device_read(sampled, out, sizeof sampled);
     for (int i = 0; i < N_DRAWS; i++)
@@ -50,6 +53,15 @@ static void draws(void **state) {
     SamplerParams p = sampler_defaults();
     assert_true(draw_anywhere(&p));
     same_draws("the defaults", p, 3001, 1);
+    p.greedy = true;
+    same_draws("greedy", p, 3001, 11);
+    p.greedy = false, p.top_k = 64;
+    same_draws("top-k 64", p, 5003, 12);
+    p.top_k = 65;
+    same_draws("top-k 65", p, 5003, 13);
+    p.top_k = 7, p.min_p = 0.3f;
+    same_draws("few slices, top-k 7", p, 700, 14);
+    p = sampler_defaults();
     p.repeat_penalty = 1.3f, p.frequency_penalty = 0.2f, p.presence_penalty = 0.1f, p.repeat_last_n = 7;
     same_draws("penalties", p, 3001, 2);
     p.repeat_last_n = -1;

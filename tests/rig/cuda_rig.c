@@ -30,6 +30,7 @@ Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
     TRY(model_load(&r->m, g, cpu));
     model_set_context(&r->m, s.n_ctx ? s.n_ctx : CUDA_CTX);
     if (s.bare) without_parts(&r->m);
+    model_keep_experts(&r->m, s.n_kept);
     r->pool = threads_new(1);
     int n = int_min(s.n_gpu, r->m.c.n_layers);
     if (n > 0) TRY(cuda_backend(&gpu));

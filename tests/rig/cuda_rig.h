@@ -22,6 +22,7 @@ typedef struct {
     bool scarce; // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
     bool keep;   // KvShape.keep_partners
     bool bare;   // without_parts
+    int n_kept;  // layers whose experts stay on the host
     int n_ctx;   // for which LongRoPE's factors are chosen; 0: CUDA_CTX
 } CudaSetup;
 

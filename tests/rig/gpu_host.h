@@ -204,7 +204,7 @@ template <typename T> static inline T stream(const void *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-static inline float load_shared_result(const float *p) { return *p; }
+template <typename T> static inline T load_shared_result(const T *p) { return *p; }
 
 static inline void cp_async16(void *smem, const void *global, bool valid) { gpu_host_cp_async(smem, global, valid); }
 static inline void let_next_begin() {}

@@ -1,0 +1,267 @@
+// gpu/experts.cuh: which rows go through which experts, products of each expert with its few rows, and the sum of what
+// a row's experts give.
+//
+// Pairs of a row and one of its experts lie sorted by expert, then by row, as ExpertRows (kernels.h) has them. Rows of
+// padding have no pairs. A stack of experts is one tall matrix: expert e's rows begin at e times the height of one.
+#ifndef QUILL_EXPERTS_CUH
+#define QUILL_EXPERTS_CUH
+
+#include "gpu/gemv.cuh"
+
+enum { ROUTE_WARPS = 8, ROUTE_FEW = 32, GROUP_THREADS = 512 }; // rows of a block; most rows whose pairs one block sorts
+
+struct RouteJob {
+    GpuExperts e;
+    const int *slot;   // (n_rows) < 0: padding
+    const float *bias; // (n_experts) that the logits lack, or NULL
+    int n_rows, n_experts, n_used;
+    size_t stride; // of the logits
+    Routing routing;
+    float scale;
+    int layer; // in the model
+};
+
+// ---- the choice -----------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ float route_logit(const RouteJob &j, int row, int expert) {
+    return j.e.logits[(size_t)row * j.stride + (size_t)expert] + (j.bias ? j.bias[expert] : 0);
+}
+
+// Sorts as the CPU chooses: by falling logit, of equals the lower number first.
+__device__ __forceinline__ uint64_t route_key(float logit, int expert) {
+    uint32_t bits = float_bits(logit == 0 ? 0.0f : logit);
+    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (uint64_t)bits << 32 | (0xffffffffu - (uint32_t)expert);
+}
+__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2) {
+        uint64_t other = __shfl_xor_sync(FULL_WARP, key, with);
+        if (other > key) key = other;
+    }
+    return key;
+}
+
+// Adds the lanes' values in their order, to what every lane has already.
+__device__ __forceinline__ float add_lanes(float sum, float v, int n) {
+    for (int i = 0; i < n && i < WARP; i++) sum += __shfl_sync(FULL_WARP, v, i);
+    return sum;
+}
+
+// The weights of a row's experts, whose first has the largest logit. One order of summation, the CPU's.
+__device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
+    float most = route_logit(j, row, chosen[0]), sum = 0;
+    bool all = j.routing == ROUTE_ALL;
+    int n = all ? j.n_experts : j.n_used;
+    for (int first = 0; first < n; first += WARP) {
+        int i = first + lane < n ? first + lane : n - 1;
+        sum = add_lanes(sum, expf(route_logit(j, row, all ? i : chosen[i]) - most), n - first);
+    }
+    for (int k = lane; k < j.n_used; k += WARP) weight[k] = expf(route_logit(j, row, chosen[k]) - most) / sum * j.scale;
+}
+
+// A warp, a row: its experts and their weights.
+__device__ inline void route_row(const RouteJob &j, int row, int lane) {
+    int *chosen = j.e.chosen + (size_t)row * (size_t)j.n_used;
+    float *weight = j.e.weight + (size_t)row * (size_t)j.n_used;
+    bool finite = true, padding = j.slot[row] < 0;
+    for (int i = lane; i < j.n_experts; i += WARP) finite = finite && isfinite(route_logit(j, row, i));
+    finite = __ballot_sync(FULL_WARP, !finite) == 0;
+    if (padding || !finite) {
+        for (int k = lane; k < j.n_used; k += WARP) chosen[k] = padding ? -1 : k, weight[k] = NAN;
+        if (lane == 0 && !padding && *j.e.broken == 0) *j.e.broken = j.layer + 1; // all rows of a launch write the same
+        return;
+    }
+    uint64_t last = UINT64_MAX;
+    for (int k = 0; k < j.n_used; k++) {
+        uint64_t best = 0;
+        for (int i = lane; i < j.n_experts; i += WARP) {
+            uint64_t key = route_key(route_logit(j, row, i), i);
+            if (key < last && key > best) best = key;
+        }
+        last = warp_max_key(best);
+        if (lane == 0) chosen[k] = (int)(0xffffffffu - (uint32_t)last);
+    }
+    __syncwarp();
+    weigh_row(j, row, chosen, weight, lane);
+}
+
+// ---- pairs by expert ------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void put_pair(const RouteJob &j, int pair, int expert, int place) {
+    j.e.place[pair] = place;
+    j.e.row[place] = pair / j.n_used;
+    j.e.expert[place] = expert;
+}
+
+// Of all rows, up to ROUTE_FEW: one block chooses, then each thread counts what comes before its pair.
+__global__ void route_few(GRID_CONSTANT const RouteJob j) {
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, n = j.n_rows * j.n_used;
+    let_next_begin();
+    wait_for_last();
+    for (int row = warp; row < j.n_rows; row += (int)blockDim.x / WARP) route_row(j, row, lane);
+    __syncthreads();
+    for (int p = (int)threadIdx.x; p < n; p += (int)blockDim.x) {
+        int mine = j.e.chosen[p], place = 0, all = 0;
+        for (int i = 0; i < n; i++) {
+            int other = j.e.chosen[i];
+            all += other >= 0;
+            place += other >= 0 && (other < mine || (other == mine && i < p));
+        }
+        if (mine >= 0) put_pair(j, p, mine, place);
+        else j.e.place[p] = -1;
+        if (p >= all) j.e.expert[p] = -1; // behind the last pair
+    }
+    for (int e = (int)threadIdx.x; e <= j.n_experts; e += (int)blockDim.x) {
+        int first = 0;
+        for (int i = 0; i < n; i++) first += j.e.chosen[i] >= 0 && j.e.chosen[i] < e;
+        j.e.first[e] = first;
+    }
+}
+
+// A warp a row.
+__global__ void route_rows(GRID_CONSTANT const RouteJob j) {
+    int row = (int)blockIdx.x * ROUTE_WARPS + (int)threadIdx.x / WARP;
+    if (row < j.n_rows) route_row(j, row, (int)threadIdx.x % WARP);
+}
+
+// The pairs of a block's expert to their places, `before` of others come first.
+__device__ inline void place_pairs(const RouteJob &j, int expert, int before, int *of_warp) {
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
+    int n = j.n_rows * j.n_used;
+    for (int first = 0; first < n; first += (int)blockDim.x) {
+        int p = first + (int)threadIdx.x;
+        bool mine = p < n && j.e.chosen[p < n ? p : 0] == expert;
+        unsigned votes = __ballot_sync(FULL_WARP, mine);
+        if (lane == 0) of_warp[warp] = (int)__popc(votes);
+        __syncthreads();
+        int place = before + (int)__popc(votes & ((1u << lane) - 1)), all = 0;
+        for (int w = 0; w < warps; w++) {
+            place += w < warp ? of_warp[w] : 0;
+            all += of_warp[w];
+        }
+        if (mine) put_pair(j, p, expert, place);
+        else if (p < n && j.e.chosen[p] < 0) j.e.place[p] = -1;
+        before += all;
+        __syncthreads(); // of_warp may be filled again
+    }
+}
+
+// The expert's pairs in tiles; the last expert marks those that are left as empty.
+__device__ inline void cut_tiles(const RouteJob &j, int expert, int first, int n, int tile, int n_tiles) {
+    for (int t = (int)threadIdx.x; t * GPU_EXPERT_TILE < n; t += (int)blockDim.x) {
+        int left = n - t * GPU_EXPERT_TILE;
+        j.e.tile[tile + t] = {expert, first + t * GPU_EXPERT_TILE, left < GPU_EXPERT_TILE ? left : GPU_EXPERT_TILE};
+    }
+    if (expert != j.n_experts - 1) return;
+    tile += (n + GPU_EXPERT_TILE - 1) / GPU_EXPERT_TILE;
+    for (int t = tile + (int)threadIdx.x; t < n_tiles; t += (int)blockDim.x) j.e.tile[t] = {0, 0, 0};
+}
+
+// A block an expert: it counts the pairs of all, then places its own.
+__global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const RouteJob j, int n_tiles) {
+    Smem smem;
+    int *count = smem.take<int>((unsigned)j.n_experts), *of_warp = smem.take<int>(GROUP_THREADS / WARP);
+    int expert = (int)blockIdx.x, n = j.n_rows * j.n_used, before = 0, tiles = 0;
+    for (int i = (int)threadIdx.x; i < j.n_experts; i += (int)blockDim.x) count[i] = 0;
+    __syncthreads();
+    for (int p = (int)threadIdx.x; p < n; p += (int)blockDim.x)
+        if (j.e.chosen[p] >= 0) atomicAdd(&count[j.e.chosen[p]], 1);
+    __syncthreads();
+    for (int i = 0; i < expert; i++) {
+        before += count[i];
+        tiles += (count[i] + GPU_EXPERT_TILE - 1) / GPU_EXPERT_TILE;
+    }
+    int mine = count[expert];
+    if (threadIdx.x == 0) {
+        j.e.first[expert] = before;
+        if (expert == j.n_experts - 1) j.e.first[j.n_experts] = before + mine;
+    }
+    for (int p = before + mine + (int)threadIdx.x; expert == j.n_experts - 1 && p < n; p += (int)blockDim.x)
+        j.e.expert[p] = -1; // behind the last pair
+    cut_tiles(j, expert, before, mine, tiles, n_tiles);
+    place_pairs(j, expert, before, of_warp);
+}
+
+// ---- products of few rows an expert ---------------------------------------------------------------------------------
+
+// gate and up: x are the batch's rows; down: those of h. y (pairs, stride).
+struct ExpertJob {
+    GemvJob g; // of whole stacks; x and y of all pairs
+    GpuExperts e;
+    int n_out;      // of an expert
+    bool from_rows; // x is of rows, otherwise of pairs
+};
+
+// As gemv_resident.
+HOST_DEVICE constexpr int experts_resident(int type, int rows, int batch) {
+    return type == TYPE_Q8_0 ? 2 : gemv_resident(type, rows, batch);
+}
+
+// grid: (pairs, blocks of an expert's features). The block of an expert's first pair takes all of its pairs, B at a
+// time; the others have nothing to do.
+template <int TYPE, int R, int B, bool INT8>
+__global__ __launch_bounds__(GEMV_WARPS *WARP,
+                             gemv_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
+    const GemvJob &g = j.g;
+    Smem smem;
+    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
+    float *sums = smem.take<float>(GEMV_WARPS);
+    int pair = (int)blockIdx.x, out = g.mode == GEMV_GLU ? R / 2 : R;
+    let_next_begin();
+    wait_for_last();
+    int expert = j.e.expert[pair];
+    if (expert < 0 || j.e.first[expert] != pair) return;
+    int end = j.e.first[expert + 1], first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * out;
+    for (; pair < end; pair += B) {
+        GemvRows s = {j.from_rows ? g.x : g.x + (size_t)pair * (size_t)g.n_in,
+                      j.from_rows ? j.e.row + pair : (const int *)NULL,
+                      g.y + (size_t)pair * g.stride,
+                      end - pair < B ? end - pair : B,
+                      expert * j.n_out,
+                      j.n_out};
+        gemv_block<TYPE, R, B, INT8>(g, s, a, sums, 0, first_row);
+    }
+}
+
+// ---- the sum --------------------------------------------------------------------------------------------------------
+
+struct CombineJob {
+    float *x;           // (n_rows, dim)
+    float *y;           // (pairs, dim) what experts give; written over
+    float *shared;      // (n_rows, dim) what the shared one gives, or NULL; written over
+    const float *route; // its logits, `stride` apart, or NULL: it weighs one
+    size_t stride;
+    const float *norm; // (dim) or NULL
+    float eps;
+    const float *weight;
+    const int *place; // (n_rows, n_used)
+    int n_used, dim;
+};
+
+// A block a row: x += norm(the shared expert's part + the sum over its experts, by falling logit).
+__global__ void combine_experts(GRID_CONSTANT const CombineJob j) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP);
+    size_t row = blockIdx.x, dim = (size_t)j.dim;
+    const int *place = j.place + row * (size_t)j.n_used;
+    const float *weight = j.weight + row * (size_t)j.n_used;
+    float *x = j.x + row * dim, squares = 0;
+    let_next_begin();
+    wait_for_last();
+    if (place[0] < 0) return; // padding
+    float part = j.route ? 1 / (1 + expf(-j.route[row * j.stride])) : 1;
+    float *kept = j.y + (size_t)place[0] * dim; // a thread's own elements
+    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) {
+        float sum = j.shared ? j.shared[row * dim + (size_t)i] * part : 0;
+        for (int k = 0; k < j.n_used; k++) sum += weight[k] * j.y[(size_t)place[k] * dim + (size_t)i];
+        if (j.norm) kept[i] = sum;
+        else x[i] += sum;
+        squares += sum * sum;
+    }
+    if (!j.norm) return;
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)j.dim + j.eps);
+    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) x[i] += kept[i] * scale * j.norm[i];
+}
+
+#endif

@@ -1,0 +1,205 @@
+// gpu/moe_launch.cuh: the launches of experts (gpu/experts.cuh, gpu/expert_tiles.cuh).
+#ifndef QUILL_MOE_LAUNCH_CUH
+#define QUILL_MOE_LAUNCH_CUH
+
+#include "gpu/expert_tiles.cuh"
+#include "gpu/products.cuh"
+
+// ---- products of experts with few rows ------------------------------------------------------------------------------
+
+template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, int n_used, GpuStream stream) {
+    constexpr int R = GEMV_FEW;
+    int features = GEMV_WARPS * R / (j.g.mode == GEMV_GLU ? 2 : 1), pairs = j.g.n_rows * n_used;
+    int n_groups = (j.n_out + features - 1) / features, most = experts_resident(TYPE, R, B) * multiprocessors();
+    j.g.groups = (n_groups * (pairs < 64 ? pairs : 64) + most - 1) / most; // as many blocks as are resident at once
+    if (j.g.groups > n_groups) j.g.groups = n_groups;
+    j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
+    dim3 grid((unsigned)pairs, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));
+    LAUNCH_EARLY(j.g.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
+                 j);
+}
+
+// Activations beside quantised weights are rounded to int8. A single row goes through each of its experts alone; of
+// more, the sums need as many registers as the types.
+static void experts_run(const ExpertJob &j, int n_used, GpuStream stream) {
+    bool dense = is_dense(j.g.w[0].type);
+    if (j.g.n_rows > 1 && dense) return experts_launch<ANY_WEIGHT, 4, false>(j, n_used, stream);
+    if (j.g.n_rows > 1) return experts_launch<ANY_WEIGHT, 4, true>(j, n_used, stream);
+    switch (j.g.w[0].type) {
+#define DENSE_KERNEL(TYPE)                                                                                             \
+    case TYPE: return experts_launch<TYPE, 1, false>(j, n_used, stream);
+        EACH_HOT_DENSE(DENSE_KERNEL)
+#undef DENSE_KERNEL
+#define QUANT_KERNEL(TYPE)                                                                                             \
+    case TYPE: return experts_launch<TYPE, 1, true>(j, n_used, stream);
+        EACH_HOT_QUANT(QUANT_KERNEL)
+#undef QUANT_KERNEL
+    }
+    if (dense) experts_launch<ANY_WEIGHT, 1, false>(j, n_used, stream);
+    else experts_launch<ANY_WEIGHT, 1, true>(j, n_used, stream);
+}
+
+static int expert_tile_bound(int n_experts, int n_used, int n_rows) {
+    int pairs = n_rows * n_used, groups = pairs < n_experts ? pairs : n_experts;
+    return pairs / GPU_EXPERT_TILE + groups;
+}
+
+size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_rows, void *memory) {
+    size_t rows = (size_t)max_rows, pairs = rows * (size_t)n_used, at = 0;
+    struct {
+        void **to;
+        size_t words;
+    } parts[] = {{(void **)&out->logits, rows * (size_t)(n_experts + 1)},
+                 {(void **)&out->chosen, pairs},
+                 {(void **)&out->weight, pairs},
+                 {(void **)&out->place, pairs},
+                 {(void **)&out->row, pairs},
+                 {(void **)&out->expert, pairs},
+                 {(void **)&out->first, (size_t)n_experts + 1},
+                 {(void **)&out->tile, 3 * (size_t)expert_tile_bound(n_experts, n_used, max_rows)},
+                 {(void **)&out->broken, 1}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; at += (parts[i++].words * 4 + 255) / 256 * 256)
+        if (memory) *parts[i].to = (uint8_t *)memory + at;
+    return at;
+}
+
+static bool has_shared(const GpuLayer *l) { return l->shared_down.n_out > 0; }
+static size_t logits_stride(const GpuLayer *l) {
+    return (size_t)l->kind.n_experts + (l->shared_route.n_out > 0 ? 1 : 0);
+}
+
+void gpu_expert_logits(float *logits, const float *x, const GpuLayer *l, const GpuBatch *b, GpuStream stream) {
+    GemvJob g = gemv_job(l->router, b->n_rows, x, logits, logits_stride(l), GEMV_STACK);
+    g.w[1] = l->shared_route;
+    g.norm = l->norm_ffn;
+    g.eps = l->kind.eps;
+    gemv_run(g, l->shared_route.n_out > 0 ? 2 : 1, {true}, stream);
+}
+
+void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool biased, bool tiles, GpuStream stream) {
+    const LayerKind &k = l->kind;
+    RouteJob j = {*e,
+                  b->slot,
+                  biased ? l->router.bias : NULL,
+                  b->n_rows,
+                  k.n_experts,
+                  k.n_used,
+                  logits_stride(l),
+                  k.routing,
+                  k.route_scale,
+                  l->number};
+    if (b->n_rows <= ROUTE_FEW && !tiles) {
+        int threads = b->n_rows > ROUTE_WARPS ? ROUTE_FEW * WARP : ROUTE_WARPS * WARP;
+        LAUNCH_EARLY(tuning.early, route_few, 1, (unsigned)threads, 0, stream, j);
+        return;
+    }
+    int n_tiles = expert_tile_bound(k.n_experts, k.n_used, b->n_rows);
+    size_t smem = ((size_t)k.n_experts * 4 + 15) / 16 * 16 + GROUP_THREADS / WARP * 4;
+    LAUNCH(route_rows, blocks_for((size_t)b->n_rows, ROUTE_WARPS), ROUTE_WARPS * WARP, 0, stream, j);
+    LAUNCH(group_pairs, (unsigned)k.n_experts, GROUP_THREADS, smem, stream, j, n_tiles);
+}
+
+void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                    GpuStream stream) {
+    int n_out = l->w_gate.n_out / l->kind.n_experts;
+    ExpertJob j = {gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), *e, n_out, true};
+    j.g.norm = l->norm_ffn;
+    j.g.eps = l->kind.eps;
+    j.g.act = l->kind.act;
+    if (l->w_gate.type == l->w_up.type) {
+        j.g.w[1] = l->w_up;
+        experts_run(j, l->kind.n_used, stream);
+        return;
+    }
+    j.g.mode = GEMV_STORE;
+    experts_run(j, l->kind.n_used, stream);
+    j.g.w[0] = l->w_up;
+    j.g.mode = GEMV_GATED;
+    experts_run(j, l->kind.n_used, stream);
+}
+
+void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                     GpuStream stream) {
+    int n_out = l->w_down.n_out / l->kind.n_experts;
+    experts_run({gemv_job(l->w_down, b->n_rows, h, y, (size_t)n_out, GEMV_STORE), *e, n_out, false}, l->kind.n_used,
+                stream);
+}
+
+int gpu_expert_tiles_type(const GpuLayer *l, bool down) {
+    const DeviceTensor &a = down ? l->w_down : l->w_gate, &b = down ? l->w_down : l->w_up;
+    return a.n_in % 8 == 0 && skinny_type(a.type) == skinny_type(b.type) ? skinny_type(a.type) : 0;
+}
+
+static void tiles_run(const ExpertTileJob &j, const GpuLayer *l, const GpuBatch *b, GpuStream stream) {
+    dim3 grid(blocks_for((size_t)j.n_out, j.glu ? TILE_OUT / 2 : TILE_OUT),
+              (unsigned)expert_tile_bound(l->kind.n_experts, l->kind.n_used, b->n_rows));
+    switch (j.w[0].type) {
+#define TILES(TYPE)                                                                                                    \
+    case TYPE: LAUNCH(expert_tiles<TYPE>, grid, TILE_THREADS, expert_tile_smem(), stream, j); break;
+        EACH_QUANT(TILES)
+        TILES(TYPE_F16)
+        TILES(TYPE_BF16)
+#undef TILES
+    default: assert(false);
+    }
+}
+
+void gpu_expert_tiles_in(void *h, const void *x, float *gate, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                         GpuStream stream) {
+    ExpertTileJob j = {{l->w_gate, l->w_up},
+                       *e,
+                       x,
+                       true,
+                       l->w_gate.n_in,
+                       l->w_gate.n_out / l->kind.n_experts,
+                       true,
+                       NULL,
+                       l->kind.act,
+                       h,
+                       gpu_expert_tiles_type(l, true)};
+    if (l->w_gate.type == l->w_up.type) return tiles_run(j, l, b, stream);
+    ExpertTileJob first = j;
+    first.glu = j.glu = false;
+    first.y = gate;
+    first.type = TYPE_F32;
+    first.w[1] = {};
+    tiles_run(first, l, b, stream);
+    j.w[0] = l->w_up;
+    j.w[1] = {};
+    j.gate = gate;
+    tiles_run(j, l, b, stream);
+}
+
+void gpu_expert_tiles_out(float *y, const void *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                          GpuStream stream) {
+    ExpertTileJob j = {{l->w_down, {}}, *e,   h,           false, l->w_down.n_in, l->w_down.n_out / l->kind.n_experts,
+                       false,           NULL, l->kind.act, y,     TYPE_F32};
+    tiles_run(j, l, b, stream);
+}
+
+void gpu_shared_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
+    glu(h, x, l->shared_gate, l->shared_up, l, b->n_rows, how, stream);
+}
+
+void gpu_shared_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
+    const DeviceTensor &w = l->shared_down;
+    gemv_run(gemv_job(w, b->n_rows, h, y, (size_t)w.n_out, GEMV_STORE), 1, how, stream);
+}
+
+void gpu_experts_combine(float *x, float *y, float *shared, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
+                         GpuStream stream) {
+    CombineJob j = {x,
+                    y,
+                    has_shared(l) ? shared : NULL,
+                    l->shared_route.n_out > 0 ? e->logits + l->kind.n_experts : NULL,
+                    logits_stride(l),
+                    l->norm_ffn_out,
+                    l->kind.eps,
+                    e->weight,
+                    e->place,
+                    l->kind.n_used,
+                    l->w_down.n_out / l->kind.n_experts};
+    LAUNCH_EARLY(tuning.early, combine_experts, (unsigned)b->n_rows, THREADS, THREADS / WARP * 4, stream, j);
+}
+
+#endif

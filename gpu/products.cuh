@@ -1,0 +1,216 @@
+// gpu/products.cuh: the launches of products of few rows (gpu/gemv.cuh, gpu/skinny_gemm.cuh): which kernel takes which
+// matrices, and the shape of its grid.
+#ifndef QUILL_PRODUCTS_CUH
+#define QUILL_PRODUCTS_CUH
+
+#include "gpu/gemv.cuh"
+#include "gpu/skinny_gemm.cuh"
+
+enum { THREADS = 256 }; // of kernels with a thread an element
+
+static unsigned blocks_for(size_t n, size_t threads) { return (unsigned)((n + threads - 1) / threads); }
+
+static int device_attribute(cudaDeviceAttr which, int otherwise) {
+    int device, n;
+    bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&n, which, device) == cudaSuccess;
+    return known ? n : otherwise;
+}
+
+// Of the device that is current at the first launch.
+static int multiprocessors(void) {
+    static int n = device_attribute(cudaDevAttrMultiProcessorCount, 1);
+    return n;
+}
+static size_t shared_memory(void) { // bytes that a block can have
+    static int n = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
+    return (size_t)n;
+}
+
+static GpuTuning tuning;
+
+// ---- grids ----------------------------------------------------------------------------------------------------------
+
+// Elements of x that are in shared memory at a time, where `fit` do: whole super-blocks, in pieces of one length.
+static int x_chunk(int n_in, size_t fit) {
+    int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
+    return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
+}
+
+// Groups of `features` rows in the parts of g.
+static int groups_of(const GemvJob &g, int n_parts, int features) {
+    int n = 0;
+    if (g.mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
+    for (int i = 0; i < n_parts; i++) n += (g.w[i].n_out + features - 1) / features;
+    return n;
+}
+
+// Cuts the parts of g into blocks of g->groups times `features` rows, at most `most` of them or about that.
+static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
+    int n_groups = groups_of(*g, n_parts, features);
+    if (g->mode == GEMV_GLU) n_parts = 1;
+    g->groups = (n_groups + most - 1) / most;
+    for (int i = 0; i < 3; i++) {
+        int blocks = i < n_parts ? (g->w[i].n_out + features * g->groups - 1) / (features * g->groups) : 0;
+        g->first_block[i + 1] = g->first_block[i] + blocks;
+    }
+}
+
+// What finishing a head takes of shared memory.
+static size_t head_smem(const GemvJob &g, int warps) {
+    return g.mode == GEMV_QKV ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
+}
+
+static size_t gemv_smem(const GemvJob &g, int batch, bool int8) {
+    return (size_t)batch * (size_t)g.chunk / UNIT * activation_bytes(int8) + GEMV_WARPS * 4;
+}
+
+static int gemv_chunk(int n_in, int batch, bool int8) {
+    return x_chunk(n_in, (size_t)GEMV_SMEM / activation_bytes(int8) / (size_t)batch * UNIT);
+}
+
+// ---- kernels by type ------------------------------------------------------------------------------------------------
+
+// X(TYPE): types whose products of few rows have kernels of their own, which take fewer registers than one that looks
+// at the type.
+#define EACH_HOT_DENSE(X) X(TYPE_F16) X(TYPE_BF16)
+#define EACH_HOT_QUANT(X) X(TYPE_Q4_0) X(TYPE_Q8_0) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_XS) X(TYPE_MXFP4)
+
+template <int TYPE, int R, int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
+    int features = GEMV_WARPS * R / (g.mode == GEMV_GLU ? 2 : 1);
+    cut_parts(&g, n_parts, features, gemv_resident(TYPE, R, B) * multiprocessors());
+    g.chunk = gemv_chunk(g.n_in, B, INT8);
+    LAUNCH_EARLY(g.early, (gemv<TYPE, R, B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
+                 gemv_smem(g, B, INT8) + head_smem(g, GEMV_WARPS), stream, g);
+}
+
+// A single row with few features: half as many rows of the matrix a warp, so that every multiprocessor has some. A
+// kernel for any type has no registers for more.
+template <int TYPE, bool INT8> static void gemv_one_row(const GemvJob &g, int n_parts, GpuStream stream) {
+    if constexpr (TYPE != ANY_WEIGHT) {
+        int features = GEMV_WARPS * GEMV_MANY / (g.mode == GEMV_GLU ? 2 : 1);
+        if (groups_of(g, n_parts, features) >= 2 * multiprocessors())
+            return gemv_launch<TYPE, GEMV_MANY, 1, INT8>(g, n_parts, stream);
+    }
+    gemv_launch<TYPE, GEMV_FEW, 1, INT8>(g, n_parts, stream);
+}
+
+template <int TYPE, bool INT8> static void gemv_rows(const GemvJob &g, int n_parts, GpuStream stream) {
+    if (g.n_rows > 4) gemv_launch<TYPE, GEMV_FEW, GPU_DECODE_ROWS, INT8>(g, n_parts, stream);
+    else if (g.n_rows > 1) gemv_launch<TYPE, GEMV_FEW, 4, INT8>(g, n_parts, stream);
+    else gemv_one_row<TYPE, INT8>(g, n_parts, stream);
+}
+
+// With more rows than one the sums of quantised weights need as many registers as the types.
+template <int TYPE, bool INT8> static bool gemv_typed(const GemvJob &g, int n_parts, GpuStream stream) {
+    if constexpr (INT8) {
+        if (g.n_rows > 1) return false;
+        gemv_one_row<TYPE, INT8>(g, n_parts, stream);
+    } else gemv_rows<TYPE, INT8>(g, n_parts, stream);
+    return true;
+}
+
+// Whether a kernel for the type of all n_matrices of g.w takes them; int8: activations are rounded.
+static bool gemv_hot(const GemvJob &g, int n_matrices, bool int8, GpuStream stream) {
+    for (int i = 1; i < n_matrices; i++)
+        if (g.w[i].type != g.w[0].type) return false;
+    switch (g.w[0].type) {
+#define DENSE_KERNEL(TYPE)                                                                                             \
+    case TYPE: return gemv_typed<TYPE, false>(g, n_matrices, stream);
+        EACH_HOT_DENSE(DENSE_KERNEL)
+#undef DENSE_KERNEL
+#define QUANT_KERNEL(TYPE)                                                                                             \
+    case TYPE: return int8 && gemv_typed<TYPE, true>(g, n_matrices, stream);
+        EACH_HOT_QUANT(QUANT_KERNEL)
+#undef QUANT_KERNEL
+    default: return false;
+    }
+}
+
+// n_matrices of g.w are there. Products of quantised weights with f32 are seldom wanted, so that only the largest batch
+// has code for them.
+static void gemv_any(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
+    bool int8 = !how.exact, quants = false;
+    for (int i = 0; i < n_matrices; i++) {
+        int8 &= !is_dense(g.w[i].type);
+        quants |= !is_dense(g.w[i].type);
+    }
+    if (gemv_hot(g, n_matrices, int8, stream)) return;
+    if (quants && !int8) gemv_launch<ANY_WEIGHT, GEMV_FEW, GPU_DECODE_ROWS, false>(g, n_matrices, stream);
+    else if (int8) gemv_rows<ANY_WEIGHT, true>(g, n_matrices, stream);
+    else gemv_rows<ANY_WEIGHT, false>(g, n_matrices, stream);
+}
+
+// ---- the tensor cores -----------------------------------------------------------------------------------------------
+
+// A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
+template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_parts, GpuStream stream) {
+    size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
+    cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
+    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
+    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)g.first_block[3], SKINNY_THREADS,
+                 2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
+}
+
+template <int TYPE> static void skinny_batch(const GemvJob &g, int n_parts, GpuStream stream) {
+    if (g.n_rows > SKINNY_COLUMNS) skinny_launch<TYPE, 2 * SKINNY_COLUMNS>(g, n_parts, stream);
+    else skinny_launch<TYPE, SKINNY_COLUMNS>(g, n_parts, stream);
+}
+
+// The type of x with which the matrix unit takes all of some matrices; 0: it does not.
+static int skinny_type_of(const DeviceTensor *const *w, int n) {
+    int type = skinny_type(w[0]->type);
+    for (int i = 1; i < n; i++)
+        if (skinny_type(w[i]->type) != type) return 0;
+    return type;
+}
+
+// ---- a product ------------------------------------------------------------------------------------------------------
+
+static size_t row_bytes(const DeviceTensor &t) {
+    return is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
+}
+
+// n_matrices of g.w are there.
+static void gemv_run(GemvJob g, int n_matrices, GpuProduct how, GpuStream stream) {
+    const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
+    for (int i = 0; i < n_matrices; i++) g.row_bytes[i] = row_bytes(g.w[i]);
+    int type = tuning.skinny && !how.exact && g.n_rows > 4 ? skinny_type_of(w, n_matrices) : 0;
+    if (type == TYPE_F16) return skinny_batch<TYPE_F16>(g, n_matrices, stream);
+    if (type) return skinny_batch<TYPE_BF16>(g, n_matrices, stream);
+    assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);
+    gemv_any(g, n_matrices, how, stream);
+}
+
+static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float *y, size_t stride, GemvMode mode) {
+    GemvJob g = {};
+    g.w[0] = w;
+    g.n_rows = n_rows;
+    g.n_in = w.n_in;
+    g.x = x;
+    g.y = y;
+    g.stride = stride;
+    g.mode = mode;
+    g.early = tuning.early;
+    return g;
+}
+
+// h (n_rows, width) = act(gate norm(x)) * (up norm(x))
+static void glu(float *h, const float *x, const DeviceTensor &gate, const DeviceTensor &up, const GpuLayer *l,
+                int n_rows, GpuProduct how, GpuStream stream) {
+    GemvJob g = gemv_job(gate, n_rows, x, h, (size_t)gate.n_out, GEMV_GLU);
+    g.norm = l->norm_ffn;
+    g.eps = l->kind.eps;
+    g.act = l->kind.act;
+    if (gate.type == up.type) {
+        g.w[1] = up;
+        gemv_run(g, 2, how, stream);
+        return;
+    }
+    g.mode = GEMV_STORE;
+    gemv_run(g, 1, how, stream);
+    g.w[0] = up;
+    g.mode = GEMV_GATED;
+    gemv_run(g, 1, how, stream);
+}
+
+#endif

@@ -1,0 +1,160 @@
+// tests/test_cuda_experts.c: layers of experts on the GPU against the scalar reference: families, types, batches in
+// which rows share experts, experts that stay on the host, ties and NaN of a router. No GPU is needed
+// (tests/rig/cuda_rig.h).
+#include "tests/rig/testing.h"
+
+#include "gpu/cuda.h"
+#include "tests/rig/cuda_rig.h"
+#include "tests/rig/gpu_rt_host.h"
+
+#include <math.h>
+
+enum { VOCAB = 320 };
+
+typedef struct {
+    int n, first, chunk;
+    bool strangers;
+} Batching;
+
+// A prompt at once, and one that is narrowed; few rows beside strangers and padding; single steps.
+static const Batching batchings[] = {
+    {CUDA_PROMPT, CUDA_PROMPT, CUDA_PROMPT, false}, {8, 5, 5, true}, {20, 13, 7, false}, {4, 1, 1, false}};
+
+static TinyModel shape_of(const char *arch, int type) {
+    TinyModel m = cuda_rig_shape(arch);
+    m.type = type, m.n_experts = 10, m.n_used = 3, m.n_layers = 2;
+    if (type != TYPE_F32) m.dim = 256, m.ffn = 256, m.head_dim = 64, m.n_heads = 4, m.n_kv_heads = 2;
+    if (type != TYPE_F32) m.n_layers = 1; // of more, a row whose experts change goes its own way
+    return m;
+}
+
+// How many rows are nearer to the reference than `limit`: rounding may change the choice of an expert.
+static int near_rows(const float *got, const float *want, int n, double limit) {
+    int near = 0;
+    for (int i = 0; i < n; i++) near += test_distance(got + i * VOCAB, want + i * VOCAB, VOCAB) < limit;
+    return near;
+}
+
+static void expect_near(const Gguf *g, CudaSetup s, double limit, int of_eight, const char *what) {
+    CudaSetup host = s;
+    host.n_gpu = host.n_kept = 0;
+    Rig reference, r;
+    cuda_rig_open(&reference, g, host);
+    float *want = cuda_rig_run(&reference, CUDA_PROMPT, CUDA_PROMPT, false);
+    rig_close(&reference);
+    size_t used = twin_used();
+    int rows = 0, near = 0;
+    cuda_rig_open(&r, g, s);
+    for (size_t i = 0; i < ARRAY_LEN(batchings); i++) {
+        const Batching *b = &batchings[i];
+        float *got = cuda_rig_run_from(&r, b->n, b->first, b->chunk, b->strangers);
+        rows += b->n;
+        near += near_rows(got, want, b->n, limit);
+        free(got);
+    }
+    rig_close(&r);
+    free(want);
+    assert_int_equal(twin_used(), used);
+    print_message("  %-60s %d of %d rows within %g\n", what, near, rows, limit);
+    if (near * 8 < rows * of_eight) fail_msg("%s: %d of %d rows", what, near, rows);
+}
+
+static const char *const archs[] = {"llama", "qwen2moe", "qwen3moe", "gpt-oss"};
+
+static void test_families(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        TinyModel shape = shape_of(archs[i], TYPE_F32);
+        Gguf *g = tiny_model(&shape);
+        expect_near(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32, .block = 4}, 1e-5, 8, archs[i]);
+        gguf_close(g);
+    }
+}
+
+static void test_kept_on_the_host(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        int n_gpu, n_kept; // of 3 layers
+    } all[] = {{"qwen2moe", 3, 3}, {"qwen3moe", 3, 1}, {"gpt-oss", 2, 2}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        char what[64];
+        TinyModel shape = shape_of(all[i].arch, TYPE_F32);
+        shape.n_layers = 3;
+        Gguf *g = tiny_model(&shape);
+        snprintf(what, sizeof what, "%s, experts of %d layers on the host, %d layers on the GPU", all[i].arch,
+                 all[i].n_kept, all[i].n_gpu);
+        CudaSetup s = {.n_gpu = all[i].n_gpu, .n_kept = all[i].n_kept, .kv_type = TYPE_F32, .block = 4};
+        expect_near(g, s, 1e-5, 8, what);
+        gguf_close(g);
+    }
+}
+
+// Types of the kernels that look at the type and of those that are made for one; gate and up of different types.
+static void test_types(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F16,  TYPE_BF16,  TYPE_Q8_0,  TYPE_Q4_K,   TYPE_Q6_K,
+                                TYPE_Q5_0, TYPE_MXFP4, TYPE_IQ3_S, TYPE_IQ2_XXS};
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        TinyModel shape = shape_of(archs[1 + t % 3], types[t]);
+        Gguf *g = tiny_model(&shape);
+        bool dense = types[t] == TYPE_F16 || types[t] == TYPE_BF16;
+        expect_near(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F16, .block = 16, .spare = 1 << 24},
+                    dense ? 2e-2 : 8e-2, 6, type_name(types[t]));
+        gguf_close(g);
+    }
+    TinyModel shape = shape_of("qwen3moe", TYPE_Q4_K), other = shape_of("qwen3moe", TYPE_Q8_0);
+    Gguf *g = tiny_model(&shape), *h = tiny_model(&other);
+    const char *name = "blk.0.ffn_up_exps.weight";
+    GgufTensor *to = tiny_tensor(g, name), *from = tiny_tensor(h, name);
+    to->type = from->type, to->data = from->data, to->n_bytes = from->n_bytes;
+    expect_near(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F16}, 8e-2, 6, "gate in Q4_K, up in Q8_0");
+    gguf_close(g);
+    gguf_close(h);
+}
+
+static void fill(Gguf *g, const char *name, float value) {
+    GgufTensor *t = tiny_tensor(g, name);
+    float *data = (float *)(void *)(uintptr_t)t->data;
+    for (size_t i = 0; i < t->n_bytes / sizeof *data; i++) data[i] = value;
+}
+
+// A router that finds all experts alike: the first ones are chosen, as the reference does.
+static void test_ties(void **state) {
+    (void)state;
+    TinyModel shape = shape_of("qwen3moe", TYPE_F32);
+    Gguf *g = tiny_model(&shape);
+    fill(g, "blk.0.ffn_gate_inp.weight", 0);
+    fill(g, "blk.1.ffn_gate_inp.weight", 0);
+    expect_near(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32}, 1e-5, 8, "ties");
+    gguf_close(g);
+}
+
+// Few rows and many: the first layer that is broken is named, and what it gives is no number.
+static void test_nan_in_a_router(void **state) {
+    (void)state;
+    static const int rows[] = {1, 12, CUDA_PROMPT};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        TinyModel shape = shape_of("qwen2moe", i == 1 ? TYPE_BF16 : TYPE_F32);
+        shape.n_layers = 2;
+        Gguf *g = tiny_model(&shape);
+        fill(g, "blk.1.ffn_gate_inp.weight", NAN);
+        Rig r;
+        cuda_rig_open(&r, g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32});
+        assert_int_equal(r.w.experts.broken, 0);
+        float *logits = cuda_rig_run(&r, rows[i], rows[i], false);
+        assert_int_equal(r.w.experts.broken, 2); // 1 + the layer
+        assert_true(isnan(logits[0]));
+        free(logits);
+        rig_close(&r);
+        gguf_close(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families), cmocka_unit_test(test_kept_on_the_host), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_ties),     cmocka_unit_test(test_nan_in_a_router),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
