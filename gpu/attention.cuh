@@ -82,12 +82,13 @@ __device__ __forceinline__ void load_queries(const AttendJob &j, float *q, int r
     __syncthreads();
 }
 
-// scores[h][i] of slot first + i: KEY_LANES lanes share a key, and take two at a time, whose places they look up first.
+// scores[h][i] of slot first + i: KEY_LANES lanes share a key; of halves they take two at a time, whose places they
+// look up first.
 template <int TYPE, int HEADS>
 __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &keys, const float *q, float *scores,
                                            int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, lane = (int)threadIdx.x % KEY_LANES;
-    constexpr int AHEAD = keys_ahead(TYPE) > 2 ? 2 : 1, AT_ONCE = ATTEND_THREADS / KEY_LANES;
+    constexpr int AHEAD = TYPE == TYPE_F16 || TYPE == TYPE_BF16 ? 2 : 1, AT_ONCE = ATTEND_THREADS / KEY_LANES;
     for (int i0 = (int)threadIdx.x / KEY_LANES; i0 - (int)threadIdx.x / KEY_LANES < n; i0 += AHEAD * AT_ONCE) {
         KvSlot at[AHEAD];
         float sum[AHEAD][HEADS] = {};
@@ -254,14 +255,14 @@ __global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRI
     Seen seen = seen_in(j.heads, slot, split, size);
     if (seen.n <= 0) return;
     KvPlane keys = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true);
-    KvPlane values = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false);
-    prefetch_slots<TYPE>(values, seen.first, seen.n);
+    prefetch_slots<TYPE>(plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), seen.first, seen.n);
 
     load_queries<HEADS>(j, q, row, head, n_heads);
     score_keys<TYPE, HEADS>(j, keys, q, scores, seen.first, seen.n);
     __syncthreads();
     soften<HEADS>(scores, most, weight, seen.n);
     __syncthreads();
+    KvPlane values = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false);
     sum_values<TYPE, HEADS>(j, values, scores, part, sums, seen.first, seen.n);
     if (first_split == last_split) {
         for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) {

@@ -139,6 +139,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[GATE_UP];
     int n = s->batch.n_rows;
+    if (l->kind.ffn == FFN_EXPERTS) return cuda_experts_in(w, c, is_fused(s, c));
     if (is_fused(s, c)) {
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_ffn_in(s->h + p.first * (size_t)w->ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,

@@ -202,7 +202,7 @@ HOST_DEVICE constexpr int experts_resident(int type, int rows, int batch) {
 // time; the others have nothing to do.
 template <int TYPE, int R, int B, bool INT8>
 __global__ __launch_bounds__(GEMV_WARPS *WARP,
-                             gemv_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
+                             experts_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
     const GemvJob &g = j.g;
     Smem smem;
     GemvInput a = take_activations<B, INT8>(&smem, g.chunk);

@@ -454,7 +454,7 @@ static const GpuCase cases[] = {
      {TYPE_F16, TYPE_F16, 16, 0, false},
      {1, 2, 300, false}},
     {"long rows: splits of 128 and of 256",
-     {.dim = 16, .n_heads = 2, .n_kv_heads = 1, .head_dim = 8, .ffn = 32, .vocab = 64},
+     {.dim = 16, .n_heads = 2, .n_kv_heads = 1, .head_dim = 8, .ffn = 32},
      {TYPE_F16, TYPE_F16, 64, 0, false},
      {2, 1, 16382, false}},
     {"head_dim 8, groups of 16",
