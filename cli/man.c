@@ -199,7 +199,7 @@ static void man_own_options(int m) {
 }
 
 static void man_modes(void) {
-    printf(".SH MODES\nA mode must be the first argument; after \\-\\- the same word belongs to the prompt.\n");
+    printf(".SH MODES\nA mode must be the first argument;\nafter \\-\\- the same word belongs to the prompt.\n");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         char name[64], brief[256];
         cli_brief((Mode)m, brief);
