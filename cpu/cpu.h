@@ -1,10 +1,10 @@
 // cpu/cpu.h: the contract between the operations of a layer (cpu/layer.c, cpu/matmul.c, cpu/attention.c) and the
 // kernels that they call: one table of kernels for each instruction set.
 //
-// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/vector_*.c are
-// compiled once per instruction set (see simd.h); cpu/int8_*.c multiply few rows in int8, cpu/amx*.c use the matrix
-// unit. A kernel sees rows of activations and a range of a matrix's output features; it knows nothing of threads. Files
-// outside this room include cpu/backend.h.
+// cpu/scalar.c is the specification: plain f32 loops with one fixed order of summation for each output. cpu/vector_*.c
+// are compiled once per instruction set (see simd.h); cpu/int8_*.c multiply in int8, cpu/amx*.c use the matrix unit. A
+// kernel computes rows of activations and a range of a matrix's output features, in one thread. Files in other
+// directories include only cpu/backend.h.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -23,21 +23,21 @@ typedef struct {
     size_t stride;
     int layer, kv_head;
     int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
-    // One row's keys may be shared out among tasks, each with an `out` of its own: slots [from, end) of those that the
-    // row sees. What the parts weigh is in lse, the logarithm of the sum of their scores' exponentials.
-    int from, end;      // end 0: up to the row's own
+    // The keys of one row may be divided among tasks, each with its own `out`: a task has slots [from, end) of those
+    // that the row sees. lse is the logarithm of the sum of the exponentials of its scores, the weight of its part.
+    int from, end;      // end 0: up to the row's own slot
     float *lse;         // (n_heads); NULL: the task has all keys
-    const float *sinks; // (n_heads), Layer.sinks where the task has all keys; otherwise NULL
-    void *scratch;      // panel_bytes of the thread's own
-    // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
-    // steps before, from the tail page.
+    const float *sinks; // (n_heads) Layer.sinks if the task has all keys; otherwise NULL
+    void *scratch;      // panel_bytes of scratch memory for this thread
+    // Sealed planes: all rows are in one group. Its slots are read from the batch's own rows (f32), or from the tail
+    // page if earlier steps computed them.
     const float *k, *v; // (rows of the sequence in the batch, n_kv_heads, head_dim, or v_dim), rows kv_stride apart
     size_t kv_stride;
-    int first_slot, page; // of the first of these rows; of the group, -1: it begins in this batch
+    int first_slot, page; // slot of the first of these rows; tail page of the group, -1: it begins in this batch
 } AttendTask;
 
-// Where a task's elements lie: a slot's K or V in the plane that it is read from, the oldest and the newest slot that a
-// row at `slot` sees, a pair's values in q and in out.
+// Offsets of a task: a slot's K or V in its plane; the oldest and the newest slot that a row at `slot` sees; a pair's
+// values in q and in out.
 static inline size_t attend_at(const AttendTask *t, bool value, int slot) {
     const KvPool *kv = t->kv;
     return kv_slot(kv, t->layer, t->table[slot / kv->block], t->kv_head, slot % kv->block) *
@@ -150,17 +150,17 @@ typedef struct {
     GateRow *gate;
     void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
-    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of f32_panels has it
+    // y(row, f) (+)= w[f] . x[row] for f in [first, last) and a few rows; scratch as for a task of f32_panels
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     AttendKernel attend;
-    const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
-    void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
-    // Products with many rows. int8 kernels quantise the activations too. NULL: the table does not have the kernel, or
-    // not for this type of weights; matvec takes the place of int8_rows and int8_tiles.
+    const AttendKernel *attend_bf16; // replaces `attend` in layers whose products round to bf16 too, or NULL
+    void (*attend_in_order)(const AttendTask *t); // as attend.run; the order of sums depends only on a row's slot
+    // Products with many rows. int8 kernels also quantise the activations. NULL: there is no such kernel, or not for
+    // this type of weights; then matvec replaces int8_rows and int8_tiles.
     const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
     const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
-    const MatrixKernel *(*int8_rows)(int type);   // weights as they lie in the file; for up to INT8_ROWS_MAX rows
+    const MatrixKernel *(*int8_rows)(int type);   // weights directly from the file; for up to INT8_ROWS_MAX rows
     const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to INT8_TILES_MAX rows
     const MatrixKernel *(*int8_panels)(int type); // unpacked to panels of bytes; from its min_rows on
     const MatrixKernel *(*bf16_lanes)(int type);  // 16-bit weights, panels in bf16 without a matrix unit; likewise

@@ -24,7 +24,7 @@ AttendTask seq_rows_task(const Workspace *w, const Layer *l, const KvPool *kv, c
                         .page = r->slot % SEAL ? kv_tail(kv, r->table, r->slot) : -1};
 }
 
-// One plane of seq_rows_seal.
+// seq_rows_seal for one plane, K or V.
 static void seal_plane(const AttendTask *t, bool value, int last_slot) {
     const KvPool *kv = t->kv;
     int type = kv_plane_type(kv, value), dim = kv_plane_dim(kv, value);

@@ -1,11 +1,11 @@
-// cpu/vector_attend.c: attention of many queries by vectors: K and V as tiles in f32, the queries in the lanes.
+// cpu/vector_attend.c: attention of many queries with vectors: K and V are tiles in f32, lanes are queries.
 #include "cpu/vector_attend.h"
 
 #include <limits.h>
 
 // ---- tiles of keys --------------------------------------------------------------------------------------------------
 
-// Where K or V of keys [first, first + n) lie: one after another within a block.
+// Finds the offsets of K or V of keys [first, first + n); keys of a block are consecutive.
 static void keys_at(const AttendTask *t, bool value, int first, int n, size_t *at) {
     int left = 0;
     for (int k = 0; k < n; k++, left--) {
@@ -27,7 +27,7 @@ static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
     return false;
 }
 
-// Elements [i, i + VL) of a head in the cache; the end of a head that is no multiple of VL is padded with zeros.
+// Loads elements [i, i + VL) of a head from the cache; a head whose size is not a multiple of VL is padded with zeros.
 INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim) {
     size_t size = type == TYPE_F32 ? 4 : 2;
     const uint8_t *p = plane + (at + (size_t)i) * size;
@@ -65,7 +65,7 @@ static void load_dense(const AttendTask *t, bool value, const size_t *at, int n,
     else load_type(plane, TYPE_BF16, at, n, hd, tile);
 }
 
-// n keys' rows of one plane as f32; unseen rows, and those up to `padded`, are zero.
+// Loads n keys of one plane as f32; keys that no query sees, and those up to `padded`, are zero.
 void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
     int type = kv_plane_type(t->kv, value);
     size_t at[KEYS], row = (size_t)attend_dim(t, value) * sizeof *s->tile;
@@ -84,7 +84,7 @@ void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int 
 
 // ---- queries --------------------------------------------------------------------------------------------------------
 
-// Queries of the pairs from `first` on.
+// Loads the queries of the pairs from `first` on.
 static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
     int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
     memset(l->queries, 0, (size_t)hd * T * sizeof *l->queries);
@@ -98,19 +98,20 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
         l->sum[lane] = 0;
         l->first = int_min(l->first, attend_first(t, l->slot[lane]));
         l->last = int_max(l->last, l->slot[lane]);
-        if (first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
+        if (first + lane >= t->last) continue; // an empty lane stays zero and is not used
         const float *q = t->q + attend_query(t, pair);
         for (int i = 0; i < hd; i++) l->queries[i * T + lane] = q[i] * t->heads->scale;
     }
 }
 
-// Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
+// Masks scores, updates the maxima and converts scores to exponentials; rescales the output of lanes whose maximum
+// grew.
 static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
     int hd = attend_dim(t, true), window = t->heads->window ? t->heads->window : INT_MAX;
     for (int half = 0; half < T; half += VL) {
         vi slot, oldest;
         memcpy(&slot, s->slot + half, sizeof slot);
-        oldest = slot - window; // the newest slot that is too old
+        oldest = slot - window; // the newest slot outside of the window
         vf before = vload(s->max + half), top = before, total = {0};
         for (int k = 0; k < n; k++) {
             float *row = s->scores + k * T + half;
@@ -160,8 +161,8 @@ static void add_values(QueryTile *s, int v_dim, int first, int n) {
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
 }
 
-// Tiles end at multiples of KEYS, wherever the first begins: what is summed together does not depend on who shares the
-// pass over the keys.
+// Tiles end at multiples of KEYS, wherever the first one begins, so that the order of sums does not depend on which
+// queries share the pass over the keys.
 static void attend_many(const AttendTask *t, AttendValues *values) {
     QueryTile *s = t->scratch;
     int first = INT_MAX, last = 0, n;

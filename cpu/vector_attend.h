@@ -44,8 +44,8 @@ typedef struct {
 
 // AttendKernel.run: one of the two below.
 void vector_attend(const AttendTask *t);
-// Many queries: they are the lanes, and pass the inner loop of the matrix kernel. Their sums are in an order that a
-// row's slot alone decides.
+// Many queries: lanes are queries; uses the inner loop of the matrix kernel. The order of sums depends only on a row's
+// slot.
 void vector_attend_many(const AttendTask *t);
 // Multiplies scores and values: for each lane that sees any of slots [first, first + n),
 // out(i, lane) += V(key, i) scores(key, lane). V is in s->tile. The function may change V and the scores; key n is zero
@@ -55,10 +55,11 @@ typedef void AttendValues(QueryTile *s, int v_dim, int first, int n);
 void vector_attend_with(const AttendTask *t, AttendValues *add_values);
 // Whether some of the queries see one of n slots from `first` on.
 static inline bool lanes_see(const QueryLanes *l, int first, int n) { return first <= l->last && first + n > l->first; }
-// A few queries: each row by itself, its heads and elements of its keys in the lanes.
+// A few queries: one row at a time; lanes are its heads and elements of keys.
 void vector_attend_row(const AttendTask *t);
 
-// n keys' rows of one plane as f32, HEAD_PAD apart, to s->tile; unseen rows, and those up to `padded`, are zero.
+// Loads n keys of one plane as f32, HEAD_PAD apart, to s->tile; keys that no query sees, and those up to `padded`, are
+// zero.
 void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
 // Unpacks slots [first, first + n) of a sealed plane to f32, HEAD_PAD apart, in whole vectors. Slots of the rows' own
 // group, which is not sealed yet, are copied from f32. room: SEAL_MOST bytes.

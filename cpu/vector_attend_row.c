@@ -1,12 +1,12 @@
-// cpu/vector_attend_row.c: attention of one row's heads by vectors, a few queries past each tile of keys.
+// cpu/vector_attend_row.c: attention of one row's heads with vectors: a few queries for each tile of keys.
 //
-// Up to GROUP heads of one row read the same keys together. The lanes of a vector are G heads by E = VL / G elements:
+// Up to GROUP heads of one row share each read of the keys. The lanes of a vector are G heads by E = VL / G elements:
 // lane h*E + e belongs to head h. One load repeats E elements of a key for all heads. The E partial sums of a head are
-// added up for E keys at once, so that the scores have keys in the lanes, which softmax needs. The sums of the values
-// have elements in the lanes.
+// added up for E keys at once, so that lanes of the scores are keys, as softmax needs. Lanes of the sums of values are
+// elements.
 #include "cpu/vector_attend.h"
 
-// G queries, scaled: element j*E + e of head h at lane h*E + e of vector j.
+// Packs G queries, scaled: element j*E + e of head h is in lane h*E + e of vector j.
 INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float *q) {
     const int hd = t->heads->head_dim, E = VL / G;
     memset(q, 0, round_up((size_t)hd, VL) * (size_t)G * sizeof *q);
@@ -16,11 +16,11 @@ INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float 
     }
 }
 
-// The rows that a later tile is made of, asked for line by line while this one is worked on: all at once they would
-// wait for each other. A sealed group is asked for by vector_unseal_tile.
+// Rows of a later tile, which are prefetched line by line while this tile is computed; prefetching all of them at once
+// would stall. vector_unseal_tile prefetches sealed groups itself.
 typedef struct {
     const uint8_t *at;
-    size_t size; // bytes of an element; 0: none are asked for
+    size_t size; // bytes of an element; 0: nothing is prefetched
 } PrefetchRows;
 
 static PrefetchRows prefetch_rows(const AttendTask *t, bool value, int first, int last, const QueryTile *s) {
@@ -31,7 +31,7 @@ static PrefetchRows prefetch_rows(const AttendTask *t, bool value, int first, in
     return (PrefetchRows){kv_plane(t->kv, value) + attend_at(t, value, first) * size, size};
 }
 
-// Scores of n keys, a multiple of C, E of them in a vector.
+// Computes the scores of n keys, a multiple of C; a vector holds E of them for each head.
 INLINE void score_keys(const float *q, const float *tile, int n, int hd, int G, PrefetchRows next, float *scores) {
     const int E = VL / G, C = E > 8 ? E : 8;
     for (int k = 0; k < n; k += C, tile += (size_t)C * HEAD_PAD) {
@@ -55,7 +55,7 @@ INLINE void score_keys(const float *q, const float *tile, int n, int hd, int G, 
     }
 }
 
-// Scores of n keys become exponentials; what has been summed up so far is to be scaled by `scale`.
+// Converts the scores of n keys to exponentials. *scale: the factor for earlier sums.
 INLINE void soften(float *scores, int n, int G, vf *max, vf *sum, float *scale) {
     const int E = VL / G;
     vf top = *max, total = {0};
@@ -79,7 +79,7 @@ INLINE void soften(float *scores, int n, int G, vf *max, vf *sum, float *scale) 
     *max = top;
 }
 
-// out(head, element) = out scale + the values of n keys by their weights, for B vectors of elements.
+// out(head, element) = out scale + sum of the values of n keys times their weights, for B vectors of elements.
 INLINE void sum_values(const float *weights, const float *tile, int n, int G, int B, const float *scale,
                        PrefetchRows next, size_t next_row, float *out) {
     const int E = VL / G;
@@ -104,7 +104,7 @@ INLINE void sum_values(const float *weights, const float *tile, int n, int G, in
     for (int b = 0; b < B; b++) vstore(out + h * HEAD_PAD + b * VL, sum[h][b]);
 }
 
-// The same for a whole head: as many elements at a time as their sums have registers.
+// The same for whole heads, with as many elements at a time as there are registers for their sums.
 INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, int G, const float *scale,
                       PrefetchRows next, float *out) {
     const int B = VL / G < 8 ? VL / G : 8;

@@ -1,9 +1,10 @@
-// cpu/vector_unseal.c: packed groups of K and V (formats/sealed.h) to f32 tiles. formats/sealed.c is the specification.
+// cpu/vector_unseal.c: unpacks groups of K and V (formats/sealed.h) to f32 tiles. formats/sealed.c is the
+// specification.
 #include "cpu/vector_attend.h"
 
 #include "cpu/unpack.h"
 
-// Eight bytes as 32 codes of two bits, bits 2 (i / 8) of byte i % 8.
+// Unpacks 32 codes of two bits: code i has bits 2 (i / 8) and the next of byte i % 8.
 INLINE q32 q_2_bits(const uint8_t *p) {
     uint64_t bytes;
     memcpy(&bytes, p, sizeof bytes);
@@ -16,7 +17,7 @@ INLINE q32 q_2_bits(const uint8_t *p) {
 #endif
 }
 
-// 32 elements of a slot.
+// Unpacks 32 elements of a slot.
 INLINE void unseal_block(int type, const uint8_t *block, float *out) {
     half_bits d, m = 0;
     vf w[NV];
@@ -45,7 +46,7 @@ static void unseal_panel(const PanelKivi2 *p, int first, int n, float *out) {
     }
 }
 
-// 16 E4M3 bytes as halves of a 256th.
+// Converts 16 E4M3 bytes to halves of 1/256 of their values.
 INLINE void fp8_halves(const uint8_t *p, half_bits h[16]) {
 #if QUILL_SIMD
     __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -70,7 +71,7 @@ static void unseal_fp8(const uint8_t *slot, int head_dim, float *out) {
     }
 }
 
-// n slots of a group from `first` on, HEAD_PAD floats apart.
+// Unpacks n slots of a group from `first` on, HEAD_PAD floats apart.
 static void unseal_slots(int type, bool keys, const uint8_t *group, int first, int n, int head_dim, float *out) {
     size_t slot_bytes = kv_slot_bytes(type, head_dim), blocks = ((size_t)head_dim + 31) / 32;
     if (type == TYPE_KIVI2 && keys) {
@@ -86,7 +87,8 @@ static void unseal_slots(int type, bool keys, const uint8_t *group, int first, i
     }
 }
 
-// Asks for the bytes of a later tile: a long cache streams through, and memory pages are crossed all the time.
+// Prefetches the bytes of a later tile: a long cache is read as a stream that often crosses memory pages, where the
+// hardware's prefetchers stop.
 INLINE void prefetch(const uint8_t *at, size_t n) {
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i);
 }
