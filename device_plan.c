@@ -109,15 +109,22 @@ static Status give_up(DevicePlan *p, Status st) {
     return OK;
 }
 
+// Whether the device has kernels for the layer's experts, or need not have them.
+static bool routes_plainly(const Layer *l) {
+    const float *others[] = {l->norm_router,      l->norm_experts, l->norm_shared_out,
+                             l->norm_experts_out, l->expert_bias,  l->expert_scale};
+    bool softmax = l->kind.routing == ROUTE_CHOSEN || l->kind.routing == ROUTE_ALL;
+    bool plain = softmax && l->kind.n_groups == 0 && l->w_gate.stack_rows == 0;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) plain = plain && !others[i];
+    return plain || l->host_ffn || l->kind.ffn != FFN_EXPERTS;
+}
+
 // Whether the device has kernels for all layers.
 static Status can_compute(const Model *m) {
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i], *first = &m->layers[0];
         bool plain = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
                      !l->per_gate.data && l->kind.out_scale == 0;
-        bool routes = l->kind.ffn != FFN_EXPERTS ||
-                      ((l->kind.routing == ROUTE_CHOSEN || l->kind.routing == ROUTE_ALL) && !l->expert_bias &&
-                       !l->expert_scale && !l->norm_router && l->w_gate.stack_rows == 0);
         bool alike = l->heads.n_kv_heads == first->heads.n_kv_heads && l->heads.head_dim == first->heads.head_dim &&
                      l->w_gate.n_out == first->w_gate.n_out;
         if (l->kind.mixer != MIXER_NONE && (!plain || !alike))
@@ -125,10 +132,10 @@ static Status can_compute(const Model *m) {
                                 "layer %d: layers of %s, whose K and V are compressed, shared or of several sizes, are "
                                 "computed on the CPU so far; leave out --device cuda and -ngl",
                                 i, m->c.arch);
-        if (!routes)
+        if (!routes_plainly(l))
             return status_error(QUILL_MODEL,
                                 "layer %d: experts that are chosen by sigmoids, by biases or with scales of their own "
-                                "are computed on the CPU so far; leave out --device cuda and -ngl",
+                                "are computed on the CPU so far; try --cpu-moe, or leave out --device cuda and -ngl",
                                 i);
     }
     return cuda_supports(&m->layers[0].heads);
