@@ -274,7 +274,7 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     *spare -= need;
     for (int i = 0; i < ROUTER; i++) {
         Stack *s = &c->stack[i];
-        if (s->dense) continue;
+        if (s->dense || s->n_out == 0) continue; // or a layer without such matrices
         uint8_t *to = take(&r, dense_size(s));
         s->dense = to;
         for (int k = 0; k < s->n_parts; k++) {
