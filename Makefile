@@ -18,7 +18,7 @@ VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instru
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
 ROOMS   := base formats files hf hub tokens grammar jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
 SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
-RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
+RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c tests/rig/masks.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
 FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
@@ -145,7 +145,7 @@ $(BUILD)/tests/rig.a: $(RIGS:%.c=$(BUILD)/%.o)
 	@rm -f $@ && $(AR) rcsT $@ $^
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
-$(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
+$(BUILD)/tests/make_tiny $(BUILD)/tests/masks: $(BUILD)/tests/%: $(BUILD)/tests/rig/%.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The GPU's kernels run on the CPU (tests/rig/gpu_host.cpp), and the backend above them with a twin of its runtime.
 # quill_twin is the whole program built in this way.
@@ -237,7 +237,7 @@ arm64: ## the unit tests on 64-bit ARM, including the portable kernels; without 
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 # The sources that fuzzers link: the directories that read files and texts, and readers in other directories.
-READERS := $(wildcard $(foreach r,base formats files hf hub tokens grammar jinja load term cli,$r/*.c)) $(addsuffix .c,families model_load tokenizer sampler kv/kvframes kv/kvrows answer/candidates answer/transcript answer/chat_template answer/builtin_templates batch/jobs)
+READERS := $(wildcard $(foreach r,base formats files hf hub tokens grammar jinja load term cli,$r/*.c)) $(addsuffix .c,families model_load tokenizer sampler kv/kvframes kv/kvrows answer/candidates answer/transcript answer/chat_template answer/builtin_templates answer/tools answer/call_format answer/call_read answer/marks batch/jobs)
 FUZZ_BUILD = --no-print-directory BUILD=build/fuzz NO_CUDA=1 MACHINE=none VECTOR= SOURCES="$(READERS)" CC="$(strip $(filter ccache,$(CC)) clang)" CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 fuzz-build:
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)

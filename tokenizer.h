@@ -54,10 +54,10 @@ int tokenizer_bos(const Tokenizer *t);                        // -1: none
 int tokenizer_eos(const Tokenizer *t);                        // -1: none
 bool tokenizer_add_bos(const Tokenizer *t);                   // put BOS in front of a prompt
 bool tokenizer_add_eos(const Tokenizer *t);
+int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
 
 // ---- for the tests ----
 
-int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
 // Joins tokenizer_stream_piece of all tokens. special: includes the names of control tokens.
 void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out);
 

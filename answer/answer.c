@@ -76,11 +76,21 @@ static void show_held(Answer *a) {
     show(a, false, answer);
 }
 
+// Keeps a part of what is said for call_format_read, marks between bytes of their own.
+static void keep_said(Answer *a, const Part *p) {
+    static const char hidden = (char)CALL_HIDDEN, shown = (char)CALL_SHOWN;
+    if (!a->calls || p->kind == PART_THOUGHT) return;
+    if (p->kind != PART_SAID) buf_append(&a->said, &hidden, 1);
+    buf_append(&a->said, p->bytes.data, p->bytes.n);
+    if (p->kind != PART_SAID) buf_append(&a->said, &shown, 1);
+}
+
 // Shows what is ready of the stream. True: a stop string has ended the answer.
 static bool show_parts(Answer *a) {
     for (Part p; !a->stream.stopped && think_next(&a->think, &p);) {
         bool thought = p.kind == PART_THOUGHT;
         size_t begin = thought ? a->thinking.n : a->answer.n;
+        keep_said(a, &p);
         if (p.kind == PART_MARKER) show_held(a), buf_append(&a->text, p.bytes.data, p.bytes.n);
         else if (p.kind != PART_HIDDEN)
             text_stream_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n,
@@ -147,6 +157,7 @@ void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh) 
 void answer_think(Answer *a, Str template, Str prompt) {
     bool chat = template.n > 0 && !a->config->special;
     if (!a->config->special) a->think = think_begin(template, prompt);
+    if (tools_given(&a->config->tools)) a->calls = call_format_find(template);
     if (!chat && a->config->markdown && strcmp(a->config->markdown, "on") != 0)
         a->screen.markdown = false; // text without a template is seldom Markdown
 }
@@ -220,10 +231,20 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
+// The calls in what was said.
+static void find_calls(Answer *a) {
+    Tools tools;
+    if (!a->calls || a->found) return;
+    Str said = {a->said.data ? a->said.data : "", a->said.n};
+    if (!tools_read(&a->config->tools, &tools).code) a->found = call_format_read(a->calls, &tools, said, &a->besides);
+    tools_free(&tools);
+}
+
 void answer_end(Answer *a) {
     think_end(&a->think);
     show_parts(a);
     show_held(a);
+    find_calls(a);
     write_line(a);
     end_thought(a);
     Buf out = {0};
@@ -232,10 +253,15 @@ void answer_end(Answer *a) {
     buf_free(&out);
 }
 
-Str answer_text(const Answer *a) { return since(&a->answer, 0); }
+Str answer_text(const Answer *a) { return since(a->found ? &a->besides : &a->answer, 0); }
+
+const char *answer_finish_name(const Answer *a, Finish f) {
+    return a->found && (f == FINISH_EOG || f == FINISH_STOP) ? "tool_calls" : finish_name(f);
+}
 
 void answer_put_rest(const Answer *a, json_t *object) {
     if (a->show_thoughts && a->thinking.n) jsonio_put(object, "thinking", jsonio_text(since(&a->thinking, 0)));
+    if (a->found) jsonio_share(object, "tool_calls", a->found);
     if (a->tokens) jsonio_share(object, "tokens", a->tokens);
 }
 
@@ -267,6 +293,7 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     if (a->config->json || a->config->jsonl) {
         json_t *j = report_json(a->e, a->config, r, answer_text(a));
         answer_put_rest(a, j);
+        jsonio_put(j, "finish_reason", json_string(answer_finish_name(a, r->finish)));
         json_object_foreach((json_t *)more, key, value) jsonio_share(j, key, value);
         write_json(a, j);
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
@@ -290,9 +317,12 @@ void answer_free(Answer *a) {
     buf_free(&a->answer);
     buf_free(&a->thinking);
     buf_free(&a->kept);
+    buf_free(&a->said);
+    buf_free(&a->besides);
+    json_decref(a->found);
     json_decref(a->tokens);
     json_decref(a->line);
-    a->tokens = a->line = NULL;
+    a->tokens = a->line = a->found = NULL;
 }
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
@@ -307,7 +337,7 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
                   Request *r) {
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
-    Status st = form_constrain(e, &config->form, fresh, r);
+    Status st = form_constrain(e, &(FormSetup){config, template, given, fresh}, r);
     if (st.code) {
         free(bias);
         return st;

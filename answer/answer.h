@@ -3,6 +3,7 @@
 #define QUILL_ANSWER_H
 
 #include "answer/answer_config.h"
+#include "answer/call_format.h"
 #include "answer/chat_template.h"
 #include "answer/text_stream.h"
 #include "answer/think.h"
@@ -22,6 +23,10 @@ typedef struct {
     TextStream stream, thoughts; // the answer's and the thoughts' bytes that may not be shown yet
     Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
     Buf answer, thinking;        // the parts of it, to the end of what may be shown
+    const CallFormat *calls;     // how calls of --tools are written; NULL: there are no tools
+    Buf said;                    // with tools: what was said, with its marks (answer/call_format.h)
+    json_t *found;               // the calls in it; NULL: none
+    Buf besides;                 // with calls: the text besides
     json_t *tokens;              // --logprobs: an object a token
     json_t *line;                // --jsonl: the object of the last token; it is not written yet
     size_t n_in_lines;           // bytes of `answer` that its lines have, or
@@ -56,10 +61,12 @@ bool answer_is_blind(const AnswerConfig *config);              // Request.blind:
 int answer_n_top(const Engine *e, const AnswerConfig *config); // tokens beside each token; -1: no log-probabilities
 // Whether the bytes of a token are shown: not those of control tokens, unless --special says so.
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token);
-bool answer_is_end(const Engine *e, int token); // FINISH_EOG
-void answer_end(Answer *a);                     // nothing more comes: what was held back is shown
-Str answer_text(const Answer *a);
-void answer_put_rest(const Answer *a, json_t *object); // sets "thinking" and "tokens" where there are any
+bool answer_is_end(const Engine *e, int token);        // FINISH_EOG
+void answer_end(Answer *a);                            // nothing more comes: what was held back is shown
+Str answer_text(const Answer *a);                      // without calls of tools, once it has ended
+void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" where there are any
+// "finish_reason": calls end an answer as "tool_calls".
+const char *answer_finish_name(const Answer *a, Finish f);
 // QUILL_MODEL: no logit was finite, and the answer is none.
 Status answer_broken(const Engine *e, const Request *r);
 // Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no

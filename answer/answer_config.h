@@ -12,6 +12,12 @@ typedef struct {
     const char *regex, *choice, *grammar, *grammar_file;
 } AnswerForm;
 
+// The tools that an answer may call (answer/tools.h).
+typedef struct {
+    const char *file, *text; // their definitions in JSON; the text is a job's
+    const char *choice;      // auto, none, required or a name; NULL: auto
+} AnswerTools;
+
 static inline bool answer_form_given(const AnswerForm *f) {
     return f->schema || f->schema_file || f->object || f->regex || f->choice || f->grammar || f->grammar_file;
 }
@@ -46,6 +52,7 @@ typedef struct {
     const char *early_stopping; // when it ends: false, true, never
     int best_of;                // samples of which the likeliest is the answer; 0: none
     AnswerForm form;
+    AnswerTools tools;
     // printing
     bool echo, special, no_newline, no_stream;
     bool json, jsonl;

@@ -33,6 +33,19 @@ static const struct {
 } builtin[] = {
     {"chatml", EACH
      "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}" END_EACH ANSWER("<|im_start|>assistant\n")},
+    // chatml with tools, whose calls are written as Hermes's and Qwen's are (answer/call_format.c)
+    {"hermes", SPLIT_SYSTEM
+     "{% if system or tools %}{{ '<|im_start|>system\n' + system }}"
+     "{% if tools %}{{ ('\n\n' if system else '') + 'You may call these functions:\n<tools>\n' }}"
+     "{% for t in tools %}{{ t | tojson + '\n' }}{% endfor %}"
+     "{{ '</tools>\nWrite a call as\n<tool_call>\n{\"name\": NAME, \"arguments\": {...}}\n</tool_call>' }}{% endif %}"
+     "{{ '<|im_end|>\n' }}{% endif %}"
+     "{% for m in rest %}{% set role = 'user' if m.role == 'tool' else m.role %}{{ '<|im_start|>' + role + '\n' }}"
+     "{% if m.role == 'tool' %}{{ '<tool_response>\n' + m.content + '\n</tool_response>' }}{% else %}{{ m.content }}"
+     "{% for c in m.tool_calls or [] %}{% set f = c.function or c %}{{ '\n' if m.content or not loop.first else '' }}"
+     "{{ '<tool_call>\n{\"name\": \"' + f.name + '\", \"arguments\": ' }}"
+     "{{ (f.arguments if f.arguments is string else f.arguments | tojson) + '}\n</tool_call>' }}{% endfor %}{% endif %}"
+     "{{ '<|im_end|>\n' }}" END_EACH ANSWER("<|im_start|>assistant\n")},
     {"llama2",
      SPLIT_SYSTEM "{% if system %}{% set system = '<<SYS>>\n' + system + '\n<</SYS>>\n\n' %}{% endif %}"
                   "{% for m in rest %}{% if m.role == 'user' %}"

@@ -42,11 +42,6 @@ Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     if (candidates_wanted(config) && config->n_chunks > 0)
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown(own, flags, a),
                             flags ? "--chunk" : "chunks");
-    if (config->beams && answer_form_given(&config->form))
-        return status_error(QUILL_USAGE,
-                            "%s: no form of the answer (--regex, --json-schema and the like) expected beside it, one "
-                            "found; --best-of takes one",
-                            shown(own, flags, a));
     if (candidates_wanted(config) && n > candidates_at_once(config))
         return status_error(QUILL_USAGE, "n: at most the %d of %s expected, found %d", candidates_at_once(config),
                             shown(own, flags, a), n);

@@ -150,11 +150,55 @@ Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer) {
     return v;
 }
 
+static Value from_array(Heap *h, const json_t *j) {
+    Value list = value_new_list(h, V_LIST, json_array_size(j));
+    for (size_t i = 0; i < list.list->n && !h->failed.code; i++)
+        list.list->items[i] = chat_template_value(h, json_array_get(j, i));
+    return list;
+}
+
+// Numbers and texts came with the message, and so did the keys; a role that templates know is as good as their own.
+static Value from_object(Heap *h, const json_t *j) {
+    Value d = value_dict(h);
+    const char *key;
+    size_t n_key;
+    json_t *value;
+    json_object_keylen_foreach((json_t *)j, key, n_key, value) {
+        Value v = chat_template_value(h, value);
+        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_template_is_role(text_str(*v.text));
+        if (role) v = value_string(h, text_str(*v.text), true);
+        dict_set(h, d.dict, value_string(h, (Str){key, n_key}, false), v);
+    }
+    return d;
+}
+
+Value chat_template_value(Heap *h, const json_t *j) {
+    Value v = value_none();
+    if (!heap_enter(h)) return v;
+    switch (json_typeof(j)) {
+    case JSON_OBJECT: v = from_object(h, j); break;
+    case JSON_ARRAY: v = from_array(h, j); break;
+    case JSON_STRING: v = value_string(h, (Str){json_string_value(j), json_string_length(j)}, false); break;
+    case JSON_INTEGER: v = value_int(json_integer_value(j)); break;
+    case JSON_REAL: v = value_float(json_real_value(j)); break;
+    case JSON_TRUE:
+    case JSON_FALSE: v = value_bool(json_is_true(j)); break;
+    case JSON_NULL: break;
+    }
+    v.foreign = true;
+    heap_leave(h);
+    return v;
+}
+
 static Value message_value(Heap *h, const Message *m) {
     Value v = value_dict(h);
     Str role = str_of(m->role);
     dict_set_str(h, v.dict, "role", value_string(h, role, chat_template_is_role(role)));
     dict_set_str(h, v.dict, "content", value_string(h, m->text, false));
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)m->more, key, value)
+        dict_set(h, v.dict, value_string(h, str_of(key), true), chat_template_value(h, value));
     return v;
 }
 
@@ -163,13 +207,15 @@ Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const 
     return st.code ? wrong_template(c->where, &st) : OK;
 }
 
-static Status run_template(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
+static Status run_template(const ChatTemplate *c, const Message *messages, int n, const json_t *tools, bool answer,
+                           Rendered *out) {
     size_t n_input = 0;
     for (int i = 0; i < n; i++) n_input += messages[i].text.n;
     Heap *h = chat_template_heap(n_input);
     Value v = chat_template_variables(c, h, answer), list = value_new_list(h, V_LIST, (size_t)n);
     for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = message_value(h, &messages[i]);
     dict_set_str(h, v.dict, "messages", list);
+    if (tools) dict_set_str(h, v.dict, "tools", chat_template_value(h, tools));
     time_t seconds = time(NULL);
     struct tm now = {0};
     localtime_r(&seconds, &now);
@@ -178,8 +224,9 @@ static Status run_template(const ChatTemplate *c, const Message *messages, int n
     return st;
 }
 
-Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
-    if (c) return run_template(c, messages, n, answer, out);
+Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, const json_t *tools, bool answer,
+                            Rendered *out) {
+    if (c) return run_template(c, messages, n, tools, answer, out);
     for (int i = 0; i < n; i++) rendered_add(out, messages[i].text.data, messages[i].text.n, false);
     return OK;
 }

@@ -6,6 +6,8 @@
 #ifndef QUILL_CHAT_TEMPLATE_H
 #define QUILL_CHAT_TEMPLATE_H
 
+#include <jansson.h>
+
 #include "answer/answer_config.h"
 #include "files/gguf.h"
 #include "jinja/jinja.h"
@@ -14,8 +16,9 @@
 typedef struct ChatTemplate ChatTemplate; // NULL: raw text
 
 typedef struct {
-    const char *role; // "system", "user", "assistant"
-    Str text;         // the caller's
+    const char *role;   // "system", "user", "assistant"
+    Str text;           // the caller's
+    const json_t *more; // an object of other keys ("tool_calls"), the caller's; NULL: none
 } Message;
 
 typedef struct {
@@ -32,9 +35,10 @@ const char *chat_template_name(const ChatTemplate *c);
 Str chat_template_source(const ChatTemplate *c); // Jinja; NULL: empty
 
 // Renders the messages and, if `answer`, the beginning of the assistant's next one. NULL joins the bare texts. Start
-// from (Rendered){0}; call rendered_free. QUILL_MODEL: the template refuses this conversation; its words are in the
-// message.
-Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out);
+// from (Rendered){0}; call rendered_free. tools: the list that the template is given (answer/tools.h), NULL: none.
+// QUILL_MODEL: the template refuses this conversation; its words are in the message.
+Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, const json_t *tools, bool answer,
+                            Rendered *out);
 void rendered_add(Rendered *r, const char *bytes, size_t n, bool trusted);
 void rendered_free(Rendered *r);
 
@@ -53,7 +57,8 @@ Status chat_template_from_config(const AnswerConfig *config, Str bos, Str eos, C
 Heap *chat_template_heap(size_t n_input); // with the room and steps that so much input may need
 // What every template gets: a dict without messages.
 Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer);
-bool chat_template_is_role(Str role); // a role that templates make control tokens of
+Value chat_template_value(Heap *h, const json_t *j); // JSON, whose texts are not trusted but for roles
+bool chat_template_is_role(Str role);                // a role that templates make control tokens of
 Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
 
 #endif

@@ -83,12 +83,15 @@ static void take_texts(Choices *c) {
     const BeamText *texts;
     int n = beam_texts(c->search, &texts);
     if (n == 0) {
-        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[0], .finish = r->finish, .run = &c->runs[0]};
+        c->choices[c->n_choices++] =
+            (Choice){.answer = &c->answers[0], .cut = r->constraint != NULL, .finish = r->finish, .run = &c->runs[0]};
         answer_end(&c->answers[0]);
     }
     for (int i = 0; i < n && i < c->n_answers; i++) {
         read_text(c, &texts[i], &c->answers[i]);
+        bool whole = !r->constraint || constraint_complete(r->constraint, texts[i].tokens, texts[i].n);
         c->choices[c->n_choices++] = (Choice){.answer = &c->answers[i],
+                                              .cut = !whole,
                                               .finish = texts[i].finish,
                                               .n_tokens = texts[i].n,
                                               .run = &c->runs[0],
@@ -107,6 +110,7 @@ static void take_samples(Choices *c) {
         const Request *r = &c->runs[i].request;
         Choice one = {
             .answer = &c->answers[i], .finish = r->finish, .n_tokens = r->n_new, .run = &c->runs[i], .scored = rank};
+        one.cut = c->runs[i].cut;
         one.logprob = c->answers[i].logprob;
         one.score = r->n_new ? one.logprob / r->n_new : -INFINITY;
         int at = c->n_choices++;
@@ -153,10 +157,10 @@ static void begin_runs(Choices *c, const ChoicesSetup *setup) {
 }
 
 // Constrains all runs to the form that is asked for.
-static Status constrain(Choices *c) {
-    const AnswerForm *form = &c->config->form;
+static Status constrain(Choices *c, const ChoicesSetup *setup) {
+    FormSetup form = {c->config, setup->template, setup->prompt, c->fresh};
     Status st = OK;
-    for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, form, c->fresh, &c->runs[i].request);
+    for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, &form, &c->runs[i].request);
     return st;
 }
 
@@ -169,7 +173,7 @@ Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     begin_answers(c, setup);
     begin_runs(c, setup);
     if (search) begin_search(c, setup->policy);
-    Status st = constrain(c);
+    Status st = constrain(c, setup);
     if (st.code) {
         choices_free(c);
         return st;
@@ -203,15 +207,15 @@ bool choices_collect(Choices *c) {
         else if (!run->ended) {
             engine_keep(c->e, &run->seq);
             kvcache_release(&c->e->kv, &run->seq);
-            if (!c->search) answer_end(&c->answers[i]);
+            if (c->search) take_texts(c); // before the best one's tokens count as a prompt
+            else answer_end(&c->answers[i]);
             form_settle(&run->request);
             run->cut = form_complete(&run->request).code == QUILL_CUT;
             run->ended = true;
         }
     }
     if (!all) return false;
-    if (c->search) take_texts(c);
-    else take_samples(c);
+    if (!c->search) take_samples(c);
     mark_cut(c);
     return true;
 }
@@ -235,8 +239,8 @@ Status choices_broken(const Choices *c) {
 void choices_put(json_t *object, const Choice *choice) {
     jsonio_put(object, "text", jsonio_text(answer_text(choice->answer)));
     answer_put_rest(choice->answer, object);
-    jsonio_put(object, "finish_reason", json_string(finish_name(choice->finish)));
-    if (choice->run->request.constraint) jsonio_put(object, "complete", json_boolean(!choice->run->cut));
+    jsonio_put(object, "finish_reason", json_string(answer_finish_name(choice->answer, choice->finish)));
+    if (choice->run->request.constraint) jsonio_put(object, "complete", json_boolean(!choice->cut));
     if (!choice->scored) return;
     jsonio_put(object, "score", jsonio_number(choice->score, 6));
     jsonio_put(object, "logprob", jsonio_number(choice->logprob, 6));

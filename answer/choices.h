@@ -42,6 +42,7 @@ typedef struct {
     int n_tokens;          // generated
     const ChoiceRun *run;  // that has generated it
     bool scored;           // of --beams and --best-of
+    bool cut;              // it has a form (answer/form.h), and is not complete
     double score, logprob; // logprob: the sum of its tokens' log-probabilities
 } Choice;
 
@@ -59,9 +60,8 @@ typedef struct {
     ThinkStream think; // as an answer begins
 } Choices;
 
-// QUILL_USAGE: more beams than sequences can run at once, or what is wrong with the form of the answer (answer/form.h),
-// which a beam search cannot have; `prompt` stays the caller's then. Otherwise it is taken over,
-// and *c may not move from here on.
+// QUILL_USAGE: more beams than sequences can run at once, or what is wrong with the form of the answer (answer/form.h);
+// `prompt` stays the caller's then. Otherwise it is taken over, and *c may not move from here on.
 Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt);
 bool choices_begun(const Choices *c); // a row of it was computed
 void choices_cancel(Choices *c);

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "answer/call_format.h"
+#include "answer/think.h"
+
 typedef struct {
     const char *flag, *text, *file;
     GrammarKind kind;
@@ -33,26 +36,104 @@ Status form_check(const AnswerForm *form) {
     return OK;
 }
 
-static Status constrain(Engine *e, const NamedForm *f, bool fresh, Request *r) {
+// What the rules of an answer are written from.
+typedef struct {
+    const FormSetup *setup;
+    const Tokenizer *t;
+    GrammarSource form;       // of what is said, where there are no
+    const Tools *tools;       // with
+    const CallFormat *format; // their format
+    ThinkStream think;
+    bool thinks; // new thoughts may be opened
+} FormParts;
+
+static Status write_parts(Rules *r, const void *arg) {
+    const FormParts *p = arg;
+    int said = 0;
+    if (p->tools->json) {
+        rules_rule(r, str_of("root"));
+        TRY(call_format_rules(p->format, p->tools, p->t, r, &said));
+    } else {
+        TRY(grammar_rules(p->form, r));
+        said = rules_call(r, r->start);
+    }
+    r->start = rules_anonymous(r, think_rules(&p->think, p->t, p->thinks, said, r));
+    return OK;
+}
+
+// The name of the parts in the cache: everything that write_parts looks at.
+static void describe_parts(const FormParts *p, Buf *out) {
+    think_describe(&p->think, p->thinks, out);
+    buf_append(out, "", 1);
+    if (p->tools->json) {
+        buf_printf(out, "%s:", call_format_name(p->format));
+        tools_describe(p->tools, out);
+    } else {
+        buf_printf(out, "%d:", (int)p->form.kind);
+        buf_append(out, p->form.text.data, p->form.text.n);
+    }
+}
+
+static Status constrain_parts(Engine *e, FormParts *p, Request *r) {
+    Buf name = {0};
+    GrammarSource source = p->form;
+    if (p->tools->json || p->think.family) {
+        describe_parts(p, &name);
+        source = (GrammarSource){.kind = GRAMMAR_WRITTEN, .text = {name.data, name.n}, .write = write_parts, .arg = p};
+    }
+    Status st = grammar_cache_get(&e->grammars, e->tok, e->model.c.n_vocab, source, p->setup->fresh, &r->constraint);
+    buf_free(&name);
+    return st;
+}
+
+static FormParts parts_of(Engine *e, const FormSetup *setup, const Tools *tools) {
+    const AnswerConfig *config = setup->config;
+    FormParts p = {.setup = setup, .t = e->tok, .tools = tools};
+    Str source = chat_template_source(setup->template);
+    if (!config->special) p.think = think_begin(source, setup->prompt);
+    p.thinks = !config->think || strcmp(config->think, "off") != 0;
+    p.format = call_format_find(source);
+    return p;
+}
+
+static Status constrain(Engine *e, const FormSetup *setup, const NamedForm *f, Request *r) {
+    static const Tools none;
     Buf text = {0};
+    FormParts p = parts_of(e, setup, &none);
     if (f->file) TRY(file_read(f->file, &text));
     else buf_str(&text, f->text);
-    Str source = {text.data ? text.data : "", text.n};
-    Status st = grammar_cache_get(&e->grammars, e->tok, e->model.c.n_vocab,
-                                  (GrammarSource){.kind = f->kind, .text = source}, fresh, &r->constraint);
+    p.form = (GrammarSource){.kind = f->kind, .text = {text.data ? text.data : "", text.n}};
+    Status st = constrain_parts(e, &p, r);
     buf_free(&text);
     if (!st.code) return OK;
     return status_error(st.code, "%s%s%s: %s", f->flag, f->file ? "-file " : "", f->file ? f->file : "", st.message);
 }
 
-Status form_constrain(Engine *e, const AnswerForm *form, bool fresh, Request *r) {
+static Status constrain_calls(Engine *e, const FormSetup *setup, Request *r) {
+    Tools tools;
+    Status st = tools_read(&setup->config->tools, &tools);
+    FormParts p = parts_of(e, setup, &tools);
+    if (!st.code && tools.json) {
+        st = p.format ? constrain_parts(e, &p, r) : status_error(QUILL_USAGE, "no format of calls is known");
+        if (st.code) st = status_error(st.code, "--tools: %.900s", st.message);
+    }
+    tools_free(&tools);
+    return st;
+}
+
+Status form_constrain(Engine *e, const FormSetup *setup, Request *r) {
+    const AnswerConfig *config = setup->config;
     NamedForm all[N_FORMS];
     r->constraint = NULL;
-    TRY(form_check(form));
-    list_forms(form, all);
-    for (int i = 0; i < N_FORMS; i++)
-        if (all[i].text || all[i].file) return constrain(e, &all[i], fresh, r);
-    return OK;
+    TRY(form_check(&config->form));
+    list_forms(&config->form, all);
+    for (int i = 0; i < N_FORMS; i++) {
+        if (!all[i].text && !all[i].file) continue;
+        if (tools_given(&config->tools))
+            return status_error(QUILL_USAGE, "%s and --tools: one of them expected, found both", all[i].flag);
+        return constrain(e, setup, &all[i], r);
+    }
+    return tools_given(&config->tools) ? constrain_calls(e, setup, r) : OK;
 }
 
 void form_drop(Engine *e, Request *r) {
@@ -69,6 +150,10 @@ Status form_complete(const Request *r) {
     if (constraint_complete(r->constraint, NULL, 0)) return OK;
     Buf missing = {0}, shown = {0};
     constraint_missing(r->constraint, NULL, 0, &missing);
+    size_t kept = 0; // without the bytes that begin control tokens
+    for (size_t i = 0; i < missing.n; i++)
+        if ((unsigned char)missing.data[i] != VOCABULARY_CONTROL) missing.data[kept++] = missing.data[i];
+    missing.n = kept;
     size_t most = missing.n < 60 ? missing.n : 60;
     utf8_escape(&shown, missing.data ? missing.data : "", most);
     const char *why = r->finish == FINISH_BROKEN ? "no token that is allowed goes on"

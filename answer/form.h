@@ -1,14 +1,24 @@
 // answer/form.h: the form that a user asks of an answer, as a constraint on a request: --json-schema, --regex and their
-// like.
+// like, and calls of tools.
 #ifndef QUILL_FORM_H
 #define QUILL_FORM_H
 
 #include "answer/answer_config.h"
+#include "answer/chat_template.h"
 #include "engine.h"
 
-// Sets r->constraint; NULL: any text will do. `fresh` as in answer_start. QUILL_USAGE: two forms at once, or what is
-// wrong with one; QUILL_IO: its file. form_drop gives it back.
-Status form_constrain(Engine *e, const AnswerForm *form, bool fresh, Request *r);
+// What an answer begins with: its prompt as it was rendered. `fresh` as in answer_start.
+typedef struct {
+    const AnswerConfig *config;
+    const ChatTemplate *template; // NULL: raw text
+    Str prompt;
+    bool fresh;
+} FormSetup;
+
+// Sets r->constraint; NULL: any text will do. The form is that of what is said: thoughts and the marks of the model's
+// family (answer/think.h) come besides. QUILL_USAGE: two forms at once, or what is wrong with one or with the tools;
+// QUILL_IO: a file. form_drop gives it back.
+Status form_constrain(Engine *e, const FormSetup *setup, Request *r);
 void form_drop(Engine *e, Request *r);
 Status form_check(const AnswerForm *form); // QUILL_USAGE: two forms at once
 

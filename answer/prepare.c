@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer/call_format.h"
 #include "answer/prompt.h"
 #include "answer/saved.h"
 #include "answer/transcript.h"
@@ -63,11 +64,33 @@ void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *te
     }
 }
 
+// The template's format of calls; QUILL_USAGE: none is known.
+static Status check_tools(const ChatTemplate *template) {
+    Buf names = {0};
+    if (call_format_find(chat_template_source(template))) return OK;
+    call_format_names(&names);
+    Status st =
+        status_error(QUILL_USAGE, "--tools: a chat template that shows how calls are written expected (%s), found %s",
+                     names.data, chat_template_name(template));
+    buf_free(&names);
+    return st;
+}
+
+Status answer_render(const AnswerConfig *config, const ChatTemplate *template, const Message *messages, int n,
+                     bool answer, Rendered *text) {
+    Tools tools;
+    Status st = tools_read(&config->tools, &tools);
+    if (!st.code && tools.json) st = check_tools(template);
+    if (!st.code) st = chat_template_render(template, messages, n, tools.json, answer, text);
+    if (!st.code && !template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    tools_free(&tools);
+    return st;
+}
+
 Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                      int n_messages, Rendered *text, int **ids, int *n) {
     *ids = NULL;
-    TRY(chat_template_render(template, messages, n_messages, true, text));
-    if (!template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    TRY(answer_render(config, template, messages, n_messages, true, text));
     TRY(chat_template_encode(e->tok, text, true, ids, n));
     answer_dump(e, config, text, *ids, *n);
     return answer_fits(e, config, *n);

@@ -8,6 +8,10 @@
 
 // The sampling options for this model: ids checked, --ignore-eos turned into biases. bias is the caller's to free.
 Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias);
+// The messages, and the tools of the configuration, as the model wants them (template NULL: their bare texts).
+// QUILL_USAGE: what is wrong with the tools, or that the template cannot show them.
+Status answer_render(const AnswerConfig *config, const ChatTemplate *template, const Message *messages, int n,
+                     bool answer, Rendered *text);
 // The messages as the model wants them (template NULL: their bare texts), as text and in tokens. QUILL_CONTEXT: they do
 // not fit. `ids` is the caller's to free.
 Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,

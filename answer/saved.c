@@ -99,7 +99,7 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
 static void append(Message **list, int *n, int at, const char *role, Str text) {
     *list = mem_resize(*list, (size_t)(*n + 1) * sizeof **list);
     memmove(*list + at + 1, *list + at, (size_t)(*n - at) * sizeof **list);
-    (*list)[at] = (Message){role, {mem_copy(text.n ? text.data : "", text.n), text.n}};
+    (*list)[at] = (Message){role, {mem_copy(text.n ? text.data : "", text.n), text.n}, NULL};
     ++*n;
 }
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "answer/think.h"
 
+#include "answer/marks.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -163,4 +165,87 @@ void think_free(ThinkStream *t) {
     buf_free(&t->held);
     buf_free(&t->hidden);
     *t = (ThinkStream){0};
+}
+
+// ---- as rules -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const struct ThinkFamily *family;
+    const Tokenizer *t;
+    bool allowed;
+    int said, rules[ANY + 1]; // of a state + 1; 0: none yet
+    Rules *r;
+} ThinkRules;
+
+static int spaces(Rules *r, bool lines) { // white space in front of a mark; line ends behind one
+    CharRange some[] = {{'\n', '\n'}, {'\r', '\r'}, {' ', ' '}, {'\t', '\t'}};
+    return rules_repeat(r, rules_class(r, some, lines ? 2 : 4), 0, 8);
+}
+
+// The bytes of a marker; a * stands for the channel of what is said.
+static void marker_bytes(const ThinkRules *w, const Marker *m, Buf *out) {
+    size_t head = strcspn(m->text, "*");
+    marks_bytes(w->t, (Str){m->text, head}, out);
+    if (!m->text[head]) return;
+    if (m->to == SAID) buf_str(out, "final");
+    marks_bytes(w->t, str_of(m->text + head + 1), out);
+}
+
+static int state_rule(ThinkRules *w, unsigned state);
+
+static int way_through(ThinkRules *w, const Marker *m, bool thought) {
+    Rules *r = w->r;
+    Buf bytes = {0};
+    marker_bytes(w, m, &bytes);
+    int mark = thought ? rules_until(r, bytes.data, bytes.n) : rules_text(r, bytes.data, bytes.n);
+    int before = thought ? rules_seq(r, NULL, 0) : spaces(r, false);
+    buf_free(&bytes);
+    return rules_seq(r, (int[]){before, mark, spaces(r, true), state_rule(w, m->to)}, 4);
+}
+
+// What may be said in an answer, the marks around it too.
+static int said_rule(ThinkRules *w, unsigned state) {
+    Rules *r = w->r;
+    const Marker *markers = w->family->markers;
+    int before = rules_seq(r, NULL, 0), behind = before;
+    for (size_t i = 0; i < ARRAY_LEN(w->family->markers) && markers[i].text; i++) {
+        if (!(markers[i].from & state) || markers[i].from == ANY) continue;
+        int mark = marks_rule(w->t, str_of(markers[i].text), r);
+        if (markers[i].from & BEFORE) before = rules_repeat(r, mark, 0, 1);
+        else behind = rules_repeat(r, rules_pair(r, spaces(r, false), mark), 0, 1);
+    }
+    return rules_seq(r, (int[]){before, w->said, behind}, 3);
+}
+
+static int state_ways(ThinkRules *w, unsigned state) {
+    int ways[ARRAY_LEN(w->family->markers) + 1], n = 0;
+    const Marker *markers = w->family->markers;
+    bool thought = state == THOUGHT;
+    if (state == SAID || state == WRAPPED) return said_rule(w, state);
+    if (!thought) ways[n++] = w->said;
+    for (size_t i = 0; i < ARRAY_LEN(w->family->markers) && markers[i].text; i++) {
+        const Marker *m = &markers[i];
+        bool opens = m->to == THOUGHT, starred = strchr(m->text, '*') != NULL;
+        if (!(m->from & state) || (thought && starred) || (opens && (thought || !w->allowed))) continue;
+        ways[n++] = way_through(w, m, thought);
+    }
+    return rules_alt(w->r, ways, n);
+}
+
+static int state_rule(ThinkRules *w, unsigned state) {
+    if (!w->rules[state]) {
+        int rule = rules_anonymous(w->r, -1);
+        w->rules[state] = rule + 1;
+        rules_define(w->r, rule, state_ways(w, state));
+    }
+    return rules_call(w->r, w->rules[state] - 1);
+}
+
+int think_rules(const ThinkStream *begin, const Tokenizer *t, bool allowed, int said, Rules *r) {
+    ThinkRules w = {begin->family, t, allowed, .said = said, .r = r};
+    return begin->family ? state_rule(&w, begin->state) : said;
+}
+
+void think_describe(const ThinkStream *begin, bool allowed, Buf *out) {
+    if (begin->family) buf_printf(out, "%d:%u:%d", (int)(begin->family - families), begin->state, allowed);
 }

@@ -13,7 +13,8 @@
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 
-#include "base/base.h"
+#include "grammar/rules.h"
+#include "tokenizer.h"
 
 typedef enum {
     PART_SAID,
@@ -43,5 +44,11 @@ void think_add(ThinkStream *t, const char *bytes, size_t n, bool hidden);
 void think_end(ThinkStream *t);             // nothing more comes: what is held is no marker
 bool think_next(ThinkStream *t, Part *out); // false: what is left has to wait
 void think_free(ThinkStream *t);
+
+// What an answer may be that begins here and whose said part is `said`, an expression: its thoughts (`allowed`: new
+// ones may be opened) and the marks around it. Returns `said` where the family has no marks for that.
+int think_rules(const ThinkStream *begin, const Tokenizer *t, bool allowed, int said, Rules *r);
+// Appends a name of what think_rules writes around an answer.
+void think_describe(const ThinkStream *begin, bool allowed, Buf *out);
 
 #endif

@@ -31,7 +31,7 @@ static Status read_message(const char *name, const json_t *list, size_t i, bool 
     if (system && i > 0) return wrong_message(name, i, "no system message but the first");
     if (system && raw) return wrong_message(name, i, "no system message, which raw text has not,");
     size_t n = json_string_length(content);
-    *out = (Message){role, {mem_copy(json_string_value(content), n), n}};
+    *out = (Message){role, {mem_copy(json_string_value(content), n), n}, NULL};
     return OK;
 }
 

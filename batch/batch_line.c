@@ -43,8 +43,8 @@ static Status encode(const BatchContext *context, BatchLine *line, const ChatTem
         return status_error(QUILL_MODEL, "messages: a chat template expected, found none; send a prompt, or give one "
                                          "with --chat-template");
     if (!messages) {
-        if (template && context->system.data) prompt[n++] = (Message){"system", context->system};
-        prompt[n++] = (Message){"user", j->prompt};
+        if (template && context->system.data) prompt[n++] = (Message){"system", context->system, NULL};
+        prompt[n++] = (Message){"user", j->prompt, NULL};
         messages = prompt;
     }
     if (j->n_chunks > 0) return encode_chunks(context, line, template, messages, n, text, s);

@@ -75,17 +75,49 @@ static Status read_role(Job *j, const json_t *role) {
     return OK;
 }
 
+// The calls that an earlier answer made, as templates want them: with arguments as an object where the text is one.
+static Status read_calls(const json_t *calls, json_t *more) {
+    json_t *list = json_deep_copy(calls), *call;
+    size_t i;
+    jsonio_put(more, "tool_calls", list);
+    if (!json_is_array(list)) return unexpected("tool_calls", "a list of calls", calls);
+    json_array_foreach(list, i, call) {
+        json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")))
+            return unexpected("tool_calls", "{\"function\":{\"name\":...,\"arguments\":...}}", call);
+        if (!json_is_string(arguments)) continue;
+        json_t *object = jsonio_read(str_of_json(arguments), JSON_ALLOW_NUL, &(json_error_t){0});
+        if (json_is_object(object)) jsonio_share(function, "arguments", object);
+        json_decref(object);
+    }
+    return OK;
+}
+
+// The keys of a message besides role and content, which go to the template as they are.
+static Status read_more(const char *key, json_t *value, json_t *more) {
+    static const char *const texts[] = {"tool_call_id", "name", "reasoning_content"};
+    if (strcmp(key, "tool_calls") == 0) return read_calls(value, more);
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        if (strcmp(key, texts[i]) != 0) continue;
+        if (!json_is_string(value)) return unexpected(key, "a text", value);
+        jsonio_share(more, key, value);
+        return OK;
+    }
+    return unexpected(key, "\"role\", \"content\", \"tool_calls\", \"tool_call_id\" or \"name\" in a message", value);
+}
+
 static Status read_message(Job *j, const json_t *m) {
     if (!json_is_object(m)) return unexpected("messages", "{\"role\":...,\"content\":...}", m);
     const char *key;
-    json_t *value;
+    json_t *value, *more = json_object();
+    jsonio_append(j->more, more);
     json_object_foreach((json_t *)m, key, value) {
         bool known = strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
-        if (!known && !asks_nothing(value))
-            return unexpected(key, "\"role\" and \"content\" alone in a message", value);
+        if (!known && !asks_nothing(value)) TRY(read_more(key, value, more));
     }
     json_t *content = json_object_get(m, "content");
     TRY(read_role(j, json_object_get(m, "role")));
+    if (json_object_get(more, "tool_calls") && (!content || json_is_null(content))) return OK; // calls alone
     return read_content(j, content ? content : json_null());
 }
 
@@ -95,6 +127,7 @@ static Status read_messages(Job *j, const json_t *list) {
         return unexpected("messages", "a list of at least one message", list);
     size_t n = json_array_size(list), *ends = mem_alloc(n * sizeof *ends);
     Status st = OK;
+    j->more = json_array();
     for (size_t i = 0; i < n && !st.code; i++) {
         st = read_message(j, json_array_get(list, i));
         ends[i] = j->message_text.n;
@@ -103,7 +136,9 @@ static Status read_messages(Job *j, const json_t *list) {
     j->messages = mem_alloc(n * sizeof *j->messages);
     const char *role = j->roles.data;
     for (size_t i = 0, begin = 0; i < n && !st.code; begin = ends[i++]) {
-        j->messages[i] = (Message){role, {j->message_text.data + begin, ends[i] - begin}};
+        json_t *more = json_array_get(j->more, i);
+        Str text = {j->message_text.data + begin, ends[i] - begin};
+        j->messages[i] = (Message){role, text, json_object_size(more) ? more : NULL};
         role += strlen(role) + 1;
     }
     j->n_messages = (int)n;
@@ -259,6 +294,27 @@ static Status read_format(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
+static Status read_tools(Job *j, const char *key, const json_t *value) {
+    if (!json_is_array(value)) return unexpected(key, "a list of tools", value);
+    j->tools.n = 0;
+    jsonio_print(value, JSON_COMPACT, &j->tools);
+    buf_append(&j->tools, "", 1);
+    j->config.tools.file = NULL;
+    j->config.tools.text = j->tools.data;
+    return OK;
+}
+
+// auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}.
+static Status read_tool_choice(Job *j, const char *key, const json_t *value) {
+    const char *name = json_string_value(json_object_get(json_object_get(value, "function"), "name"));
+    if (json_is_string(value)) name = json_string_value(value);
+    if (!name) return unexpected(key, "\"auto\", \"none\", \"required\" or a function's name", value);
+    j->tool_choice.n = 0;
+    buf_append(&j->tool_choice, name, strlen(name) + 1);
+    j->config.tools.choice = j->tool_choice.data;
+    return OK;
+}
+
 enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLETION, OPENAI = CHAT | COMPLETION };
 
 static const struct {
@@ -289,6 +345,9 @@ static const struct {
     {"regex", OURS, read_form},
     {"grammar", OURS, read_form},
     {"choice", OURS, read_choice},
+    {"tools", OURS | CHAT, read_tools},
+    {"tool_choice", OURS | CHAT, read_tool_choice},
+    {"parallel_tool_calls", CHAT, read_nothing},
 };
 
 // ---- all other keys are options -------------------------------------------------------------------------------------
@@ -415,7 +474,8 @@ void job_forget_text(Job *j) {
     free(j->chunks);
     buf_free(&j->roles);
     buf_free(&j->message_text);
-    j->root = NULL;
+    json_decref(j->more);
+    j->root = j->more = NULL;
     j->messages = NULL;
     j->chunks = NULL;
     j->prompt = (Str){0};
@@ -427,6 +487,8 @@ void job_free(Job *j) {
     json_decref(j->cancel);
     json_decref(j->form_value);
     buf_free(&j->form_text);
+    buf_free(&j->tools);
+    buf_free(&j->tool_choice);
     if (j->stop_texts) free(j->config.stop);
     free(j->stop_texts);
     free(j->bias);

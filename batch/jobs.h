@@ -40,6 +40,8 @@ typedef struct {
     char *stop_texts;        // what config.stop points into, where the line has its own
     json_t *form_value;      // what config.form points into, where the line has a form of its own
     Buf form_text;           //
+    Buf tools, tool_choice;  // what config.tools points into, where the line has its own
+    json_t *more;            // a list: what messages[i].more points to
     LogitBias *bias;         // config.sampling.bias, where the line has its own
     Buf roles, message_text; // what messages point into besides
 } Job;

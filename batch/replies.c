@@ -1,6 +1,7 @@
 // batch/replies.c: see batch/replies.h.
 #include "batch/replies.h"
 
+#include <string.h>
 #include <time.h>
 
 static void put_ms(json_t *object, const char *key, double seconds, bool known) {
@@ -91,8 +92,11 @@ static json_t *completion_logprobs(const json_t *tokens) {
     return json_pack("{s:o, s:o, s:o}", "tokens", pieces, "token_logprobs", logprobs, "top_logprobs", tops);
 }
 
-// OpenAI knows "stop" and "length".
-static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : finish_name(f); }
+// OpenAI knows "stop", "length" and "tool_calls".
+static const char *openai_finish(const Choice *c) {
+    const char *name = answer_finish_name(c->answer, c->finish);
+    return strcmp(name, finish_name(FINISH_EOG)) == 0 ? "stop" : name;
+}
 
 static json_t *openai_choice(const BatchLine *line, int i) {
     const Choice *choice = &line->choices.choices[i];
@@ -104,11 +108,13 @@ static json_t *openai_choice(const BatchLine *line, int i) {
         json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
         if (a->show_thoughts && a->thinking.n)
             jsonio_put(message, "reasoning_content", jsonio_text((Str){a->thinking.data, a->thinking.n}));
+        if (a->found) jsonio_share(message, "tool_calls", a->found);
+        if (a->found && answer_text(a).n == 0) jsonio_put(message, "content", json_null());
         jsonio_put(j, "message", message);
     } else jsonio_put(j, "text", text);
     if (a->tokens) logprobs = chat ? chat_logprobs(a->tokens) : completion_logprobs(a->tokens);
     jsonio_put(j, "logprobs", logprobs);
-    jsonio_put(j, "finish_reason", json_string(openai_finish(choice->finish)));
+    jsonio_put(j, "finish_reason", json_string(openai_finish(choice)));
     return j;
 }
 

@@ -198,8 +198,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     all[n_messages - 1].text = (Str){last.data, last.n};
     // A template may take white space away at the end, which a message without a question has.
     if (is_blank(messages[n_messages - 1].text)) joined.n -= 2;
-    Status st = chat_template_render(template, all, n_messages, true, text);
-    if (!st.code && !template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    Status st = answer_render(config, template, all, n_messages, true, text);
     if (!st.code) st = encode(b, text, &joined, chunks, n_chunks, out);
     if (!st.code) answer_dump(b->e, config, text, out->tokens, out->n);
     if (!st.code) st = answer_fits(b->e, config, out->n);

@@ -23,7 +23,7 @@
 
 static void add_message(Conversation *c, const char *role, Str text) {
     c->messages = mem_resize(c->messages, (size_t)(c->n_messages + 1) * sizeof *c->messages);
-    c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}};
+    c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}, NULL};
     c->n_said = 0;
 }
 
@@ -85,9 +85,8 @@ static Status render(const Conversation *c, int n_left_out, bool answer, Rendere
     Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
     if (system) given[n++] = c->messages[0];
     for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
-    Status st = chat_template_render(c->template, given, n, answer, out);
+    Status st = answer_render(c->config, c->template, given, n, answer, out);
     free(given);
-    if (!c->template && c->config->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
     return st;
 }
 
@@ -305,7 +304,8 @@ static void keep_stats(Conversation *c, const Request *r) {
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
     Request form = {0};
-    Status st = form_constrain(c->e, &c->config->form, g->text.text.n == 0, &form);
+    Str prompt = {g->text.text.data, g->text.text.n};
+    Status st = form_constrain(c->e, &(FormSetup){c->config, c->template, prompt, prompt.n == 0}, &form);
     if (st.code) {
         screen_note("quill: %s", st.message);
         return OK;

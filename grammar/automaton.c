@@ -425,7 +425,6 @@ void automaton_free(Automaton *a) {
 }
 
 int automaton_start(const Automaton *a) { return a->start; }
-const State *automaton_state(const Automaton *a, int state) { return &a->view.states[state]; }
 int automaton_n_states(const Automaton *a) { return a->state_sets.n; }
 
 size_t automaton_bytes(const Automaton *a) {

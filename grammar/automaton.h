@@ -24,20 +24,22 @@ typedef struct {
 
 typedef struct Automaton Automaton;
 
+typedef struct {
+    const uint8_t *class_of;
+    State *states;
+} AutomatonView; // of an automaton, the first member of it
+
 Automaton *automaton_new(const Nfa *nfa); // which must outlive it
 void automaton_free(Automaton *a);
 void automaton_forget(Automaton *a); // all states: their numbers are void
 size_t automaton_bytes(const Automaton *a);
 
 int automaton_start(const Automaton *a);
-const State *automaton_state(const Automaton *a, int state); // valid until a step
+static inline const State *automaton_state(const Automaton *a, int state) { // valid until a step; `next` stays longer
+    return &((const AutomatonView *)(const void *)a)->states[state];
+}
 int automaton_n_states(const Automaton *a);
 int automaton_find_step(Automaton *a, int state, int class); // what automaton_step does where it is not known yet
-
-typedef struct {
-    const uint8_t *class_of;
-    State *states;
-} AutomatonView; // of an automaton, the first member of it
 
 // The state behind a byte.
 static inline int automaton_step(Automaton *a, int state, uint8_t byte) {

@@ -8,6 +8,7 @@ enum { MOST_IDLE = 16 }; // grammars that are kept although no answer uses them
 
 typedef struct {
     GrammarKind kind;
+    bool compact;
     Buf text;
     Grammar *grammar;
     int n_users;
@@ -16,10 +17,32 @@ typedef struct {
 
 struct GrammarCache {
     Vocabulary *v;
+    char *control;      // the pieces of control tokens
     CachedGrammar *all; // (n)
     int n;
     long now;
 };
+
+// The pieces of n tokens; returns the bytes of those that are control tokens. A byte that begins these is no text.
+static char *name_control_tokens(const Tokenizer *t, Str *pieces, int n) {
+    size_t size = 1, at = 0;
+    for (int i = 0; i < n; i++) {
+        pieces[i] = tokenizer_piece(t, i);
+        bool control = tokenizer_is_control(t, i);
+        if (control) size += pieces[i].n + 1;
+        else if (pieces[i].n && (unsigned char)pieces[i].data[0] == VOCABULARY_CONTROL) pieces[i].n = 0;
+    }
+    char *names = mem_alloc(size);
+    for (int i = 0; i < n; i++) {
+        if (!tokenizer_is_control(t, i)) continue;
+        Str name = pieces[i];
+        pieces[i] = (Str){names + at, name.n + 1};
+        names[at++] = (char)VOCABULARY_CONTROL;
+        if (name.n) memcpy(names + at, name.data, name.n);
+        at += name.n;
+    }
+    return names;
+}
 
 static GrammarCache *open_cache(const Tokenizer *t, int n_ids) {
     int n = int_min(tokenizer_n(t), n_ids), n_ends = tokenizer_eog_ids(t, NULL, 0), kept = 0;
@@ -28,9 +51,8 @@ static GrammarCache *open_cache(const Tokenizer *t, int n_ids) {
     tokenizer_eog_ids(t, ends, n_ends);
     for (int i = 0; i < n_ends; i++)
         if (ends[i] < n_ids) ends[kept++] = ends[i];
-    for (int i = 0; i < n; i++)
-        if (!tokenizer_is_control(t, i)) pieces[i] = tokenizer_piece(t, i);
     GrammarCache *c = mem_alloc(sizeof *c);
+    c->control = name_control_tokens(t, pieces, n);
     c->v = vocabulary_new(pieces, n, n_ids, ends, kept);
     free(pieces);
     free(ends);
@@ -56,7 +78,9 @@ static void remove_idle(GrammarCache *c) {
 
 static CachedGrammar *find(GrammarCache *c, GrammarSource s) {
     for (int i = 0; i < c->n; i++)
-        if (c->all[i].kind == s.kind && str_eq((Str){c->all[i].text.data, c->all[i].text.n}, s.text)) return &c->all[i];
+        if (c->all[i].kind == s.kind && c->all[i].compact == s.compact &&
+            str_eq((Str){c->all[i].text.data, c->all[i].text.n}, s.text))
+            return &c->all[i];
     return NULL;
 }
 
@@ -71,7 +95,7 @@ Status grammar_cache_get(GrammarCache **cache, const Tokenizer *t, int n_ids, Gr
         TRY(grammar_compile(source, c->v, &made));
         c->all = mem_resize(c->all, (size_t)(c->n + 1) * sizeof *c->all);
         g = &c->all[c->n++];
-        *g = (CachedGrammar){.kind = source.kind, .grammar = made};
+        *g = (CachedGrammar){.kind = source.kind, .compact = source.compact, .grammar = made};
         buf_append(&g->text, source.text.data, source.text.n);
     }
     g->n_users++;
@@ -92,6 +116,7 @@ void grammar_cache_free(GrammarCache *cache) {
     if (!cache) return;
     while (cache->n > 0) remove_grammar(cache, cache->n - 1);
     vocabulary_free(cache->v);
+    free(cache->control);
     free(cache->all);
     free(cache);
 }

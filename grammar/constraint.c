@@ -38,10 +38,12 @@ const Grammar *constraint_grammar(const Constraint *c) { return c->g; }
 
 static bool is_first(const Constraint *c, int n) { return c->fresh && n == 0; }
 
-// The bytes of token i of the answer; none: an end, or a control token.
+// The bytes of token i of the answer; none: an end.
 static Str piece_of(const Constraint *c, int token, int i) {
     if (token < 0 || token >= c->v->n_tokens || c->v->pieces[token].n == 0) return (Str){"", 0};
-    return is_first(c, i) ? tokenizer_stream_piece(c->t, token, true) : c->v->pieces[token];
+    Str piece = c->v->pieces[token];
+    bool control = (unsigned char)piece.data[0] == VOCABULARY_CONTROL;
+    return is_first(c, i) && !control ? tokenizer_stream_piece(c->t, token, true) : piece;
 }
 
 // The state behind the tokens; STATE_DEAD: the grammar refuses them.
@@ -90,11 +92,41 @@ static const uint64_t *mask_of(Constraint *c, const int *tokens, int n, int left
     return left < 0 ? grammar_mask(c->g, state) : grammar_mask_within(c->g, state, left);
 }
 
+typedef int32_t MaskLanes __attribute__((vector_size(16))); // four logits
+
+// out[i] = logits[i] where the mask has i, else -inf.
+static void apply_mask(const uint64_t *mask, const float *logits, int n, float *out) {
+    static const MaskLanes keep[16] = {
+        {0, 0, 0, 0},   {-1, 0, 0, 0},   {0, -1, 0, 0},   {-1, -1, 0, 0},   {0, 0, -1, 0},  {-1, 0, -1, 0},
+        {0, -1, -1, 0}, {-1, -1, -1, 0}, {0, 0, 0, -1},   {-1, 0, 0, -1},   {0, -1, 0, -1}, {-1, -1, 0, -1},
+        {0, 0, -1, -1}, {-1, 0, -1, -1}, {0, -1, -1, -1}, {-1, -1, -1, -1},
+    };
+    static const float minus = -INFINITY;
+    int32_t none;
+    memcpy(&none, &minus, sizeof none);
+    int i = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t word = mask[i >> 6];
+        if (word == 0) {
+            for (int k = 0; k < 64; k++) out[i + k] = -INFINITY;
+            continue;
+        }
+        for (int k = 0; k < 64; k += 8, word >>= 8) {
+            MaskLanes x[2], low = keep[word & 15], high = keep[word >> 4 & 15];
+            memcpy(x, logits + i + k, sizeof x);
+            x[0] = (x[0] & low) | (none & ~low);
+            x[1] = (x[1] & high) | (none & ~high);
+            memcpy(out + i + k, x, sizeof x);
+        }
+    }
+    for (; i < n; i++) out[i] = mask_has(mask, i) ? logits[i] : -INFINITY;
+}
+
 void constraint_apply(Constraint *c, const int *tokens, int n, int left, const float *logits, int n_logits,
                       float *out) {
     const uint64_t *mask = mask_of(c, tokens, n, left);
     int known = int_min(n_logits, 64 * c->v->n_words);
-    for (int i = 0; i < known; i++) out[i] = mask_has(mask, i) ? logits[i] : -INFINITY;
+    apply_mask(mask, logits, known, out);
     for (int i = known; i < n_logits; i++) out[i] = -INFINITY;
 }
 

@@ -19,6 +19,12 @@ typedef struct {
     int farthest;    // the largest distance behind a token of the mask
 } Mask;
 
+// A state on the way to a token, and its row of transitions, which stays where it is.
+typedef struct {
+    int state;
+    const int32_t *next;
+} PathState;
+
 struct Grammar {
     const Vocabulary *v;
     Nfa nfa;
@@ -27,7 +33,7 @@ struct Grammar {
     int cap_masks;
     size_t mask_bytes;
     unsigned generation;
-    int *stack;       // (deepest token + 1)
+    PathState *path;  // (deepest token + 1) of walk_tree, by depth
     int nearest;      // the smallest distance behind a token that walk_tree has met
     uint64_t *within; // (n_words) of grammar_mask_within
 };
@@ -50,11 +56,12 @@ static Status choice_parse(Str text, Rules *r) {
     return n ? OK : status_error(QUILL_USAGE, "texts with commas between them expected, found none");
 }
 
-static Status parse(GrammarSource s, Rules *r) {
+Status grammar_rules(GrammarSource s, Rules *r) {
     switch (s.kind) {
     case GRAMMAR_REGEX: return regex_parse_root(s.text, r);
     case GRAMMAR_CHOICE: return choice_parse(s.text, r);
     case GRAMMAR_GBNF: return gbnf_parse(s.text, r);
+    case GRAMMAR_WRITTEN: return s.write(r, s.arg);
     default: return schema_parse(s.text, s.compact, r);
     }
 }
@@ -65,7 +72,7 @@ Status grammar_compile(GrammarSource source, const Vocabulary *v, Grammar **out)
     *g = (Grammar){.v = v};
     Rules rules;
     rules_start(&rules);
-    Status st = parse(source, &rules);
+    Status st = grammar_rules(source, &rules);
     if (!st.code) st = nfa_build(&rules, v->sayable, &g->nfa);
     rules_free(&rules);
     if (st.code) {
@@ -75,7 +82,7 @@ Status grammar_compile(GrammarSource source, const Vocabulary *v, Grammar **out)
     g->a = automaton_new(&g->nfa);
     int deepest = 1;
     for (int k = 0; k < VOCABULARY_TREES; k++) deepest = int_max(deepest, v->trees[k].deepest);
-    g->stack = mem_alloc(((size_t)deepest + 1) * sizeof *g->stack);
+    g->path = mem_alloc(((size_t)deepest + 1) * sizeof *g->path);
     g->within = mem_alloc((size_t)v->n_words * sizeof *g->within + 1);
     *out = g;
     return OK;
@@ -94,7 +101,7 @@ void grammar_free(Grammar *g) {
     forget_masks(g);
     automaton_free(g->a);
     nfa_free(&g->nfa);
-    free(g->stack);
+    free(g->path);
     free(g->within);
     free(g);
 }
@@ -147,21 +154,26 @@ void grammar_shortest(Grammar *g, int state, Buf *out) {
 // Allows the tokens of a tree that the automaton reads from `state`, where the answer can be completed within `most`
 // bytes afterwards. Returns the largest distance behind one of them.
 static int walk_tree(Grammar *g, const TokenTree *t, int state, int most, uint64_t *mask) {
+    const uint8_t *class_of = g->nfa.class_of;
     int farthest = 0;
-    g->stack[0] = state;
+    g->path[0] = (PathState){state, automaton_state(g->a, state)->next};
     for (int i = 0; i < t->n;) {
-        int depth = t->depth[i], to = automaton_step(g->a, g->stack[depth - 1], t->byte[i]);
+        const TokenNode *node = &t->nodes[i];
+        PathState *from = &g->path[node->depth - 1];
+        int class = class_of[node->byte], to = from->next[class];
+        if (to < 0) to = automaton_find_step(g->a, from->state, class);
         if (to == STATE_DEAD) {
-            i = t->end[i];
+            i = node->end;
             continue;
         }
-        g->stack[depth] = to;
-        int id = t->token[i++];
+        i++;
+        const State *reached = automaton_state(g->a, to);
+        from[1] = (PathState){to, reached->next};
+        int id = node->token;
         if (id < 0) continue;
-        int distance = automaton_state(g->a, to)->distance;
-        g->nearest = int_min(g->nearest, distance);
-        if (distance > most) continue;
-        farthest = int_max(farthest, distance);
+        g->nearest = int_min(g->nearest, reached->distance);
+        if (reached->distance > most) continue;
+        farthest = int_max(farthest, reached->distance);
         for (; id >= 0; id = g->v->same[id]) mask_set(mask, id);
     }
     return farthest;

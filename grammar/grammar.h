@@ -15,22 +15,27 @@
 #include "grammar/vocabulary.h"
 
 typedef enum {
-    GRAMMAR_REGEX,  // the whole answer matches a regular expression (grammar/regex.h)
-    GRAMMAR_CHOICE, // one of the texts of a list: a,b,c with \, for a comma
-    GRAMMAR_GBNF,   // llama.cpp's grammars (grammar/gbnf.h)
-    GRAMMAR_SCHEMA, // JSON that a schema admits (grammar/schema.h)
+    GRAMMAR_REGEX,   // the whole answer matches a regular expression (grammar/regex.h)
+    GRAMMAR_CHOICE,  // one of the texts of a list: a,b,c with \, for a comma
+    GRAMMAR_GBNF,    // llama.cpp's grammars (grammar/gbnf.h)
+    GRAMMAR_SCHEMA,  // JSON that a schema admits (grammar/schema.h)
+    GRAMMAR_WRITTEN, // rules that `write` writes; the text is their name: the same text, the same rules
 } GrammarKind;
 
 typedef struct {
     GrammarKind kind;
     Str text;
     bool compact; // of JSON: no space between its parts
+    Status (*write)(Rules *r, const void *arg);
+    const void *arg;
 } GrammarSource;
 
 typedef struct Grammar Grammar;
 
-// QUILL_USAGE: what is wrong with the text, with line and column where it has lines; no name in front. The vocabulary
-// must outlive the grammar.
+// Reads the text as rules. QUILL_USAGE: what is wrong with it, with line and column where it has lines; no name in
+// front.
+Status grammar_rules(GrammarSource source, Rules *r);
+// The same, compiled; the vocabulary must outlive the grammar.
 Status grammar_compile(GrammarSource source, const Vocabulary *v, Grammar **out);
 void grammar_free(Grammar *g); // NULL is fine
 

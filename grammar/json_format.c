@@ -13,6 +13,15 @@
 #define BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
 #define PATH "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define HEX4 "[0-9A-Fa-f]{1,4}"
+#define GROUPS(n) "(" HEX4 "(:" HEX4 "){0," #n "})?" // n + 1 at most
+#define BEHIND(n, more) "|" HEX4 "(:" HEX4 "){" #n "}::" GROUPS(more)
+#define IPV6                                                                                                           \
+    "((" HEX4 ":){7}" HEX4 "|::" GROUPS(6) BEHIND(0, 5) BEHIND(1, 4) BEHIND(2, 3) BEHIND(3, 2) BEHIND(4, 1)            \
+        BEHIND(5, 0) "|" HEX4 "(:" HEX4 "){6}::)"
+#define COUNT "\\d{1,4}"
+#define DAYS "(" COUNT "Y(" COUNT "M(" COUNT "D)?)?|" COUNT "M(" COUNT "D)?|" COUNT "D)"
+#define HOURS "T(" COUNT "H(" COUNT "M(" COUNT "S)?)?|" COUNT "M(" COUNT "S)?|" COUNT "S)"
 
 static const struct {
     const char *name, *regex;
@@ -23,11 +32,16 @@ static const struct {
     {"email", "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" LABEL "(\\." LABEL ")+"},
     {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
     {"ipv4", BYTE "(\\." BYTE "){3}"},
+    {"ipv6", IPV6},
+    {"hostname", LABEL "(\\." LABEL "){0,9}"},
+    {"duration", "P(" DAYS "(" HOURS ")?|" HOURS "|" COUNT "W)"},
+    {"json-pointer", "(/([^/~]|~[01])*)*"},
     {"uri", "[a-z][a-z0-9+.-]*://" LABEL "(\\." LABEL ")*(:[1-9]\\d{0,3})?(/" PATH "*)*(\\?(" PATH "|[/?])*)?(#(" PATH
             "|[/?])*)?"},
 };
 
-const char json_format_names[] = "date, time, date-time, email, uuid, ipv4 or uri";
+const char json_format_names[] =
+    "date, time, date-time, duration, email, hostname, ipv4, ipv6, json-pointer, uri or uuid";
 
 const char *json_format_regex(const char *format) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)

@@ -52,6 +52,7 @@ static int size_of(NfaPlan *p, int expr, int depth) {
     const int *kids = rules_kids(r, e);
     int size = 0;
     if (e->kind == EXPR_TEXT) size = e->n;
+    else if (e->kind == EXPR_UNTIL) size = 8 * e->n + 4;
     else if (e->kind == EXPR_CLASS) size = size_plus((int64_t)e->n * 3, 1);
     else if (e->kind == EXPR_RULE) size = size_of_rule(p, e->n, depth);
     else
@@ -78,8 +79,8 @@ Status nfa_plan(NfaBuild *b) {
     b->expr_rule = mem_alloc(((size_t)r->n_exprs + 1) * sizeof *b->expr_rule);
     for (int i = 0; i < r->n_rules; i++) b->inlined[i] = true;
     for (int i = 0; i < r->n_exprs; i++) b->size[i] = -1;
-    if (r->n_rules > 0) size_of_rule(&p, 0, 0);
-    b->inlined[0] = false;
+    if (r->n_rules > 0) size_of_rule(&p, r->start, 0);
+    b->inlined[r->start] = false;
     free(p.colour);
     free(p.uses);
     if (p.too_deep)
@@ -124,7 +125,7 @@ Str nfa_rule_name(const NfaBuild *b, int rule) {
 
 void nfa_write_rules(NfaBuild *b) {
     nfa_node(b, NODE_END, 0, 0, 0, 0);
-    nfa_called(b, 0);
+    nfa_called(b, b->rules->start);
     for (int i = 0; i < b->nfa->n_rules && !b->too_large; i++) {
         int start = nfa_expr(b, b->exprs[i], NFA_END); // may add rules
         b->nfa->rules[i].start = start;

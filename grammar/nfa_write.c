@@ -85,6 +85,38 @@ static int build_class(NfaBuild *b, const Expr *e, int next) {
     return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry; // no byte leads on
 }
 
+// ---- any bytes up to a text
+// ------------------------------------------------------------------------------------------
+
+// How many bytes of the text are there behind `had` of them and one more byte: the automaton of Knuth, Morris and
+// Pratt.
+static int bytes_there(const char *text, int n, int had, int byte) {
+    for (int k = int_min(n, had + 1); k > 0; k--)
+        if ((unsigned char)text[k - 1] == byte && memcmp(text, text + had - (k - 1), (size_t)k - 1) == 0) return k;
+    return 0;
+}
+
+static int build_until(NfaBuild *b, const Expr *e, int next) {
+    const char *text = e->n ? b->rules->bytes.data + e->at : "";
+    int heads[RULES_LONGEST_END + 1], n = e->n;
+    bool ends = e->least > 0;
+    if (ends && n == 0) return next;
+    for (int i = 0; i < int_max(1, n); i++) heads[i] = nfa_node(b, NODE_SPLIT, 0, 0, NFA_END, NFA_END);
+    for (int i = 0; i < int_max(1, n) && !b->too_large; i++) {
+        int entry = ends ? -1 : next;
+        for (int low = 0, high; low < 256; low = high + 1) {
+            int there = bytes_there(text, n, i, low);
+            for (high = low; high < 255 && bytes_there(text, n, i, high + 1) == there; high++) {
+            }
+            bool whole = n > 0 && there == n;
+            if (whole && !ends) continue;
+            entry = either(b, entry, nfa_node(b, NODE_BYTES, low, high, whole ? next : heads[there], 0));
+        }
+        b->nfa->nodes[heads[i]].to = b->nfa->nodes[heads[i]].other = entry;
+    }
+    return heads[0];
+}
+
 // ---- expressions ----------------------------------------------------------------------------------------------------
 
 static const int *kids_of(const NfaBuild *b, const Expr *e) { return rules_kids(b->rules, e); }
@@ -138,6 +170,7 @@ static int write_expr(NfaBuild *b, int expr, int next) {
         return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry;
     case EXPR_REPEAT: return build_repeat(b, e, next);
     case EXPR_RULE: return build_call(b, e->n, next);
+    case EXPR_UNTIL: return build_until(b, e, next);
     default: return nfa_both(b, kids_of(b, e)[0], kids_of(b, e)[1], next);
     }
 }

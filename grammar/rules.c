@@ -35,6 +35,16 @@ int rules_text(Rules *r, const char *bytes, size_t n) {
     return add(r, (Expr){.kind = EXPR_TEXT, .at = at, .n = (int)n});
 }
 
+static int add_until(Rules *r, const char *bytes, size_t n, int least) {
+    size_t at = r->bytes.n;
+    buf_append(&r->bytes, bytes, n < RULES_LONGEST_END ? n : RULES_LONGEST_END);
+    return add(r, (Expr){.kind = EXPR_UNTIL, .at = at, .n = (int)(r->bytes.n - at), .least = least});
+}
+
+int rules_until(Rules *r, const char *bytes, size_t n) { return add_until(r, bytes, n, 1); }
+
+int rules_without(Rules *r, const char *bytes, size_t n) { return add_until(r, bytes, n, 0); }
+
 static int compare_ranges(const void *a, const void *b) {
     const CharRange *x = a, *y = b;
     return (x->first > y->first) - (x->first < y->first);

@@ -11,6 +11,8 @@
 
 #include "base/base.h"
 
+enum { RULES_LONGEST_END = 200 };
+
 typedef struct {
     uint32_t first, last; // code points, both included
 } CharRange;
@@ -23,11 +25,12 @@ typedef enum {
     EXPR_REPEAT, // `least` to `most` times
     EXPR_RULE,   // another rule
     EXPR_BOTH,   // texts of two expressions at once; neither calls a rule
+    EXPR_UNTIL,  // any bytes up to a text, which ends them (least 1), or any bytes without it (least 0)
 } ExprKind;
 
 typedef struct {
     ExprKind kind;
-    size_t at;       // TEXT: in `bytes`; CLASS: in `ranges`; SEQ, ALT, REPEAT, BOTH: in `kids`
+    size_t at;       // TEXT, UNTIL: in `bytes`; CLASS: in `ranges`; SEQ, ALT, REPEAT, BOTH: in `kids`
     int n;           // of them; RULE: its number
     int least, most; // REPEAT; most -1: without end
 } Expr;
@@ -41,8 +44,9 @@ typedef struct {
     Expr *exprs;
     int n_exprs, cap_exprs;
     Buf bytes, ranges, kids; // of CharRange; of int
-    Rule *rules;             // rule 0 is where an answer begins
+    Rule *rules;             // owned
     int n_rules, cap_rules;
+    int start;    // the rule where an answer begins: 0, the one that was named first
     int *by_name; // hash table of rule + 1
     uint32_t name_mask;
 } Rules;
@@ -64,6 +68,10 @@ static inline int rules_alt_of(Rules *r, const Buf *kids) {
 int rules_pair(Rules *r, int a, int b); // the two, one after the other
 int rules_repeat(Rules *r, int kid, int least, int most);
 int rules_both(Rules *r, int a, int b);
+// Any bytes, and control tokens (grammar/vocabulary.h), up to the first place of a text of at most RULES_LONGEST_END
+// bytes, which is part of it; any bytes that do not have the text in them (of no bytes: any at all).
+int rules_until(Rules *r, const char *bytes, size_t n);
+int rules_without(Rules *r, const char *bytes, size_t n);
 int rules_call(Rules *r, int rule);
 int rules_rule(Rules *r, Str name); // the rule of this name, which is made if there is none
 void rules_define(Rules *r, int rule, int expr);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "grammar/automaton.h"
 #include "grammar/json_format.h"
 #include "grammar/json_number.h"
 #include "grammar/json_text.h"
@@ -23,8 +24,10 @@ enum {
 
 typedef struct {
     Rules *r;
-    json_t *root, *made; // the schema; an array of schemas that were merged
-    bool compact;
+    const json_t *root;
+    json_t *made;      // an array of schemas that were merged
+    const char *scope; // in front of the names of rules
+    const char *end;   // SchemaPart.end, while the value itself is read; NULL: a value in JSON
     int any, comma, colon;
     Buf path; // of the part that is being read: #/properties/x
     int depth;
@@ -89,6 +92,7 @@ static int listed(SchemaWalk *w, const char *open, int one, const char *close) {
 }
 
 static int any_value(SchemaWalk *w) {
+    if (w->end) return rules_until(w->r, w->end, strlen(w->end)); // any text, JSON too
     if (w->any < 0) {
         w->any = rules_anonymous(w->r, -1);
         int call = rules_call(w->r, w->any), number = 0;
@@ -125,7 +129,7 @@ static bool number_of(SchemaWalk *w, const json_t *schema, const char *key, doub
 
 static int regex_of(SchemaWalk *w, const char *key, const char *regex, size_t n, bool search) {
     int e = 0;
-    Status st = regex_parse((Str){regex, n}, search, json_text_ranges, NULL, w->r, &e);
+    Status st = regex_parse((Str){regex, n}, search, w->end ? NULL : json_text_ranges, NULL, w->r, &e);
     if (st.code) fail(w, "%s: %.400s", key, st.message);
     return e;
 }
@@ -144,11 +148,13 @@ static int string_of(SchemaWalk *w, const json_t *schema) {
         parts[n++] = regex_of(w, "format", regex, strlen(regex), false);
     }
     CharRange all = {0, 0x10ffff};
-    int one = n ? json_text_ranges(w->r, &all, 1, NULL) : json_text_char(w->r);
+    if (w->end && n == 0 && least == 0 && most < 0) return rules_until(w->r, w->end, strlen(w->end));
+    int one = w->end ? rules_class(w->r, &all, 1) : n ? json_text_ranges(w->r, &all, 1, NULL) : json_text_char(w->r);
     if (n == 0 || least > 0 || most >= 0) parts[n++] = rules_repeat(w->r, one, least, most);
     int e = parts[0];
     for (int i = 1; i < n; i++) e = rules_both(w->r, e, parts[i]);
-    return json_text_quoted(w->r, e);
+    if (!w->end) return json_text_quoted(w->r, e);
+    return rules_pair(w->r, rules_both(w->r, e, rules_without(w->r, w->end, strlen(w->end))), text(w, w->end));
 }
 
 static int number_rules(SchemaWalk *w, const json_t *schema, bool integer) {
@@ -299,16 +305,34 @@ static int array_of(SchemaWalk *w, const json_t *schema) {
 
 enum { N_TYPES = 7 }; // null, boolean, integer, number, string, array, object
 
-static int type_of(SchemaWalk *w, const json_t *schema, const char *type) {
-    if (!type) return fail(w, "type: a name or a list of names expected");
+static int json_of(SchemaWalk *w, const json_t *schema, const char *type) {
     if (strcmp(type, "null") == 0) return text(w, "null");
     if (strcmp(type, "boolean") == 0) return rules_alt(w->r, (int[]){text(w, "true"), text(w, "false")}, 2);
     if (strcmp(type, "integer") == 0) return number_rules(w, schema, true);
     if (strcmp(type, "number") == 0) return number_rules(w, schema, false);
-    if (strcmp(type, "string") == 0) return string_of(w, schema);
     if (strcmp(type, "array") == 0) return array_of(w, schema);
     if (strcmp(type, "object") == 0) return object_of(w, schema);
     return fail(w, "type: null, boolean, integer, number, string, array or object expected, found \"%.40s\"", type);
+}
+
+static int type_of(SchemaWalk *w, const json_t *schema, const char *type) {
+    if (!type) return fail(w, "type: a name or a list of names expected");
+    if (strcmp(type, "string") == 0) return string_of(w, schema);
+    const char *end = w->end;
+    w->end = NULL; // parts of the value are JSON
+    int e = json_of(w, schema, type);
+    w->end = end;
+    return end ? rules_pair(w->r, e, text(w, end)) : e;
+}
+
+// A value of an enum as it is written.
+static int value_text(SchemaWalk *w, const json_t *value) {
+    if (!w->end) return json_text_value(w->r, value);
+    if (json_is_string(value) && strstr(json_string_value(value), w->end))
+        return fail(w, "enum or const: texts without \"%s\" expected", w->end);
+    int e = json_is_string(value) ? rules_text(w->r, json_string_value(value), json_string_length(value))
+                                  : json_text_value(w->r, value);
+    return rules_pair(w->r, e, text(w, w->end));
 }
 
 static bool has_type(const json_t *type, const json_t *value) {
@@ -329,19 +353,56 @@ static bool has_type(const json_t *type, const json_t *value) {
     return false;
 }
 
-// The values of an enum that the other keywords admit, of which type alone may stand beside it.
-static int values_of(SchemaWalk *w, const json_t *schema, const json_t *list) {
+static bool speaks_of_values(const json_t *schema) { // beside type and enum
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)schema, key, value) {
-        bool fine = schema_merge_key(key) == KEY_REMARK || strcmp(key, "enum") == 0 || strcmp(key, "type") == 0;
-        if (!fine) return fail(w, "enum or const beside \"%.40s\": type alone expected beside it", key);
+        if (schema_merge_key(key) != KEY_REMARK && strcmp(key, "enum") != 0 && strcmp(key, "type") != 0) return true;
     }
+    return false;
+}
+
+// Whether the keywords beside an enum admit one of its values: its text is one of theirs.
+static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "number",
+        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
+    json_t *rest = json_copy((json_t *)without(w, schema, "enum"));
+    jsonio_put(rest, "type", json_string(names[json_typeof(value)]));
+    Rules rules;
+    Nfa nfa = {0};
+    Buf text = {0};
+    int e = 0;
+    bool taken = false;
+    rules_start(&rules);
+    SchemaPart part = {.root = w->root, .schema = keep(w, rest), .scope = w->scope, .compact = true};
+    rules_rule(&rules, str_of("root"));
+    pass(w, schema_part(&part, &rules, &e));
+    rules_define(&rules, 0, e);
+    jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &text);
+    if (!w->failed.code && !nfa_build(&rules, NULL, &nfa).code) { // an error: nothing fits
+        Automaton *a = automaton_new(&nfa);
+        int state = automaton_start(a);
+        for (size_t i = 0; i < text.n; i++) state = automaton_step(a, state, (uint8_t)text.data[i]);
+        taken = automaton_state(a, state)->accepts;
+        automaton_free(a);
+    }
+    nfa_free(&nfa);
+    rules_free(&rules);
+    buf_free(&text);
+    return taken;
+}
+
+// The values of an enum that the other keywords admit.
+static int values_of(SchemaWalk *w, const json_t *schema, const json_t *list) {
     if (!json_is_array(list)) return fail(w, "enum: a list of values expected");
+    bool more = speaks_of_values(schema);
     int *ways = mem_alloc((json_array_size(list) + 1) * sizeof *ways), n = 0;
     size_t i;
+    json_t *value;
     json_array_foreach(list, i, value) {
-        if (has_type(get(schema, "type"), value)) ways[n++] = json_text_value(w->r, value);
+        if (has_type(get(schema, "type"), value) && (!more || admits(w, schema, value)))
+            ways[n++] = value_text(w, value);
     }
     int e = rules_alt(w->r, ways, n);
     free(ways);
@@ -411,7 +472,11 @@ static int reference(SchemaWalk *w, const json_t *schema) {
     json_object_foreach((json_t *)schema, key, value) alone &=
         schema_merge_key(key) == KEY_REMARK || strcmp(key, "$ref") == 0;
     if (!alone) return value_of(w, merged(w, without(w, schema, "$ref"), target));
-    int rule = rules_rule(w->r, str_of(json_string_value(ref)));
+    if (w->end) return value_of(w, target);
+    Buf name = {0};
+    buf_printf(&name, "%s%s", w->scope, json_string_value(ref));
+    int rule = rules_rule(w->r, (Str){name.data, name.n});
+    buf_free(&name);
     if (w->r->rules[rule].expr == -1) {
         rules_define(w->r, rule, -2); // on its way
         size_t had = w->path.n;
@@ -506,21 +571,28 @@ static int value_of(SchemaWalk *w, const json_t *schema) {
     return e;
 }
 
+Status schema_part(const SchemaPart *part, Rules *r, int *expr) {
+    SchemaWalk w = {
+        .r = r, .root = part->root, .made = json_array(), .scope = part->scope, .end = part->end, .any = -1};
+    buf_str(&w.path, "#");
+    const char *space = part->compact ? "" : " ";
+    w.comma = rules_pair(r, text(&w, ","), rules_repeat(r, text(&w, space), 0, 1));
+    w.colon = rules_pair(r, text(&w, ":"), rules_repeat(r, text(&w, space), 0, 1));
+    *expr = value_of(&w, part->schema);
+    json_decref(w.made);
+    buf_free(&w.path);
+    return w.failed;
+}
+
 Status schema_parse(Str source, bool compact, Rules *r) {
     json_error_t error;
     json_t *root = jsonio_read(source, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!root)
         return status_error(QUILL_USAGE, "line %d, column %d: a JSON schema expected, found: %.150s", error.line,
                             int_max(1, error.column), error.text);
-    SchemaWalk w = {.r = r, .root = root, .made = json_array(), .compact = compact, .any = -1};
-    buf_str(&w.path, "#");
-    int rule = rules_rule(r, str_of("root"));
-    const char *space = compact ? "" : " ";
-    w.comma = rules_pair(r, text(&w, ","), rules_repeat(r, text(&w, space), 0, 1));
-    w.colon = rules_pair(r, text(&w, ":"), rules_repeat(r, text(&w, space), 0, 1));
-    rules_define(r, rule, value_of(&w, root));
-    json_decref(w.made);
+    int rule = rules_rule(r, str_of("root")), e = 0;
+    Status st = schema_part(&(SchemaPart){root, root, "", NULL, compact}, r, &e);
+    rules_define(r, rule, e);
     json_decref(root);
-    buf_free(&w.path);
-    return w.failed;
+    return st;
 }

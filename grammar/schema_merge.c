@@ -46,6 +46,8 @@ static const struct {
     {"readOnly", KEY_REMARK},
     {"writeOnly", KEY_REMARK},
     {"strict", KEY_REMARK},
+    {"contentEncoding", KEY_REMARK},
+    {"contentMediaType", KEY_REMARK},
 };
 
 SchemaKey schema_merge_key(const char *key) {
@@ -229,13 +231,45 @@ static bool disjoint_values(const json_t *a, const json_t *b) {
     return disjoint;
 }
 
+// The types of a schema's values, as a new reference: those that it names, or those of its constants; NULL: any.
+static json_t *types_of(const json_t *schema) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "integer",
+        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
+    json_t *type = json_object_get(schema, "type"), *values = values_of(schema), *value;
+    size_t i;
+    if (!values) return json_incref(type);
+    json_t *types = json_array();
+    json_array_foreach(values, i, value) jsonio_append(types, json_string(names[json_typeof(value)]));
+    json_decref(values);
+    return types;
+}
+
 static bool disjoint_types(const json_t *a, const json_t *b) {
-    json_t *x = json_object_get(a, "type"), *y = json_object_get(b, "type");
-    if (!x || !y) return false;
-    json_t *common = merge_types(x, y);
-    bool disjoint = json_array_size(common) == 0;
+    json_t *x = types_of(a), *y = types_of(b), *common = x && y ? merge_types(x, y) : NULL;
+    bool disjoint = common && json_array_size(common) == 0;
+    json_decref(x);
+    json_decref(y);
     json_decref(common);
     return disjoint;
+}
+
+static bool has_only_type(const json_t *schema, const char *name) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && is(type, name);
+}
+
+// Whether all texts or lists of a are shorter than those of b.
+static bool shorter(const json_t *a, const json_t *b) {
+    static const struct {
+        const char *type, *most, *least;
+    } all[] = {{"string", "maxLength", "minLength"}, {"array", "maxItems", "minItems"}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        json_t *most = json_object_get(a, all[i].most), *least = json_object_get(b, all[i].least);
+        bool both = has_only_type(a, all[i].type) && has_only_type(b, all[i].type);
+        if (both && most && least && json_number_value(most) < json_number_value(least)) return true;
+    }
+    return false;
 }
 
 static bool is_number(const json_t *schema) {
@@ -262,15 +296,10 @@ static bool requires(const json_t *schema, const char *name) {
     return found;
 }
 
-static bool is_object(const json_t *schema) {
-    const char *type = json_string_value(json_object_get(schema, "type"));
-    return type && is(type, "object");
-}
-
 static bool disjoint_properties(const json_t *a, const json_t *b) {
     const char *key;
     json_t *value, *pb = json_object_get(b, "properties");
-    if (!is_object(a) || !is_object(b)) return false;
+    if (!has_only_type(a, "object") || !has_only_type(b, "object")) return false;
     json_object_foreach(json_object_get(a, "properties"), key, value) {
         json_t *other = json_object_get(pb, key);
         bool closed = !other && json_is_false(json_object_get(b, "additionalProperties"));
@@ -282,6 +311,6 @@ static bool disjoint_properties(const json_t *a, const json_t *b) {
 
 bool schema_merge_disjoint(const json_t *a, const json_t *b) {
     if (json_is_false(a) || json_is_false(b)) return true;
-    return disjoint_types(a, b) || disjoint_values(a, b) || below(a, b) || below(b, a) || disjoint_properties(a, b) ||
-           disjoint_properties(b, a);
+    return disjoint_types(a, b) || disjoint_values(a, b) || below(a, b) || below(b, a) || shorter(a, b) ||
+           shorter(b, a) || disjoint_properties(a, b) || disjoint_properties(b, a);
 }

@@ -31,7 +31,7 @@ static size_t common(Str a, Str b) {
 }
 
 static void close_nodes(TokenTree *t, int *open, size_t *n_open, size_t depth) {
-    while (*n_open > depth) t->end[open[--*n_open]] = t->n;
+    while (*n_open > depth) t->nodes[open[--*n_open]].end = t->n;
 }
 
 // Builds the tree of `n` tokens, sorted by their bytes.
@@ -42,10 +42,7 @@ static void build_tree(Vocabulary *v, TokenTree *t, const int *ids, int n) {
         bytes += length - (i ? common(v->pieces[ids[i - 1]], v->pieces[ids[i]]) : 0);
         if (length > longest) longest = length;
     }
-    t->byte = mem_alloc(bytes);
-    t->depth = mem_alloc(bytes * sizeof *t->depth);
-    t->end = mem_alloc(bytes * sizeof *t->end);
-    t->token = mem_alloc(bytes * sizeof *t->token);
+    t->nodes = mem_alloc(bytes * sizeof *t->nodes);
     t->deepest = (int)longest;
     int *open = mem_alloc((longest + 1) * sizeof *open);
     for (int i = 0; i < n; i++) {
@@ -58,9 +55,8 @@ static void build_tree(Vocabulary *v, TokenTree *t, const int *ids, int n) {
         close_nodes(t, open, &n_open, shared);
         for (; n_open < s.n; n_open++) {
             open[n_open] = t->n;
-            t->byte[t->n] = (uint8_t)s.data[n_open];
-            t->depth[t->n] = (int16_t)(n_open + 1);
-            t->token[t->n++] = n_open + 1 == s.n ? ids[i] : -1;
+            int32_t token = n_open + 1 == s.n ? ids[i] : -1;
+            t->nodes[t->n++] = (TokenNode){0, token, (int16_t)(n_open + 1), (uint8_t)s.data[n_open]};
         }
     }
     close_nodes(t, open, &n_open, 0);
@@ -82,6 +78,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n_tokens, int n_ids, const int
         if (pieces[i].n == 0 || pieces[i].n > INT16_MAX || mask_has(v->ends, i)) continue;
         v->pieces[i] = pieces[i];
         if (pieces[i].n == 1) v->sayable[(unsigned char)pieces[i].data[0]] = true;
+        else if ((unsigned char)pieces[i].data[0] == VOCABULARY_CONTROL) v->sayable[VOCABULARY_CONTROL] = true;
         tree[i] = (uint8_t)int_min(plain_length(pieces[i]), VOCABULARY_PLAIN);
         count[tree[i] + 1]++;
     }
@@ -108,11 +105,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n_tokens, int n_ids, const int
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
     for (int k = 0; k < VOCABULARY_TREES; k++) {
-        TokenTree *t = &v->trees[k];
-        free(t->byte);
-        free(t->depth);
-        free(t->end);
-        free(t->token);
+        free(v->trees[k].nodes);
         free(v->plain[k]);
     }
     free(v->pieces);

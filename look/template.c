@@ -11,50 +11,6 @@
 #include "base/output.h"
 #include "engine_file.h"
 
-// ---- JSON as the template's values ----------------------------------------------------------------------------------
-
-static Value from_json(Heap *h, const json_t *j);
-
-static Value from_array(Heap *h, const json_t *j) {
-    Value list = value_new_list(h, V_LIST, json_array_size(j));
-    for (size_t i = 0; i < list.list->n && !h->failed.code; i++)
-        list.list->items[i] = from_json(h, json_array_get(j, i));
-    return list;
-}
-
-// All values and keys are untrusted input, except known role names, which count as text of the template.
-static Value from_object(Heap *h, const json_t *j) {
-    Value d = value_dict(h);
-    const char *key;
-    size_t n_key;
-    json_t *value;
-    json_object_keylen_foreach((json_t *)j, key, n_key, value) {
-        Value v = from_json(h, value);
-        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_template_is_role(text_str(*v.text));
-        if (role) v = value_string(h, text_str(*v.text), true);
-        dict_set(h, d.dict, value_string(h, (Str){key, n_key}, false), v);
-    }
-    return d;
-}
-
-static Value from_json(Heap *h, const json_t *j) {
-    Value v = value_none();
-    if (!heap_enter(h)) return v;
-    switch (json_typeof(j)) {
-    case JSON_OBJECT: v = from_object(h, j); break;
-    case JSON_ARRAY: v = from_array(h, j); break;
-    case JSON_STRING: v = value_string(h, (Str){json_string_value(j), json_string_length(j)}, false); break;
-    case JSON_INTEGER: v = value_int(json_integer_value(j)); break;
-    case JSON_REAL: v = value_float(json_real_value(j)); break;
-    case JSON_TRUE:
-    case JSON_FALSE: v = value_bool(json_is_true(j)); break;
-    case JSON_NULL: break;
-    }
-    v.foreign = true;
-    heap_leave(h);
-    return v;
-}
-
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
 // Parses "2026-01-02T03:04:05" or "2026-01-02"; NULL: the current time.
@@ -101,7 +57,8 @@ static Status render(const ChatTemplate *c, const Options *o, const json_t *inpu
     struct tm now;
     TRY(parse_now(o->look.now, &now));
     Heap *h = chat_template_heap(n_input);
-    Value variables = chat_template_variables(c, h, !o->look.no_generation_prompt), given = from_json(h, input);
+    Value variables = chat_template_variables(c, h, !o->look.no_generation_prompt),
+          given = chat_template_value(h, input);
     set_text(h, variables, "bos_token", o->look.bos);
     set_text(h, variables, "eos_token", o->look.eos);
     if (json_is_array(input)) dict_set_str(h, variables.dict, "messages", given);

@@ -99,13 +99,13 @@ static int compare(const void *a, const void *b) {
 }
 
 // All candidates of a step, best first; returns how many.
-static int find_candidates(BeamSearch *b, const SeqRows *rows) {
+static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
     int n = 0;
     for (int i = 0; i < b->n_live; i++) {
         const Sequence *q = rows[i].seq;
-        int found =
-            sampler_likeliest(b->c.sampler, &r->sampling, rows[i].logits, q->tokens, q->n_tokens, b->row, b->n_row);
+        const float *logits = scheduler_allowed(s, r, q, rows[i].logits);
+        int found = sampler_likeliest(b->c.sampler, &r->sampling, logits, q->tokens, q->n_tokens, b->row, b->n_row);
         for (int k = 0; k < found; k++)
             b->all[n++] = (BeamCandidate){
                 .sum = b->live[i].sum + (double)b->row[k].logprob, .beam = i, .rank = k, .id = b->row[k].id};
@@ -133,19 +133,20 @@ static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) 
 static bool is_text(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c, int place) {
     const Request *r = rows->request;
     Sequence *q = rows[c->beam].seq;
-    if (!b->c.ends) return false;
+    if (!b->c.ends && !r->constraint) return false;
     sequence_push(q, &c->id, 1);
     const int *tokens = q->tokens + r->n_prompt;
     int n = q->n_tokens - r->n_prompt;
-    Finish finish = b->c.ends(b->c.arg, tokens, n);
+    Finish finish = b->c.ends ? b->c.ends(b->c.arg, tokens, n) : RUNNING;
+    if (finish == RUNNING && r->constraint && constraint_over(r->constraint, tokens, n)) finish = FINISH_EOG;
     if (finish != RUNNING && place < b->c.n) keep_text(b, tokens, n, c->sum, add_node(b, rows, c), finish);
     q->n_tokens--;
     return finish != RUNNING;
 }
 
 // The next beams into b->chosen; returns how many.
-static int choose(BeamSearch *b, const SeqRows *rows) {
-    int n_all = find_candidates(b, rows), n = 0;
+static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
+    int n_all = find_candidates(b, s, rows), n = 0;
     for (int i = 0; i < n_all && n < b->c.n; i++) {
         if (is_text(b, rows, &b->all[i], i)) continue;
         b->chosen[n] = b->all[i];
@@ -226,7 +227,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     assert(n == b->n_live && rows->n_out == 1 && rows->n_draft == 0);
     b->stats.n_steps++;
     b->stats.most_blocks = int_max(b->stats.most_blocks, kv->pool->n_blocks - kv->n_free);
-    int n_next = choose(b, rows);
+    int n_next = choose(b, s, rows);
     advance(b, kv, r, n_next);
     Finish limit = scheduler_count(s, rows);
     b->over = n_next == 0 || is_over(b, s, r);

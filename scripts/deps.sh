@@ -42,6 +42,7 @@ if [ "$what" = test ]; then
   need libcmocka-dev has_header_of_cmocka
   need bats command -v bats
   need python3 command -v python3 # drives terminals; checks the corpus
+  need python3-jsonschema python3 -c 'import jsonschema' # answers against their schemas
 fi
 
 if [ -z "$missing" ]; then

@@ -44,9 +44,10 @@ static void parse(Str line) {
 
 // As the whole line, and as the value of a key that the first byte chooses: there a fuzzer gets further.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const keys[] = {"id",   "prompt",     "messages",     "n",      "stop",   "logit_bias",
-                                       "raw",  "logprobs",   "temperature",  "cancel", "tools",  "max_tokens",
-                                       "seed", "ignore_eos", "top_logprobs", "body",   "greedy", "response_format"};
+    static const char *const keys[] = {
+        "id",          "prompt",          "messages",   "n",          "stop", "logit_bias", "raw",          "logprobs",
+        "temperature", "cancel",          "tools",      "max_tokens", "seed", "ignore_eos", "top_logprobs", "body",
+        "greedy",      "response_format", "tool_choice"};
     parse((Str){(const char *)data, size});
     if (size == 0) return 0;
     Buf line = {0};

@@ -11,6 +11,14 @@ setup() {
 
 ask() { "$QUILL" --no-config -q --raw --temp 2 --no-stdin "$@" "A person"; }
 
+# Definitions of two tools in tools.json.
+tools() {
+    cat >tools.json <<'JSON'
+[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string","maxLength":12},"days":{"type":"integer","minimum":1,"maximum":9}},"required":["city"]}}},
+ {"type":"function","function":{"name":"stop_now","parameters":{"type":"object","properties":{"kind":{"enum":["a","b"]}},"required":["kind"]}}}]
+JSON
+}
+
 @test "an answer follows a regular expression, a choice and a grammar" {
     for seed in 1 2 3 4 5; do
         [[ "$(ask --seed $seed -n 40 --regex '[a-z]{3,8} (is|was) [0-9]{1,3}')" =~ ^[a-z]{3,8}\ (is|was)\ [0-9]{1,3}$ ]]
@@ -86,6 +94,20 @@ PYTHON
     [ "$(say --speculate ngram)" = "$plain" ]
     [ "$(say --speculate builtin)" = "$plain" ]
     [[ "$plain" == '{"name":'* ]]
+    tools
+    calls() { "$QUILL" --no-config -q --no-stdin --deterministic --seed 4 -n 60 --chat-template hermes --tools tools.json --tool-choice required "$@" "Hi"; }
+    plain=$(calls)
+    [ "$(calls --speculate ngram)" = "$plain" ]
+    [ "$(calls --speculate builtin)" = "$plain" ]
+    [[ "$plain" == '<tool_call>'* ]]
+}
+
+@test "beams and the best of several samples have the form of the answer" {
+    needs python3
+    for many in "--beams 3" "--best-of 3 --temp 1.5"; do
+        "$QUILL" --no-config -q --raw --no-stdin --seed 3 $many -n 40 --json --regex '(in|on) the [a-z]{3,5} [0-9]{2}' "It was" >out
+        python3 -c 'import json, re; j = json.load(open("out")); assert len(j["choices"]) == 3 and all(c["complete"] and re.fullmatch("(in|on) the [a-z]{3,5} [0-9]{2}", c["text"]) for c in j["choices"]), j'
+    done
 }
 
 @test "a chat sets a form and takes it back" {
@@ -105,6 +127,104 @@ PYTHON
     awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$TOP/docs/structured.md" >commands
     [ "$(wc -l <commands)" -ge 4 ]
     while read -r line; do eval "$line" </dev/null >out || { echo "$line"; false; }; done <commands
+}
+
+call() { "$QUILL" --no-config -q --no-stdin --temp 2 -n 120 --chat-template hermes --tools tools.json "$@" "Hi"; }
+
+@test "calls of tools follow their schemas, and JSON has them" {
+    needs python3
+    tools
+    for seed in 1 2 3; do
+        call --seed $seed --tool-choice required --json >required
+        call --seed $seed --tool-choice stop_now --json >one
+        call --seed $seed --tool-choice none --json >none
+        call --seed $seed --json >auto
+        python3 - <<'PYTHON'
+import json
+def calls(name):
+    j = json.load(open(name))
+    found = [c["function"] for c in j.get("tool_calls", [])]
+    assert not found or j["finish_reason"] in ("tool_calls", "length"), j
+    return [(f["name"], json.loads(f["arguments"])) for f in found]
+for name, arguments in calls("required") + calls("auto"):
+    if name == "get_weather":
+        assert len(arguments["city"]) <= 12 and 1 <= arguments.get("days", 1) <= 9 and set(arguments) <= {"city", "days"}
+    else:
+        assert name == "stop_now" and arguments["kind"] in "ab", (name, arguments)
+assert len(calls("required")) >= 1 and json.load(open("required"))["text"] == ""
+assert len(calls("one")) == 1 and calls("one")[0][0] == "stop_now"
+assert calls("none") == []
+PYTHON
+    done
+}
+
+@test "a batch takes tools, and earlier calls with their results" {
+    needs python3
+    tools
+    python3 - >jobs <<'PYTHON'
+import json
+tools = json.load(open("tools.json"))
+turns = [{"role": "user", "content": "Hi"}]
+body = {"messages": turns, "tools": tools, "max_tokens": 100, "temperature": 2, "seed": 1}
+one = {"type": "function", "function": {"name": "stop_now"}}
+print(json.dumps({"custom_id": "a", "url": "/v1/chat/completions", "body": {**body, "tool_choice": "required"}}))
+print(json.dumps({"custom_id": "b", "url": "/v1/chat/completions", "body": {**body, "tool_choice": one}}))
+call = {"id": "call00000", "type": "function", "function": {"name": "stop_now", "arguments": "{\"kind\": \"a\"}"}}
+more = turns + [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call00000", "content": "done"}]
+print(json.dumps({"id": "c", **body, "messages": more, "tool_choice": "none"}))
+print(json.dumps({"id": "d", **body, "tool_choice": "nonesuch"}))
+print(json.dumps({"id": "e", **body, "regex": "a"}))
+PYTHON
+    run -2 "$QUILL" batch --no-config -q --keep-order --chat-template hermes jobs
+    grep '^{' <<<"$output" >replies
+    python3 - <<'PYTHON'
+import json
+a, b, c, d, e = [json.loads(l) for l in open("replies")]
+for reply in a, b:
+    choice = reply["response"]["body"]["choices"][0]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None, choice
+    assert choice["message"]["tool_calls"][0]["type"] == "function"
+    json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
+assert "tool_calls" not in c and "text" in c, c
+assert "tool choice: auto, none, required" in d["error"]["message"] and "nonesuch" in d["error"]["message"], d
+assert "one of them expected" in e["error"]["message"], e
+PYTHON
+}
+
+@test "what is wrong with tools is said with its place" {
+    tools
+    run -2 --separate-stderr call --regex a
+    [[ "$stderr" == *"--regex and --tools: one of them expected"* ]]
+    run -2 --separate-stderr "$QUILL" --no-config -q --no-stdin --chat-template vicuna --tools tools.json Hi
+    [[ "$stderr" == *"a chat template that shows how calls are written expected"*"found vicuna"* ]]
+    run -2 --separate-stderr "$QUILL" --no-config -q --no-stdin --raw --tools tools.json Hi
+    [[ "$stderr" == *"found none (raw text)"* ]]
+    printf '[{"name":"a"},\n {"name":}]' >tools.json
+    run -2 --separate-stderr call
+    [[ "$stderr" == *"--tools tools.json: line 2, column"* ]]
+    echo '[{"name":"a","parameters":{"type":"object","properties":{"x":{"not":{}}}}}]' >tools.json
+    run -2 --separate-stderr call
+    [[ "$stderr" == *'tool "a": parameters: at #/properties/x: the keyword "not" is not supported'* ]]
+    run -6 --separate-stderr "$QUILL" --no-config -q --no-stdin --chat-template hermes --tools nonesuch Hi
+}
+
+@test "a form is that of the answer, behind the thoughts" {
+    needs python3
+    plain="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}{# <think> </think> #}"
+    echo "$plain" >free.jinja
+    echo "$plain{{ '<think>\n' }}" >opened.jinja
+    for seed in 1 2 3; do
+        for template in free opened; do
+            "$QUILL" --no-config -q --no-stdin --temp 2 --seed $seed -n 60 --chat-template-file $template.jinja --regex '[a-z]{3}[0-9]' --json Hi >$template
+        done
+        python3 - <<'PYTHON'
+import json, re
+for name in "free", "opened":
+    j = json.load(open(name))
+    assert re.fullmatch("[a-z]{3}[0-9]", j["text"]), j
+assert json.load(open("opened"))["thinking"]
+PYTHON
+    done
 }
 
 @test "--extract prints the first code block or JSON value alone" {

@@ -150,7 +150,7 @@ typedef struct {
 // What a request of its own gives, in a cache of its own; appended to `out`, NUL-terminated.
 static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     Options o = a->o;
-    Message message = {"user", str_of(w->prompt)};
+    Message message = {"user", str_of(w->prompt), NULL};
     Rendered text = {0};
     int *ids, n;
     const char *stop = w->stop;

@@ -25,7 +25,7 @@ def string(r):
     if kind == 1:
         return {"type": "string", "pattern": r.choice(["^[a-z]{2,6}$", "^[A-Z][a-z]+( [A-Z][a-z]+)?$", "x|y", "^\\d{3}-\\d{4}$"])}
     if kind == 2:
-        return {"type": "string", "format": r.choice(["date", "time", "date-time", "email", "uuid", "ipv4", "uri"])}
+        return {"type": "string", "format": r.choice(["date", "time", "date-time", "email", "uuid", "ipv4", "uri", "ipv6", "hostname", "duration", "json-pointer"])}
     return {"type": "string"}
 
 
@@ -62,7 +62,9 @@ def object_(r, depth):
 
 
 def union(r, depth):
-    kind = r.randrange(3)
+    kind = r.randrange(4)
+    if kind == 3:
+        return {"oneOf": [{"const": "x"}, {"type": "array", "items": number(r), "maxItems": 1}, {"type": "array", "items": {"type": "null"}, "minItems": 2, "maxItems": 3}]}
     if kind == 0:
         return {"anyOf": [value(r, depth - 1) for _ in range(2)]}
     if kind == 1:
@@ -75,7 +77,8 @@ def union(r, depth):
 def value(r, depth):
     if depth <= 0:
         kind = r.randrange(5)
-        return [string(r), number(r), {"type": "boolean"}, {"enum": [1, "two", None, {"k": [True]}]}, {"const": "fixed"}][kind]
+        return [string(r), number(r), {"type": "boolean"}, r.choice([{"enum": [1, "two", None, {"k": [True]}]}, {"enum": [1, 7, "two", "long text", None], "minimum": 3, "maxLength": 4}]),
+                {"const": "fixed"}][kind]
     return r.choice([string, number, lambda q: array(q, depth), lambda q: object_(q, depth), lambda q: union(q, depth)])(r)
 
 
@@ -119,4 +122,5 @@ def main():
     sys.exit(0 if good == a.count else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

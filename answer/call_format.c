@@ -1,0 +1,347 @@
+// answer/call_format.c: see answer/call_format.h.
+#define _GNU_SOURCE
+#include "answer/call_format.h"
+
+#include <string.h>
+
+#include "answer/call_pattern.h"
+#include "answer/marks.h"
+#include "base/jsonio.h"
+#include "grammar/schema.h"
+
+// ---- the formats ----------------------------------------------------------------------------------------------------
+
+#define M(mark) "\1" mark "\1"
+#define ARGUMENTS_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a}"
+#define ID_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a%(,%s\"id\":%s\"%i\"%)}"
+
+// The first whose texts a template has. Formats with texts that others share come first.
+static const CallFormat formats[] = {
+    {.name = "gpt-oss",
+     .sign = "<|channel|>commentary",
+     .lead = M("<|channel|>") "commentary",
+     .open = " to=functions.",
+     .call = "%n%(" M("<|channel|>") "commentary%)%( %(" M("<|constrain|>") "%)json%)" M("<|message|>") "%a",
+     .close = ""},
+    {.name = "seed",
+     .sign = "<seed:tool_call>",
+     .open = M("<seed:tool_call>") "%l",
+     .call = "<function=%n>%l%p</function>%l",
+     .between = "",
+     .close = M("</seed:tool_call>"),
+     .param = "<parameter=%k>",
+     .end = "</parameter>",
+     .after = "%l",
+     .again = true},
+    {.name = "qwen3-coder",
+     .sign = "<function=",
+     .also = "<tool_call>",
+     .open = M("<tool_call>") "%l",
+     .call = "<function=%n>%l%p</function>%l",
+     .close = M("</tool_call>"),
+     .param = "<parameter=%k>\n",
+     .end = "\n</parameter>",
+     .after = "%l",
+     .again = true},
+    {.name = "glm",
+     .sign = "<arg_key>",
+     .open = M("<tool_call>"),
+     .call = "%n%l%p",
+     .close = M("</tool_call>"),
+     .param = M("<arg_key>") "%k" M("</arg_key>") "%l" M("<arg_value>"),
+     .end = M("</arg_value>"),
+     .after = "%l",
+     .again = true},
+    {.name = "kimi",
+     .sign = "<|tool_calls_section_begin|>",
+     .open = M("<|tool_calls_section_begin|>"),
+     .call = M("<|tool_call_begin|>") "functions.%n:%c" M("<|tool_call_argument_begin|>") "%a" M("<|tool_call_end|>"),
+     .between = "",
+     .close = M("<|tool_calls_section_end|>")},
+    {.name = "deepseek-r1",
+     .sign = "<｜tool▁calls▁begin｜>",
+     .also = "```json",
+     .open = M("<｜tool▁calls▁begin｜>"),
+     .call = M("<｜tool▁call▁begin｜>") "function" M("<｜tool▁sep｜>") "%n\n```json\n%a\n```" M("<｜tool▁call▁end｜>"),
+     .between = "%l",
+     .close = M("<｜tool▁calls▁end｜>")},
+    {.name = "deepseek-v3.1",
+     .sign = "<｜tool▁calls▁begin｜>",
+     .open = M("<｜tool▁calls▁begin｜>"),
+     .call = M("<｜tool▁call▁begin｜>") "%n" M("<｜tool▁sep｜>") "%a" M("<｜tool▁call▁end｜>"),
+     .between = "",
+     .close = M("<｜tool▁calls▁end｜>")},
+    {.name = "command",
+     .sign = "<|START_ACTION|>",
+     .open = M("<|START_ACTION|>") "[%w",
+     .call = "{\"tool_call_id\":%s\"%c\",%s\"tool_name\":%s\"%n\",%s\"parameters\":%s%a}",
+     .between = ",%w",
+     .close = "%w]" M("<|END_ACTION|>")},
+    {.name = "apertus",
+     .sign = "<|tools_prefix|>",
+     .open = M("<|tools_prefix|>") "[",
+     .call = "{\"%n\":%s%a}",
+     .between = ",%s",
+     .close = "]" M("<|tools_suffix|>")},
+    {.name = "mistral-args",
+     .sign = "[TOOL_CALLS]",
+     .also = "[ARGS]",
+     .open = M("[TOOL_CALLS]"),
+     .call = "%n%(" M("[CALL_ID]") "%i%)" M("[ARGS]") "%a",
+     .close = "",
+     .again = true},
+    {.name = "mistral",
+     .sign = "[TOOL_CALLS]",
+     .open = M("[TOOL_CALLS]") "%s[",
+     .call = ID_CALL,
+     .between = ",%s",
+     .close = "]"},
+    {.name = "apriel",
+     .sign = "<tool_calls>[",
+     .open = M("<tool_calls>") "[",
+     .call = ID_CALL,
+     .between = ",%s",
+     .close = "]" M("</tool_calls>")},
+    {.name = "granite",
+     .sign = "<|tool_call|>",
+     .open = M("<|tool_call|>") "%s[",
+     .call = ARGUMENTS_CALL,
+     .between = ",%s",
+     .close = "]"},
+    {.name = "mcp",
+     .sign = "<use_mcp_tool>",
+     .open = M("<use_mcp_tool>"),
+     .call = "%l<server_name>%f</server_name>%l<tool_name>%n</tool_name>%l<arguments>%l%a%l</arguments>",
+     .between = "",
+     .close = "%l" M("</use_mcp_tool>")},
+    {.name = "hermes",
+     .sign = "<tool_call>",
+     .open = M("<tool_call>") "%l",
+     .call = ARGUMENTS_CALL,
+     .close = "%l" M("</tool_call>"),
+     .again = true},
+    {.name = "llama3",
+     .sign = "{\"name\": function name",
+     .open = "%(" M("<|python_tag|>") "%)",
+     .call = "{\"name\":%s\"%n\",%s\"parameters\":%s%a}",
+     .close = "",
+     .starts = true},
+};
+
+static bool has(Str template, const char *text) {
+    return !text || memmem(template.data, template.n, text, strlen(text)) != NULL;
+}
+
+const CallFormat *call_format_find(Str template) {
+    for (size_t i = 0; i < ARRAY_LEN(formats) && template.n; i++)
+        if (has(template, formats[i].sign) && has(template, formats[i].also)) return &formats[i];
+    return NULL;
+}
+
+const char *call_format_name(const CallFormat *f) { return f->name; }
+
+void call_format_names(Buf *out) {
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++) buf_printf(out, "%s%s", i ? ", " : "", formats[i].name);
+}
+
+// ---- as rules -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const CallFormat *f;
+    const Tools *tools;
+    const Tokenizer *t;
+    Rules *r;
+    int arguments[TOOLS_MOST]; // an expression of each tool's arguments
+    Status failed;
+} CallRules;
+
+static int some(CallRules *c, const CharRange *ranges, int n, int least, int most) {
+    return rules_repeat(c->r, rules_class(c->r, ranges, n), least, most);
+}
+
+static int literal(CallRules *c, const char *s, size_t n) { return rules_text(c->r, s, n); }
+
+// What a letter behind % stands for. `text`: the tool's or the argument's name.
+static int placeholder(CallRules *c, char letter, const char *text, int arguments) {
+    static const CharRange alnum[] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}};
+    static const CharRange word[] = {{'-', '.'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    static const CharRange space[] = {{'\t', '\n'}, {' ', ' '}};
+    switch (letter) {
+    case 'n':
+    case 'k': return literal(c, text, strlen(text));
+    case 'a':
+    case 'p': return arguments;
+    case 'i': return some(c, alnum, 3, 9, 9);
+    case 'c': return some(c, alnum, 1, 1, 3);
+    case 'f': return some(c, word, 5, 1, 64);
+    case 's': return rules_repeat(c->r, literal(c, " ", 1), 0, 1);
+    case 'l': return rules_repeat(c->r, literal(c, "\n", 1), 0, 1);
+    default: return some(c, space, 2, 0, 16);
+    }
+}
+
+static int pattern(CallRules *c, const char *s, size_t n, const char *text, int arguments) {
+    Buf kids = {0};
+    for (size_t i = 0; i < n;) {
+        int e;
+        if (s[i] == '\1') {
+            size_t length = (size_t)(strchr(s + i + 1, '\1') - s) - i - 1;
+            e = marks_rule(c->t, (Str){s + i + 1, length}, c->r);
+            i += length + 2;
+        } else if (s[i] == '%' && s[i + 1] == '(') {
+            size_t length = call_pattern_group(s + i + 2);
+            e = rules_repeat(c->r, pattern(c, s + i + 2, length, text, arguments), 0, 1);
+            i += length + 4;
+        } else if (s[i] == '%') {
+            e = placeholder(c, s[i + 1], text, arguments);
+            i += 2;
+        } else {
+            size_t length = 0;
+            while (i + length < n && !strchr("\1%", s[i + length])) length++;
+            e = literal(c, s + i, length);
+            i += length;
+        }
+        buf_append(&kids, &e, sizeof e);
+    }
+    int all = rules_seq_of(c->r, &kids);
+    buf_free(&kids);
+    return all;
+}
+
+static int whole(CallRules *c, const char *s) { return pattern(c, s, strlen(s), "", 0); }
+
+static bool is_required(const json_t *parameters, const char *name) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(parameters, "required"), i, one) {
+        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
+    }
+    return false;
+}
+
+static void pass(CallRules *c, const Tool *tool, const char *key, Status st) {
+    if (!st.code || c->failed.code) return;
+    c->failed = status_error(st.code, "tool \"%s\": parameters%s%.80s: %.500s", tool->name, key ? ", " : "",
+                             key ? key : "", st.message);
+}
+
+// Each argument in the order of the schema; those that are not required may be left out.
+static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
+    Buf kids = {0}, end = {0};
+    const char *key;
+    json_t *value;
+    bool marked = c->f->end[0] == '\1';
+    Str text = {c->f->end + marked, strlen(c->f->end) - 2 * (size_t)marked};
+    if (marked) marks_bytes(c->t, text, &end);
+    else buf_append(&end, text.data, text.n);
+    buf_append(&end, "", 1);
+    json_object_foreach(json_object_get(tool->parameters, "properties"), key, value) {
+        int e = 0;
+        if (!*key || strpbrk(key, "<>\n") || strlen(key) > CALL_LONGEST_KEY)
+            pass(c, tool, key, status_error(QUILL_USAGE, "names of arguments without < > and line ends expected"));
+        SchemaPart part = {.root = tool->parameters, .schema = value, .scope = scope, .end = end.data};
+        if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
+        int name = pattern(c, c->f->param, strlen(c->f->param), key, 0);
+        e = rules_seq(c->r, (int[]){name, e, whole(c, c->f->after)}, 3);
+        if (!is_required(tool->parameters, key)) e = rules_repeat(c->r, e, 0, 1);
+        buf_append(&kids, &e, sizeof e);
+    }
+    int all = rules_seq_of(c->r, &kids);
+    buf_free(&kids);
+    buf_free(&end);
+    return all;
+}
+
+static int arguments_of(CallRules *c, const Tool *tool) {
+    char scope[TOOLS_LONGEST_NAME + 2];
+    snprintf(scope, sizeof scope, "%s:", tool->name);
+    json_t *none = json_pack("{s:s, s:{}}", "type", "object", "properties"), *schema = NULL;
+    if (tool->parameters && json_object_size(tool->parameters)) {
+        schema = json_copy(tool->parameters);
+        if (!json_object_get(schema, "type")) jsonio_put(schema, "type", json_string("object"));
+    }
+    const json_t *root = schema ? schema : none;
+    int e = 0;
+    if (c->f->param) e = listed_arguments(c, tool, scope);
+    else pass(c, tool, NULL, schema_part(&(SchemaPart){.root = root, .schema = root, .scope = scope}, c->r, &e));
+    json_decref(none);
+    json_decref(schema);
+    return e;
+}
+
+static int one_call(CallRules *c, int tool) {
+    return pattern(c, c->f->call, strlen(c->f->call), c->tools->all[tool].name, c->arguments[tool]);
+}
+
+static int any_call(CallRules *c) {
+    int ways[TOOLS_MOST];
+    if (c->tools->choice == TOOLS_ONE) return one_call(c, c->tools->one);
+    for (int i = 0; i < c->tools->n; i++) ways[i] = one_call(c, i);
+    return rules_alt(c->r, ways, c->tools->n);
+}
+
+// A section behind `opened` bytes of it.
+static int section(CallRules *c, size_t opened) {
+    Rules *r = c->r;
+    const CallFormat *f = c->f;
+    int open = whole(c, f->open + opened), calls = any_call(c);
+    if (f->between && c->tools->choice != TOOLS_ONE)
+        calls = rules_pair(r, calls, rules_repeat(r, rules_pair(r, whole(c, f->between), calls), 0, -1));
+    return rules_seq(r, (int[]){open, calls, whole(c, f->close)}, 3);
+}
+
+// The bytes of a text with marks.
+static void bytes_of(const CallRules *c, Str text, Buf *out) {
+    bool marked = text.n && text.data[0] == '\1';
+    if (marked) marks_bytes(c->t, (Str){text.data + 1, text.n - 2}, out);
+    else buf_append(out, text.data, text.n);
+}
+
+// Any bytes that do not begin with `text`.
+static int beginning_otherwise(CallRules *c, const Buf *text) {
+    int any = rules_without(c->r, "", 0), other = rules_seq(c->r, NULL, 0);
+    for (size_t i = text->n; i-- > 0;) {
+        unsigned char byte = (unsigned char)text->data[i];
+        CharRange rest[] = {{0, byte - 1u}, {byte + 1u, 0x10ffff}};
+        int ways[] = {rules_seq(c->r, NULL, 0), rules_pair(c->r, rules_class(c->r, rest, 2), any),
+                      rules_pair(c->r, literal(c, text->data + i, 1), other)};
+        other = i + 1 == text->n ? rules_alt(c->r, ways, 2) : rules_alt(c->r, ways, 3);
+    }
+    return other;
+}
+
+// Text in which no call begins, and calls between such texts.
+static int free_text(CallRules *c, bool calls) {
+    Buf trigger = {0};
+    Rules *r = c->r;
+    int all;
+    if (c->f->starts) {
+        buf_str(&trigger, "{\"name\"");
+        all = beginning_otherwise(c, &trigger);
+        if (calls) all = rules_alt(r, (int[]){section(c, 0), all}, 2);
+    } else {
+        Str begins = call_pattern_trigger(c->f);
+        bytes_of(c, begins, &trigger);
+        all = rules_without(r, trigger.data, trigger.n);
+        int called = calls ? rules_pair(r, rules_until(r, trigger.data, trigger.n), section(c, begins.n)) : 0;
+        if (calls) all = rules_pair(r, rules_repeat(r, called, 0, -1), all);
+    }
+    buf_free(&trigger);
+    return all;
+}
+
+static int required(CallRules *c) {
+    int one = section(c, 0), lead = rules_seq(c->r, NULL, 0);
+    if (c->f->lead) lead = rules_repeat(c->r, whole(c, c->f->lead), 0, 1);
+    if (c->f->again && c->tools->choice != TOOLS_ONE)
+        one = rules_pair(c->r, one, rules_repeat(c->r, rules_pair(c->r, whole(c, "%l"), one), 0, -1));
+    return rules_pair(c->r, lead, one);
+}
+
+Status call_format_rules(const CallFormat *f, const Tools *tools, const Tokenizer *t, Rules *r, int *expr) {
+    CallRules c = {.f = f, .tools = tools, .t = t, .r = r};
+    for (int i = 0; i < tools->n; i++) c.arguments[i] = arguments_of(&c, &tools->all[i]);
+    bool must = tools->choice == TOOLS_REQUIRED || tools->choice == TOOLS_ONE;
+    *expr = must ? required(&c) : free_text(&c, tools->choice == TOOLS_AUTO);
+    return c.failed;
+}

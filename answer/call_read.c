@@ -1,0 +1,241 @@
+// answer/call_read.c: calls read back from what an answer said (answer/call_format.h).
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/call_format.h"
+#include "answer/call_pattern.h"
+#include "base/jsonio.h"
+
+typedef struct {
+    const CallFormat *f;
+    const Tools *tools;
+    Str s;
+    size_t at;
+    char name[TOOLS_LONGEST_NAME + 1], id[16], key[CALL_LONGEST_KEY + 1];
+    json_t *arguments; // of the call that is being read
+    json_t *calls;
+} CallReader;
+
+static bool is_hidden(char c) { return (unsigned char)c == CALL_HIDDEN || (unsigned char)c == CALL_SHOWN; }
+
+// The next byte that is read, -1: none. Bytes around marks are passed over.
+static int peek(CallReader *c) {
+    while (c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
+    return c->at < c->s.n ? (unsigned char)c->s.data[c->at] : -1;
+}
+
+static bool word_letter(int c, char kind) {
+    if (kind == 'i') return c >= 0 && isalnum(c);
+    if (kind == 'c') return c >= 0 && isdigit(c);
+    if (kind == 'k') return c >= 0 && !strchr("<>\n", c);
+    return c >= 0 && (isalnum(c) || strchr("_-.", c));
+}
+
+static bool read_word(CallReader *c, char kind, char *out, size_t room) {
+    size_t n = 0;
+    while (n + 1 < room && word_letter(peek(c), kind)) out[n++] = c->s.data[c->at++];
+    out[n] = 0;
+    return n > 0;
+}
+
+static bool read_object(CallReader *c) {
+    json_error_t error;
+    peek(c);
+    json_t *j = json_loadb(c->s.data + c->at, c->s.n - c->at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &error);
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return false;
+    }
+    c->at += (size_t)error.position;
+    json_decref(c->arguments);
+    c->arguments = j;
+    return true;
+}
+
+static bool match(CallReader *c, const char *s, size_t n);
+
+// Whether a schema admits texts: its type, its enum, or any of its alternatives.
+static bool takes_text(const json_t *root, const json_t *schema, int depth) {
+    static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
+    const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"), *one;
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    size_t i;
+    if (depth > 8 || !json_is_object(schema)) return depth <= 8;
+    if (ref && strncmp(ref, "#/$defs/", 8) == 0)
+        return takes_text(root, json_object_get(json_object_get(root, "$defs"), ref + 8), depth + 1);
+    if (json_is_string(type)) return strcmp(json_string_value(type), "string") == 0;
+    json_array_foreach(type, i, one) {
+        if (json_is_string(one) && strcmp(json_string_value(one), "string") == 0) return true;
+    }
+    if (type) return false;
+    json_array_foreach(list, i, one) {
+        if (json_is_string(one)) return true;
+    }
+    if (list) return false;
+    if ((one = json_object_get(schema, "const"))) return json_is_string(one);
+    bool any = true;
+    for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
+        json_array_foreach(json_object_get(schema, parts[k]), i, one) {
+            if (takes_text(root, one, depth + 1)) return true;
+            any = false;
+        }
+    }
+    return any;
+}
+
+// Where the value from c->at on ends that `end` follows: its length; -1: nowhere. *j: the value, a text as it is.
+static int read_value(CallReader *c, Str end, json_t **j) {
+    const Tool *tool = tools_find(c->tools, str_of(c->name));
+    const json_t *root = tool ? tool->parameters : NULL;
+    const json_t *schema = json_object_get(json_object_get(root, "properties"), c->key);
+    const char *begin = c->s.data + c->at, *found = memmem(begin, c->s.n - c->at, end.data, end.n);
+    bool texts = takes_text(root, schema, 0), mixed = json_is_array(json_object_get(schema, "type"));
+    json_error_t error;
+    *j = NULL;
+    if (!texts || mixed) { // what reads as another value is one
+        *j = json_loadb(begin, c->s.n - c->at, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
+        size_t after = *j ? (size_t)error.position : 0;
+        if (*j && after < c->s.n - c->at && is_hidden(begin[after])) after++;
+        bool whole = *j && c->s.n - c->at - after >= end.n && memcmp(begin + after, end.data, end.n) == 0;
+        if (whole && !(texts && json_is_string(*j))) return (int)after;
+        json_decref(*j);
+        *j = NULL;
+    }
+    if (!found) return -1;
+    size_t n = (size_t)(found - begin);
+    *j = jsonio_text((Str){begin, n && is_hidden(begin[n - 1]) ? n - 1 : n});
+    return (int)n;
+}
+
+static bool read_argument(CallReader *c) {
+    bool marked = c->f->end[0] == '\1';
+    Str end = {c->f->end + marked, strlen(c->f->end) - 2 * (size_t)marked};
+    json_t *value;
+    if (!match(c, c->f->param, strlen(c->f->param))) return false;
+    while (marked && c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
+    int n = read_value(c, end, &value);
+    if (n < 0) return false;
+    jsonio_put(c->arguments, c->key, value);
+    c->at += (size_t)n + end.n;
+    return match(c, c->f->after, strlen(c->f->after));
+}
+
+static bool read_arguments(CallReader *c) {
+    json_decref(c->arguments);
+    c->arguments = json_object();
+    for (size_t before = c->at; read_argument(c) || (c->at = before, false); before = c->at) {
+    }
+    return true;
+}
+
+static void pass_space(CallReader *c, char letter) {
+    int most = letter == 'w' ? 64 : 1;
+    for (int i = 0; i < most; i++) {
+        int next = peek(c);
+        bool passed = letter == 's' ? next == ' ' : letter == 'l' ? next == '\n' : next >= 0 && isspace(next);
+        if (!passed) return;
+        c->at++;
+    }
+}
+
+static bool read_placeholder(CallReader *c, char letter) {
+    char word[128];
+    switch (letter) {
+    case 'n': return read_word(c, 'n', c->name, sizeof c->name) && tools_find(c->tools, str_of(c->name));
+    case 'k': return read_word(c, 'k', c->key, sizeof c->key);
+    case 'a': return read_object(c);
+    case 'p': return read_arguments(c);
+    case 'i': return read_word(c, 'i', c->id, sizeof c->id);
+    case 'c':
+    case 'f': return read_word(c, letter, word, sizeof word);
+    default: pass_space(c, letter); return true;
+    }
+}
+
+static bool match(CallReader *c, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\1') continue;
+        if (s[i] == '%' && s[i + 1] == '(') {
+            size_t before = c->at, length = call_pattern_group(s + i + 2);
+            if (!match(c, s + i + 2, length)) c->at = before;
+            i += length + 3;
+        } else if (s[i] == '%') {
+            if (!read_placeholder(c, s[++i])) return false;
+        } else if (peek(c) == (unsigned char)s[i]) c->at++;
+        else return false;
+    }
+    return true;
+}
+
+static bool match_all(CallReader *c, const char *s) { return match(c, s, strlen(s)); }
+
+// Adds the call that was read to the list.
+static void add_call(CallReader *c) {
+    Buf arguments = {0};
+    char id[24];
+    size_t n = json_array_size(c->calls);
+    snprintf(id, sizeof id, "call%05zu", n % 100000); // nine letters and digits, as Mistral's templates want them
+    jsonio_print(c->arguments, JSON_COMPACT, &arguments);
+    json_t *function = json_object(), *call = json_object();
+    jsonio_put(function, "name", json_string(c->name));
+    jsonio_put(function, "arguments", jsonio_text((Str){arguments.data, arguments.n}));
+    jsonio_put(call, "id", json_string(*c->id ? c->id : id));
+    jsonio_put(call, "type", json_string("function"));
+    jsonio_put(call, "function", function);
+    jsonio_append(c->calls, call);
+    buf_free(&arguments);
+}
+
+static bool read_call(CallReader *c) {
+    c->id[0] = 0;
+    if (!match_all(c, c->f->call)) return false;
+    add_call(c);
+    return true;
+}
+
+// A section from c->at on. What is missing of its end was cut.
+static bool read_section(CallReader *c) {
+    if (!match_all(c, c->f->open) || !read_call(c)) return false;
+    for (size_t before = c->at; c->f->between; before = c->at)
+        if (!match_all(c, c->f->between) || !read_call(c)) {
+            c->at = before;
+            break;
+        }
+    size_t before = c->at;
+    if (!match_all(c, c->f->close)) c->at = before;
+    return true;
+}
+
+// Appends text without marks.
+static void add_text(Str s, Buf *out) {
+    bool hidden = false;
+    for (size_t i = 0; i < s.n; i++) {
+        if (is_hidden(s.data[i])) hidden = (unsigned char)s.data[i] == CALL_HIDDEN;
+        else if (!hidden) buf_append(out, s.data + i, 1);
+    }
+}
+
+json_t *call_format_read(const CallFormat *f, const Tools *tools, Str said, Buf *rest) {
+    CallReader c = {.f = f, .tools = tools, .s = said, .calls = json_array()};
+    Str trigger = call_pattern_trigger(f);
+    if (trigger.n && trigger.data[0] == '\1') trigger = (Str){trigger.data + 1, trigger.n - 2};
+    while (c.at < said.n) {
+        size_t from = c.at;
+        const char *found =
+            f->starts ? from ? NULL : said.data : memmem(said.data + from, said.n - from, trigger.data, trigger.n);
+        size_t begin = found ? (size_t)(found - said.data) : said.n;
+        c.at = begin;
+        bool read = found && read_section(&c);
+        if (!read) c.at = found && trigger.n ? begin + trigger.n : said.n;
+        size_t end = read ? begin : c.at;
+        add_text((Str){said.data + from, end - from}, rest);
+    }
+    while (rest->n && isspace((unsigned char)rest->data[rest->n - 1])) rest->n--;
+    json_decref(c.arguments);
+    if (json_array_size(c.calls)) return c.calls;
+    json_decref(c.calls);
+    return NULL;
+}
