@@ -45,6 +45,12 @@ static Status read_tool(Tools *t, size_t i) {
     return OK;
 }
 
+// A choice that wants a call where there is nothing to call.
+static Status check_lone_choice(const char *choice) {
+    if (!choice || strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0) return OK;
+    return status_error(QUILL_USAGE, "tool choice \"%.80s\": tools expected beside it, found none", choice);
+}
+
 static Status read_choice(Tools *t, const char *choice) {
     static const char *const words[] = {[TOOLS_AUTO] = "auto", [TOOLS_NONE] = "none", [TOOLS_REQUIRED] = "required"};
     if (!choice) return OK;
@@ -75,16 +81,15 @@ static Status read_list(const AnswerTools *given, Str text, Tools *out) {
     if (n > TOOLS_MOST) return status_error(QUILL_USAGE, "%d tools at most expected, found %zu", (int)TOOLS_MOST, n);
     out->all = mem_alloc((n + 1) * sizeof *out->all);
     for (size_t i = 0; i < n; i++) TRY(read_tool(out, i));
-    TRY(read_choice(out, given->choice));
-    if (n > 0) return OK;
+    if (n > 0) return read_choice(out, given->choice);
     json_decref(out->json); // an empty list is none
     out->json = NULL;
-    return OK;
+    return check_lone_choice(given->choice);
 }
 
 Status tools_read(const AnswerTools *given, Tools *out) {
     *out = (Tools){0};
-    if (!tools_given(given)) return OK;
+    if (!tools_given(given)) return check_lone_choice(given->choice);
     Buf text = {0};
     if (given->file) TRY(file_read(given->file, &text));
     else buf_str(&text, given->text);

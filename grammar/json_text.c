@@ -62,6 +62,13 @@ static int hex(Rules *r, const char *first, const char *last) { // one digit, of
     return rules_class(r, ranges, n);
 }
 
+// n digits that are not all 0.
+static int not_zero(Rules *r, int n) {
+    int some = rules_pair(r, hex(r, "1Aa", "9Ff"), rules_repeat(r, hex(r, "0Aa", "9Ff"), n - 1, n - 1));
+    if (n == 1) return some;
+    return rules_alt(r, (int[]){some, rules_pair(r, json_text_literal(r, "0"), not_zero(r, n - 1))}, 2);
+}
+
 int json_text_char(Rules *r) {
     int any = hex(r, "0Aa", "9Ff"), d = hex(r, "Dd", "Dd"), u = json_text_literal(r, "\\u");
     int two = rules_repeat(r, any, 2, 2), three = rules_repeat(r, any, 3, 3);
@@ -76,9 +83,10 @@ int json_text_char(Rules *r) {
                 8)),
         rules_seq(r,
                   (int[]){u,
-                          rules_class(r, (CharRange[]){{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, 5),
+                          rules_class(r, (CharRange[]){{'1', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, 5),
                           three},
                   3),
+        rules_seq(r, (int[]){u, json_text_literal(r, "0"), not_zero(r, 3)}, 3), // no NUL
         rules_seq(r, (int[]){u, d, hex(r, "0", "7"), two}, 4),
         rules_seq(r, (int[]){u, d, hex(r, "8Aa", "9Bb"), two, u, d, hex(r, "Cc", "Ff"), two}, 8),
     };

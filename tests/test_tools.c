@@ -338,12 +338,14 @@ static void test_errors(void **state) {
         {"[{\"name\":\"a\"},{\"name\":\"a\"}]", NULL, "tool 2: each name once"},
         {"[{\"name\":\"a\",\"parameters\":3}]", NULL, "parameters: a JSON schema"},
         {"[{\"name\":\"a\"}]", "b", "tool choice: auto, none, required"},
+        {"[]", "required", "tools expected beside it"},
+        {NULL, "a", "tools expected beside it"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Tools t;
         Status st = tools_read(&(AnswerTools){.text = bad[i].text, .choice = bad[i].choice}, &t);
         if (st.code != QUILL_USAGE || !strstr(st.message, bad[i].says))
-            fail_msg("%s: \"%s\" expected, found \"%s\"", bad[i].text, bad[i].says, st.message);
+            fail_msg("%zu: \"%s\" expected, found \"%s\"", i, bad[i].says, st.message);
         tools_free(&t);
     }
     Tools none;
