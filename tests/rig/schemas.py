@@ -104,7 +104,7 @@ def main():
     run = subprocess.run([a.quill, "batch", "--no-config", "-q", "-m", a.model, "--raw", "-c", "600", "-np", "8"],
                          input=jobs.encode(), capture_output=True)
     checker, good, cut, bad = jsonschema.Draft202012Validator.FORMAT_CHECKER, 0, 0, 0
-    for line in run.stdout.decode().splitlines():
+    for line in run.stdout.decode().strip().split("\n"):  # splitlines would cut at characters of the answers, too
         reply = json.loads(line)
         if "error" not in reply and not reply["complete"]:
             cut += 1
