@@ -157,7 +157,7 @@ static Value from_array(Heap *h, const json_t *j) {
     return list;
 }
 
-// Numbers and texts came with the message, and so did the keys; a role that templates know is as good as their own.
+// All values and keys are untrusted input, except known role names, which count as text of the template.
 static Value from_object(Heap *h, const json_t *j) {
     Value d = value_dict(h);
     const char *key;

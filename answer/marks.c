@@ -1,17 +1,35 @@
 // answer/marks.c: see answer/marks.h.
 #include "answer/marks.h"
 
+#include <string.h>
+
 #include "grammar/vocabulary.h"
+
+static bool is_control(const Tokenizer *t, Str name) {
+    Buf text = {0};
+    buf_append(&text, name.data, name.n);
+    buf_append(&text, "", 1);
+    int id = t ? tokenizer_find(t, text.data) : -1;
+    buf_free(&text);
+    return id >= 0 && tokenizer_is_control(t, id);
+}
+
+// The length of the control token that the text begins with: all of it, or up to a closing bracket. 0: there is none.
+static size_t control_length(const Tokenizer *t, Str text) {
+    if (is_control(t, text)) return text.n;
+    for (size_t i = 1; i < text.n && strchr("<[", text.data[0]); i++)
+        if (strchr(">]", text.data[i]) && is_control(t, (Str){text.data, i + 1})) return i + 1;
+    return 0;
+}
 
 void marks_bytes(const Tokenizer *t, Str mark, Buf *out) {
     static const char control = (char)VOCABULARY_CONTROL;
-    Buf name = {0};
-    buf_append(&name, mark.data, mark.n);
-    buf_append(&name, "", 1);
-    int id = t ? tokenizer_find(t, name.data) : -1;
-    buf_free(&name);
-    if (id >= 0 && tokenizer_is_control(t, id)) buf_append(out, &control, 1);
-    buf_append(out, mark.data, mark.n);
+    for (size_t i = 0; i < mark.n;) {
+        size_t length = control_length(t, (Str){mark.data + i, mark.n - i});
+        if (length) buf_append(out, &control, 1);
+        buf_append(out, mark.data + i, length ? length : 1);
+        i += length ? length : 1;
+    }
 }
 
 int marks_rule(const Tokenizer *t, Str mark, Rules *r) {

@@ -1,5 +1,5 @@
-// answer/marks.h: the marks of a model's format, as rules: a control token where the vocabulary has one of that name,
-// bytes otherwise.
+// answer/marks.h: the marks of a model's format, as rules: control tokens where the vocabulary has some of these names
+// ("<|channel|>analysis" begins with one), bytes otherwise.
 #ifndef QUILL_MARKS_H
 #define QUILL_MARKS_H
 

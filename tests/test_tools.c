@@ -4,6 +4,7 @@
 
 #include "answer/call_format.h"
 #include "answer/chat_template.h"
+#include "answer/marks.h"
 #include "answer/think.h"
 #include "base/jsonio.h"
 #include "grammar/grammar.h"
@@ -325,6 +326,32 @@ static void test_thoughts(void **state) {
     close_world(&w);
 }
 
+// Marks are control tokens where the vocabulary has them, and the rest of a mark is text.
+static void test_marks(void **state) {
+    (void)state;
+    static const struct {
+        const char *mark, *bytes;
+    } all[] = {
+        {"<|eot_id|>", "\xff<|eot_id|>"},
+        {"<|start_header_id|>assistant<|end_header_id|>", "\xff<|start_header_id|>assistant\xff<|end_header_id|>"},
+        {"<tool_call>", "<tool_call>"},
+        {"[TOOL_CALLS] x", "[TOOL_CALLS] x"},
+    };
+    Gguf *g;
+    Tokenizer *t;
+    assert_ok(gguf_open(test_data("tokenizers/ggml-vocab-llama-bpe.gguf"), &g));
+    assert_ok(tokenizer_load(g, &t));
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        Buf out = {0};
+        marks_bytes(t, str_of(all[i].mark), &out);
+        buf_append(&out, "", 1);
+        assert_string_equal(out.data, all[i].bytes);
+        buf_free(&out);
+    }
+    tokenizer_free(t);
+    gguf_close(g);
+}
+
 static void test_errors(void **state) {
     (void)state;
     static const struct {
@@ -357,10 +384,8 @@ static void test_errors(void **state) {
 int main(void) {
     jsonio_start();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_thoughts),
-        cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_random_answers),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_marks),          cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_templates), cmocka_unit_test(test_random_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
