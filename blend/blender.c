@@ -170,15 +170,22 @@ static bool find_last(const Rendered *text, const Buf *part, size_t *at) {
     return found;
 }
 
-// The tokens of rendered text in which `joined`, the chunks and the blank lines behind them, stands.
-static Status encode(Blender *b, const Rendered *text, const Buf *joined, const Str *chunks, int n_chunks,
-                     BlenderPrompt *out) {
-    size_t at;
-    if (!find_last(text, joined, &at))
+void blender_join(const Str *chunks, int n_chunks, Buf *out) {
+    for (int i = 0; i < n_chunks; i++) {
+        buf_append(out, chunks[i].data, chunks[i].n);
+        buf_str(out, "\n\n");
+    }
+}
+
+Status blender_encode(Blender *b, const Rendered *text, size_t from, const Buf *joined, const Str *chunks, int n_chunks,
+                      BlenderPrompt *out) {
+    size_t at = 0;
+    if (!find_last(text, joined, &at) || at < from)
         return status_error(
             QUILL_MODEL, "the chat template: the user's message as it is expected, found it changed, so that no chunk "
                          "can be told; give another with --chat-template, or --raw");
-    TRY(add_head(b->e, text, at, out));
+    if (out->n > 0) TRY(add_bytes(b->e, text, from, at, out));
+    else TRY(add_head(b->e, text, at, out));
     for (int i = 0; i < n_chunks; i++) TRY(blender_add_chunk(b, chunks[i], out));
     return add_bytes(b->e, text, at + joined->n, text->text.n, out);
 }
@@ -188,10 +195,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     *out = (BlenderPrompt){0};
     Message *all = mem_alloc((size_t)n_messages * sizeof *all);
     Buf joined = {0}, last = {0};
-    for (int i = 0; i < n_chunks; i++) {
-        buf_append(&joined, chunks[i].data, chunks[i].n);
-        buf_str(&joined, "\n\n");
-    }
+    blender_join(chunks, n_chunks, &joined);
     memcpy(all, messages, (size_t)n_messages * sizeof *all);
     buf_append(&last, joined.data, joined.n);
     buf_append(&last, messages[n_messages - 1].text.data, messages[n_messages - 1].text.n);
@@ -199,7 +203,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     // A template may take white space away at the end, which a message without a question has.
     if (is_blank(messages[n_messages - 1].text)) joined.n -= 2;
     Status st = answer_render(config, template, all, n_messages, true, text);
-    if (!st.code) st = encode(b, text, &joined, chunks, n_chunks, out);
+    if (!st.code) st = blender_encode(b, text, 0, &joined, chunks, n_chunks, out);
     if (!st.code) answer_dump(b->e, config, text, out->tokens, out->n);
     if (!st.code) st = answer_fits(b->e, config, out->n);
     free(all);
@@ -276,6 +280,16 @@ void blender_collect(Blender *b) {
 Status blender_unkept(const Blender *b) {
     TRY(engine_fault(b->e));
     return b->unkept;
+}
+
+bool blender_lacks(const Blender *b, const BlenderPrompt *p) {
+    bool lacks = false;
+    for (int i = 0; i < p->n_spans && !lacks; i++) {
+        int n, *ids = alone(b, p->tokens, p->spans[i], &n);
+        lacks = !chunkstore_has(b->store, ids, n);
+        free(ids);
+    }
+    return lacks;
 }
 
 int blender_compute(Blender *b, const BlenderPrompt *p) {

@@ -50,7 +50,15 @@ void blender_chunks_free(BlenderChunks *c);
 Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                       int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out);
 void blender_prompt_free(BlenderPrompt *p);
+// The parts of it, for a chat. The chunks' texts, each with the blank line behind it, appended to `out`.
+void blender_join(const Str *chunks, int n_chunks, Buf *out);
+// Adds the tokens of rendered text from byte `from` on, in which `joined` stands last, behind those of `out`, which
+// stand for what is in front of `from`. QUILL_MODEL: the template has changed the chunks. QUILL_CONTEXT: one is too
+// long.
+Status blender_encode(Blender *b, const Rendered *text, size_t from, const Buf *joined, const Str *chunks, int n_chunks,
+                      BlenderPrompt *out);
 
+bool blender_lacks(const Blender *b, const BlenderPrompt *p); // whether there are chunks that nobody kept
 // Computes the chunks that nobody kept, one after the other, before another request is added; returns how many. A store
 // that cannot be written is a note.
 int blender_compute(Blender *b, const BlenderPrompt *p);

@@ -170,6 +170,15 @@ static Status read_text(Chat *c, const char *arg, Status *end) {
     return st;
 }
 
+static Status add_chunks(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    TRY(check_file("chunk", arg));
+    char *path = path_of(arg);
+    Status st = conversation_chunk(c->talk, path);
+    free(path);
+    return st;
+}
+
 // --kv in front of a file's name.
 static const char *without_kv(const char *arg, bool *kv) {
     *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
@@ -331,6 +340,7 @@ static const Command commands[] = {
      "sampling, length, verbose, markdown, by the names of the options; without a value: show it"},
     {"show", NULL, show, "model, system message, context, settings"},
     {"read", "FILE", read_text, "put a file's text before the next message"},
+    {"chunk", "FILE", add_chunks, "the same with KV of its own, computed alone once (--chunk, --blend)"},
     {"save", "[--kv] [FILE]", save,
      "write conversation and settings as JSON, without a name where it was last; --kv: the KV cache too, as FILE.kv"},
     {"load", "[--kv] FILE", load,
@@ -496,7 +506,7 @@ static void offer_files(Buf *words, Str typed) {
 
 // Where the argument of a command begins that takes a file, whose name may have spaces; 0: it takes none.
 static size_t file_from(Str line) {
-    static const char *const lines[] = {"/read ", "/save --kv ", "/load --kv ", "/save ", "/load "};
+    static const char *const lines[] = {"/read ", "/chunk ", "/save --kv ", "/load --kv ", "/save ", "/load "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         if (str_has_prefix(line, lines[i])) return strlen(lines[i]);
     return 0;

@@ -58,6 +58,7 @@ bool conversation_undo(Conversation *c) {
 void conversation_clear(Conversation *c) {
     keep_messages(c, n_system(c));
     c->n_left_out = 0;
+    chunks_drop(&c->chunks);
 }
 
 Status conversation_system(Conversation *c, Str text) {
@@ -106,22 +107,33 @@ static size_t matching(const Conversation *c, const Rendered *text) {
 }
 
 // The tokens of the text: the cache's own, as far as they stand for it, because what a model has sampled need not be
-// how its text would be encoded; then the rest, encoded. *n_cuts: how many of the cuts still hold then.
-static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, int *n, int *n_cuts) {
+// how its text would be encoded; then the rest, encoded. `with`: the chunks that the last message has in front; NULL:
+// none. *n_cuts: how many of the cuts still hold then. Free `out` after an error too.
+static Status tokens_of(const Conversation *c, const Rendered *text, const ChatChunks *with, BlenderPrompt *out,
+                        int *n_cuts) {
     size_t same = matching(c, text);
+    *out = (BlenderPrompt){0};
     *n_cuts = c->n_cuts;
     while (*n_cuts > 0 && c->cuts[*n_cuts - 1].byte > same) --*n_cuts;
-    if (*n_cuts == 0) return chat_template_encode(c->e->tok, text, true, ids, n);
-    Cut cut = c->cuts[*n_cuts - 1];
-    size_t n_rest = text->text.n - cut.byte, bound = tokenizer_bound(c->e->tok, n_rest);
+    Cut cut = *n_cuts ? c->cuts[*n_cuts - 1] : (Cut){0};
+    if (*n_cuts == 0 && !with) return chat_template_encode(c->e->tok, text, true, &out->tokens, &out->n);
+    size_t n_rest = text->text.n - cut.byte, bound = with ? 0 : tokenizer_bound(c->e->tok, n_rest);
     if (text->text.n >= INT_MAX / 2 || bound >= (size_t)(INT_MAX - cut.token))
         return status_error(QUILL_CONTEXT, "the text has %zu bytes, more than any context holds", text->text.n);
-    *ids = mem_alloc(((size_t)cut.token + bound) * sizeof **ids);
-    memcpy(*ids, c->seq.tokens, (size_t)cut.token * sizeof **ids);
+    out->n = cut.token;
+    out->tokens = mem_alloc(((size_t)cut.token + bound) * sizeof *out->tokens + 1);
+    if (cut.token) memcpy(out->tokens, c->seq.tokens, (size_t)cut.token * sizeof *out->tokens);
+    if (with) {
+        Buf joined = {0};
+        blender_join(with->texts, with->n, &joined);
+        Status st = blender_encode(with->blender, text, cut.byte, &joined, with->texts, with->n, out);
+        buf_free(&joined);
+        return st;
+    }
     const char *rest = text->text.data ? text->text.data + cut.byte : "";
     const uint8_t *trusted = n_rest ? (const uint8_t *)text->trusted.data + cut.byte : NULL;
-    *n = cut.token + (int)tokenizer_encode_after(c->e->tok, c->seq.tokens[cut.token - 1], rest, n_rest, trusted,
-                                                 *ids + cut.token, bound);
+    out->n += (int)tokenizer_encode_after(c->e->tok, c->seq.tokens[cut.token - 1], rest, n_rest, trusted,
+                                          out->tokens + cut.token, bound);
     return OK;
 }
 
@@ -131,6 +143,7 @@ static void go_on_from_cache(Conversation *c, const Rendered *text, const int *i
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kvcache_truncate(&c->e->kv, &c->seq, same);
+    if (same == 0) c->seq.own = false; // nothing of what chunks or eviction have changed is left
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = n_cuts;
     size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
@@ -153,12 +166,14 @@ static void hold_said(Conversation *c, int first) {
 
 Status conversation_tokens(const Conversation *c, int *n) {
     Rendered text = {0};
-    int *ids = NULL, n_cuts;
+    BlenderPrompt p = {0};
+    int n_cuts;
     *n = 0;
     if (!conversation_last(c, NULL)) return OK; // templates want a message
     Status st = render(c, c->n_left_out, false, &text);
-    if (!st.code && text.text.n > 0) st = tokens_of(c, &text, &ids, n, &n_cuts);
-    free(ids);
+    if (!st.code && text.text.n > 0) st = tokens_of(c, &text, NULL, &p, &n_cuts);
+    if (!st.code) *n = p.n;
+    blender_prompt_free(&p);
     rendered_free(&text);
     return st;
 }
@@ -198,19 +213,21 @@ static void say_left_out(const Conversation *c, int before, bool in_answer) {
 // What a turn runs on.
 typedef struct {
     Rendered text;
-    int *ids, n, n_cuts;
+    BlenderPrompt p;
+    int n_cuts;
+    bool chunks; // the last message has those of Conversation.chunks in front
 } Given;
 
 static void given_free(Given *g) {
     rendered_free(&g->text);
-    free(g->ids);
-    *g = (Given){0};
+    blender_prompt_free(&g->p);
+    *g = (Given){.chunks = g->chunks};
 }
 
 static Status give(const Conversation *c, int n_left_out, Given *g) {
     given_free(g);
     TRY(render(c, n_left_out, true, &g->text));
-    return tokens_of(c, &g->text, &g->ids, &g->n, &g->n_cuts);
+    return tokens_of(c, &g->text, g->chunks ? &c->chunks : NULL, &g->p, &g->n_cuts);
 }
 
 // Leaves out as few of the oldest turns as it takes for `room` tokens, or all but the last: *out is moved there. Each
@@ -222,7 +239,7 @@ static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
     while (!st.code && low < high) {
         int middle = low + (high - low) / 2;
         st = give(c, turns[middle], g);
-        if (g->n <= room) high = middle;
+        if (g->p.n <= room) high = middle;
         else low = middle + 1;
     }
     if (!st.code && high >= 0) st = give(c, *out = turns[high], g);
@@ -236,14 +253,14 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));
     if (engine_endless(c->e)) return OK;
-    if (g->n + more > n_ctx && c->config->context_shift)
+    if (g->p.n + more > n_ctx && c->config->context_shift)
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
-    if (g->n + more > n_ctx)
+    if (g->p.n + more > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; say something shorter, make room "
                             "with /undo or /clear%s, or start again with -c %d",
-                            g->n + more, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
-                            (g->n + more + 1023) / 1024 * 1024);
+                            g->p.n + more, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
+                            (g->p.n + more + 1023) / 1024 * 1024);
     int before = c->n_left_out;
     c->n_left_out = out;
     if (out != before) say_left_out(c, before, more > 0);
@@ -257,14 +274,15 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 static bool shift(Conversation *c, Request *r, int n_said) {
     if (!c->config->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
     Given g = {0};
+    r->policy = NULL; // chunks are at other places now: their tokens are computed as they stand
     Status st = give_what_fits(c, n_said, &g);
     if (!st.code) {
         size_t size = (size_t)n_said * sizeof(int);
         int *said = mem_alloc(size + 1);
         memcpy(said, c->seq.tokens + c->seq.n_tokens - n_said, size);
-        go_on_from_cache(c, &g.text, g.ids, g.n, g.n_cuts);
+        go_on_from_cache(c, &g.text, g.p.tokens, g.p.n, g.n_cuts);
         sequence_push(&c->seq, said, n_said);
-        hold_said(c, g.n);
+        hold_said(c, g.p.n);
         free(said);
         r->sequence_key = ++c->tries; // its positions have been drawn for already
     }
@@ -310,11 +328,13 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
         screen_note("quill: %s", st.message);
         return OK;
     }
-    answer_dump(c->e, c->config, &g->text, g->ids, g->n);
-    go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
+    answer_dump(c->e, c->config, &g->text, g->p.tokens, g->p.n);
+    go_on_from_cache(c, &g->text, g->p.tokens, g->p.n, g->n_cuts);
+    Blend *blend = g->p.n_spans > 0 ? blender_request(c->chunks.blender, &g->p) : NULL;
     answer_start(&a, c->e, c->config, g->text.text.n == 0);
     answer_think(&a, chat_template_source(c->template), (Str){g->text.text.data, g->text.text.n});
     Request r = {.seq = &c->seq,
+                 .policy = blend ? blend_policy(blend) : NULL,
                  .constraint = form.constraint,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
@@ -334,6 +354,11 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
     buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
     keep_stats(c, &r);
+    if (blend && c->config->verbose) {
+        BlendStats s = blend_stats(blend);
+        blender_report(&s, c->chunks.n_computed);
+    }
+    blend_free(blend);
     if (a.gone) st = (Status){.code = 128 + SIGPIPE};
     if (r.finish == FINISH_CONTEXT)
         screen_note(
@@ -345,6 +370,16 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     return st;
 }
 
+// Puts the chunks' texts in front of the last message.
+static void put_chunks(Conversation *c) {
+    Str *said = &c->messages[c->n_messages - 1].text;
+    Buf whole = {0};
+    blender_join(c->chunks.texts, c->chunks.n, &whole);
+    buf_append(&whole, said->data, said->n);
+    free((void *)said->data);
+    *said = (Str){whole.data, whole.n};
+}
+
 // Answers the first `keep` messages and what is said now (NULL: nothing), in place of the messages after them. Where
 // no answer comes of it, everything is as it was.
 static Status turn(Conversation *c, int keep, const Str *text) {
@@ -354,7 +389,8 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     c->n_messages = keep;
     c->n_left_out = int_min(left_out, keep - n_system(c));
     if (text) add_message(c, "user", *text);
-    Given g = {0};
+    Given g = {.chunks = text && c->chunks.n > 0};
+    if (g.chunks) put_chunks(c);
     Buf answer = {0};
     bool said = false;
     Status st = give_what_fits(c, 0, &g);
@@ -364,6 +400,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         add_message(c, "assistant", (Str){answer.data, answer.n});
         c->n_said = c->stats[c->n_stats - 1].said;
         free_messages(aside, n_aside);
+        if (g.chunks) chunks_drop(&c->chunks);
     } else {
         keep_messages(c, keep);
         for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
@@ -378,6 +415,15 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         st = OK;
     }
     return st;
+}
+
+Status conversation_chunk(Conversation *c, const char *path) {
+    int before = c->chunks.n, n_tokens = 0;
+    TRY(chunks_add(&c->chunks, c->e, c->config, &c->seq, path, &n_tokens));
+    int n = c->chunks.n - before;
+    if (!c->config->quiet)
+        screen_note("%s: %d chunk%s of %d tokens, in front of the next message", path, n, n == 1 ? "" : "s", n_tokens);
+    return OK;
 }
 
 Status conversation_say(Conversation *c, Str text) { return turn(c, c->n_messages, &text); }
@@ -503,6 +549,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
 }
 
 void conversation_close(Conversation *c) {
+    chunks_free(&c->chunks);
     kvcache_release(&c->e->kv, &c->seq);
     sequence_free(&c->seq);
     keep_messages(c, 0);

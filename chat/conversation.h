@@ -9,6 +9,7 @@
 
 #include "answer/answer.h"
 #include "answer/chat_template.h"
+#include "chat/chunks.h"
 
 typedef struct {
     size_t byte; // of the rendered text
@@ -37,8 +38,9 @@ typedef struct {
     Rendered held; // its marks: 0 and 1 as rendered, SAID (2) by the model
     Cut *cuts;     // (n_cuts) ascending: places where the tokens can be taken apart
     int n_cuts;
-    int n_said;     // the last tokens of seq that the last message was sampled as; 0: it was not
-    uint64_t tries; // /regen draws other random numbers
+    int n_said;        // the last tokens of seq that the last message was sampled as; 0: it was not
+    ChatChunks chunks; // of the next message
+    uint64_t tries;    // /regen draws other random numbers
     TurnStats *stats;
     int n_stats;
 } Conversation;
@@ -53,6 +55,10 @@ Status conversation_settings(Conversation *c); // config->sampling has changed. 
 Status conversation_say(Conversation *c, Str text);
 Status conversation_say_instead(Conversation *c, Str text); // of the last turn
 Status conversation_answer_again(Conversation *c);          // the last message, in place of its answer if it has one
+
+// The text of a file, cut as --chunk-split says, stands as chunks in front of the next message that is answered.
+// Errors as chunks_add; then nothing has changed.
+Status conversation_chunk(Conversation *c, const char *path);
 
 // ---- what was said --------------------------------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ static Status loop(Chat *c, Lines *lines, Str first) {
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 
-// Loads the conversation that --load or --continue names. -sys replaces its system message.
+// Loads the conversation that --load or --continue names. -sys replaces its system message. The files of --chunk stand
+// in front of the first message.
 static Status begin(Chat *c, const Options *o) {
     char *path = NULL;
     c->autosave = o->chat.autosave || o->answer.continue_last;
@@ -67,6 +68,7 @@ static Status begin(Chat *c, const Options *o) {
         if (!st.code && given) st = conversation_system(c->talk, (Str){system.data, system.n});
         buf_free(&system);
     }
+    for (int i = 0; i < o->answer.n_chunks && !st.code; i++) st = conversation_chunk(c->talk, o->answer.chunks[i]);
     c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
     if (o->answer.continue_last && !st.code) c->own = path;
     else free(path);

@@ -180,9 +180,6 @@ static Status check_needs(const Options *o) {
         return status_error(QUILL_USAGE,
                             "--evict and --chunk: one of them expected, found both; --chunk needs the whole KV cache, "
                             "and --evict frees parts");
-    if (o->mode == MODE_RUN && (o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0)
-        return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
-                            o->answer.blend ? "--blend" : "--chunk-split");
     if (o->answer.chunk_split && !*o->answer.chunk_split)
         return status_error(QUILL_USAGE, "--chunk-split: a text of at least one byte expected, found none");
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
@@ -219,9 +216,6 @@ Status cli_check_chat(const Options *o) {
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected, found none; a chat has no JSON form");
-    if (o->answer.n_chunks > 0)
-        return status_error(QUILL_USAGE,
-                            "--chunk: a prompt expected, found none; a chat has no chunks, /read takes files");
     if (o->engine.evict && o->answer.context_shift)
         return status_error(QUILL_USAGE,
                             "--evict and --context-shift: one of them expected, found both; --evict frees single "
@@ -234,5 +228,8 @@ Status cli_check_prompt(const Options *o) {
         return status_error(QUILL_USAGE,
                             "--context-shift: a chat expected, found one prompt; it drops the oldest turns of a chat: "
                             "leave it out, add -i, or use --evict, which frees tokens");
+    if ((o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0)
+        return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
+                            o->answer.blend ? "--blend" : "--chunk-split");
     return OK;
 }

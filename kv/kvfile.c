@@ -22,12 +22,16 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
     return head;
 }
 
-// QUILL_USAGE if slots were given up: a file holds every token's K and V.
+// QUILL_USAGE if slots were given up, or blended: a file holds every token's K and V as a prefill computes them.
 static Status check_whole(const Sequence *s) {
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,
                             "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
                             s->n_cached, s->n_gone);
+    if (s->own)
+        return status_error(QUILL_USAGE,
+                            "a file of KV: K and V as a prefill computes them expected, found those of chunks, each "
+                            "computed alone (--chunk, /chunk); they are never kept");
     return OK;
 }
 
@@ -76,6 +80,7 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
     assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
     TempFile temp;
+    TRY(check_whole(s));
     TRY(tempfile_open(path, 0666, &temp));
     KvWriter w = {.fd = temp.fd};
     Status st = write_all(&w, e, s);

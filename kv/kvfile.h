@@ -10,8 +10,8 @@
 #include "kv/kvframes.h"
 
 // Writes all tokens of s and the K and V of its n_cached slots through a temporary file (base/tempfile.h): after an
-// error `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were given up. Saving and loading are not allowed between
-// kvcache_reserve and the step that makes its copies.
+// error `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were given up, or K and V are those of blended chunks. Saving
+// and loading are not allowed between kvcache_reserve and the step that makes its copies.
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s);
 
 // Fills the empty sequence s: tokens, blocks, K and V, n_cached. After an error s is empty and the cache as it was.

@@ -29,28 +29,47 @@ os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no s
 MODES = ["full", "reuse", "epic,k=4", "epic,k=16", "cacheblend,ratio=0.05", "cacheblend,ratio=0.1", "cacheblend,ratio=0.15",
          "cacheblend,ratio=0.18", "cacheblend,ratio=0.3", "cacheblend,ratio=0.15,k=4", "cacheblend,ratio=1"]
 LIKELIEST = 200
+PRONOUNS = ("there", "carried")  # plots of make_corpus.NEEDS_PRONOUN whose two paragraphs are long enough
 WORDS = (22, 64)  # of a chunk: 30 to 90 tokens of the built-in model
 
 
-def make_questions(n, seed):
+def stories_apart(g, rng):
+    """Three stories of a two-hop plot each, whose paragraphs name what they speak of: in any order."""
+    stories, used = [], set()
+    while len(stories) < 3:  # one that does not fit is told anew
+        mine = set(used)
+        story = make_corpus.Story(g, rng, True, True, 2.0, mine).add_plots(1, 1.0)
+        if len(story.paragraphs) == 2 and fits(story):
+            stories.append(story)
+            used = mine
+    chunks = [p for s in stories for p in s.paragraphs]
+    rng.shuffle(chunks)
+    return chunks, stories[0].questions
+
+
+def story_with_pronouns(g, rng):
+    """One story of three two-hop plots in any order, in which a second paragraph says "he", "it" and "there"."""
+    while True:
+        story = make_corpus.Story(g, rng, True, False, 2.0, set())
+        for plot in rng.choices(PRONOUNS, k=3):
+            getattr(story, "two_" + plot)()
+        if len(story.paragraphs) == 6 and fits(story):
+            return story.paragraphs, story.questions
+
+
+def fits(story):
+    return all(WORDS[0] <= len(" ".join(p).split()) <= WORDS[1] for p in story.paragraphs)
+
+
+def make_questions(n, seed, pronouns):
     """Dicts of chunks, question and answer."""
     g, rng, out = make_corpus.load_grammar(), random.Random(f"blend {seed}"), []
     while len(out) < n:
-        stories, used = [], set()
-        while len(stories) < 3:  # one that does not fit is told anew
-            mine = set(used)
-            story = make_corpus.Story(g, rng, True, True, 2.0, mine).add_plots(1, 1.0)
-            sizes = [len(" ".join(p).split()) for p in story.paragraphs]
-            if len(sizes) == 2 and all(WORDS[0] <= k <= WORDS[1] for k in sizes):
-                stories.append(story)
-                used = mine
-        chunks = [" ".join(p) for s in stories for p in s.paragraphs]
-        twos = [q for q in stories[0].questions if q[0] == "two"]
-        if not twos:
-            continue
-        rng.shuffle(chunks)
-        _, question, answer = rng.choice(twos)
-        out.append(dict(chunks=chunks, question=question, answer=answer))
+        chunks, questions = (story_with_pronouns if pronouns else stories_apart)(g, rng)
+        twos = [q for q in questions if q[0] == "two"]
+        if twos:
+            _, question, answer = rng.choice(twos)
+            out.append(dict(chunks=[" ".join(p) for p in chunks], question=question, answer=answer))
     return out
 
 
@@ -67,10 +86,19 @@ def run_batch(args, questions, mode, *options):
 
 
 def ask_all(args, questions, mode):
-    """The answers' texts, and the first token's likeliest tokens with their logarithms."""
+    """(text, {token: log-probability}) of each question: the answer, and the likeliest of its first token."""
+    kept = args.keep and os.path.join(args.keep, re.sub(r"\W+", "-", f"{mode} {args.pronouns} {args.seed} {args.n}") + ".json")
+    if kept and os.path.exists(kept):
+        with open(kept, encoding="utf-8") as file:
+            return [(text, {int(i): l for i, l in top.items()}) for text, top in json.load(file)]
     first = run_batch(args, questions, mode, "-n", "1", "--logprobs", str(LIKELIEST))
     said = run_batch(args, questions, mode, "-n", "40")
-    return [(a["text"].strip(), {t["id"]: t["logprob"] for t in b["tokens"][0]["top"]}) for a, b in zip(said, first)]
+    found = [(a["text"].strip(), {t["id"]: t["logprob"] for t in b["tokens"][0]["top"]}) for a, b in zip(said, first)]
+    if kept:
+        os.makedirs(args.keep, exist_ok=True)
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+    return found
 
 
 def words(text):
@@ -141,11 +169,13 @@ def main():
     p.add_argument("-m", "--model")
     p.add_argument("-n", type=int, default=2000, help="questions")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--pronouns", action="store_true", help="what the second chunk of a story says of the first is a pronoun")
     p.add_argument("--times", type=int, default=20, help="questions of which times are taken")
+    p.add_argument("--keep", metavar="DIR", help="answers are kept there: a later run asks only in the modes that it lacks")
     p.add_argument("--modes", nargs="*", default=MODES)
     p.add_argument("--png")
     args = p.parse_args()
-    questions, full, rows = make_questions(args.n, args.seed), None, []
+    questions, full, rows = make_questions(args.n, args.seed, args.pronouns), None, []
     print("| mode | F1 | F1 - full | right to the letter | KL of the first token | TTFT cold, ms | warm, ms |")
     print("|---|---|---|---|---|---|---|")
     for mode in args.modes:

@@ -139,6 +139,37 @@ tokens_of() { # of a prompt, in lines
     done
 }
 
+@test "a chat takes chunks in front of a message, and keeps what it has computed" {
+    printf 'Mia gave the green kite to Ben.\n' >c.txt
+    talk() { # MODE OPTIONS...
+        printf '%s\n' 'Who are you?' '/chunk a.txt' '/chunk b.txt' 'Where is the blue cup?' 'Who has a red ball?' /regen \
+            '/chunk c.txt' 'Who has the green kite?' /stats | "${ask[@]}" -i --deterministic --blend "$@"
+    }
+    for options in "" "--kv-layout paged --kv-block 5" "--kv-dir d" "--raw -n 8 --ignore-eos"; do
+        talk full $options >want 2>/dev/null
+        talk cacheblend,ratio=1 $options >blended 2>stats
+        cmp want blended
+        [ -s want ]
+        awk '$1 == 5 && $3 > 40 { found = 1 } END { exit !found }' stats # chunks were computed, and the cache is as it was
+    done
+    printf '%s\n' '/chunk a.txt' '/chunk b.txt' 'Where is the blue cup?' | "${ask[@]}" -i >chat
+    "${ask[@]}" --chunk a.txt --chunk b.txt "Where is the blue cup?" >one
+    cmp chat one
+    echo 'Where is the blue cup?' | "${ask[@]}" -i --chunk a.txt --chunk b.txt >chat
+    cmp chat one
+}
+
+@test "chunks in a chat: what is refused, dropped, saved" {
+    printf '%s\n' /chunk '/chunk missing.txt' '/chunk a.txt' /clear 'Who are you?' '/chunk many.txt' 'What?' '/save talk.json' '/save --kv talk.json' |
+        "$QUILL" --no-config --greedy -n 8 -i --chunk-split --- >out 2>errors || true
+    grep -q '/chunk: a file expected' errors
+    grep -q 'missing.txt' errors
+    grep -q 'many.txt: 2 chunks of [0-9]* tokens, in front of the next message' errors
+    grep -q 'computed alone.*never kept' errors
+    [ ! -e talk.json.kv ]
+    jq -e '.messages | map(.content) | .[0] == "Who are you?" and .[2] == "one text\n\nanother\n\nWhat?"' talk.json
+}
+
 @test "what cannot be a chunk" {
     : >empty.txt
     printf ' \n' >blank.txt
@@ -155,7 +186,6 @@ tokens_of() { # of a prompt, in lines
     run -2 "${ask[@]}" --chunk a.txt --blend most "Where?"
     [[ $output == *"cacheblend,ratio=0.15"* ]]
     run -2 "${ask[@]}" --blend epic "Where?"
-    run -2 "${ask[@]}" -i --chunk a.txt
     run -2 "${ask[@]}" --chunk a.txt --evict sinks "Where?"
     run -2 "${ask[@]}" --chunk a.txt -ctk q8_0 -ctv q8_0 "Where?"
     [[ $output == *"add -ctk f16 -ctv f16"* ]]
