@@ -51,17 +51,21 @@ static Status plan_eviction(Engine *e, const EngineConfig *config) {
     return OK;
 }
 
+static DraftTarget draft_target(const Engine *e) {
+    return (DraftTarget){.gguf = e->gguf,
+                         .tok = e->tok,
+                         .model = &e->model,
+                         .be = e->be,
+                         .pool = e->pool,
+                         .kv = &e->shape,
+                         .unit = engine_prefill_unit(e)};
+}
+
 // --speculate
 static Status plan_speculation(Engine *e, const EngineConfig *config) {
-    DraftTarget target = {.gguf = e->gguf,
-                          .tok = e->tok,
-                          .model = &e->model,
-                          .be = e->be,
-                          .pool = e->pool,
-                          .kv = &e->shape,
-                          .unit = engine_prefill_unit(e)};
+    DraftTarget target = draft_target(e);
     if (!config->speculate) return OK;
-    TRY(drafters_open(config, &target, &e->drafters));
+    TRY(drafters_begin(&e->drafters, config, &target));
     e->speculating = speculate_policy(e->drafters.speculate, e->policy);
     e->policy = &e->speculating;
     return OK;
@@ -78,9 +82,12 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
                             "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
                             gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
     e->pool = threads_new(config->threads);
+    DraftTarget target = draft_target(e);
+    if (config->speculate) TRY(drafters_open(config, &target, needs.n_seqs, &e->drafters));
     MemoryPlan plan = {.config = config,
                        .needs = needs,
                        .model = &e->model,
+                       .draft = e->drafters.memory,
                        .devices = &e->devices,
                        .n_threads = threads_count(e->pool)};
     Status st = memory_plan_make(&plan);

@@ -20,8 +20,16 @@ static void note(const EngineConfig *config, const char *format, ...) {
 
 // ---- the budget -----------------------------------------------------------------------------------------------------
 
-void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
-    char a[24], b[24];
+static size_t n_slots(const KvShape *s) {
+    return s->n_blocks ? (size_t)s->n_blocks * (size_t)s->block : (size_t)s->n_seqs * (size_t)s->n_ctx;
+}
+
+static size_t draft_bytes(const DraftMemory *d, const KvShape *s) {
+    return d->weights + d->scratch + d->slot * n_slots(s);
+}
+
+void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const DraftMemory *draft, Buf *out) {
+    char a[24], b[24], c[24];
     size_t available = memory_available();
     buf_printf(out, "  weights    %9s  %d layers\n", units_bytes((double)model_weight_bytes(m), a), m->c.n_layers);
     buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", units_bytes((double)kvshape_bytes(s), a),
@@ -31,13 +39,16 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, Buf *o
         buf_printf(out, "  of it      %9s  %d x %d slots for %d layers with a window of %d\n",
                    units_bytes((double)kvshape_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
     buf_printf(out, "  scratch    %9s\n", units_bytes((double)scratch, a));
+    if (draft->slot)
+        buf_printf(out, "  draft      %9s  weights %s, KV cache %s\n", units_bytes((double)draft_bytes(draft, s), a),
+                   units_bytes((double)draft->weights, b), units_bytes((double)(draft->slot * n_slots(s)), c));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
 // Appends the memory budget to the message of `st`.
 static Status with_budget(const MemoryPlan *p, Status st) {
     Buf budget = {0};
-    memory_plan_budget(p->model, &p->shape, p->scratch, &budget);
+    memory_plan_budget(p->model, &p->shape, p->scratch, &p->draft, &budget);
     device_plan_budget(p->devices, &budget);
     status_append(&st, budget.data);
     buf_free(&budget);
@@ -154,6 +165,15 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
     return OK;
 }
 
+// What a draft model takes of so many bytes: scratch, and a cache of as many slots as the target's, in whose growth
+// both share.
+static size_t draft_share(const MemoryPlan *p, size_t limit) {
+    double rest = (double)less(limit, p->draft.scratch), slot = (double)p->draft.slot;
+    double all = slot * p->shape.n_ctx * p->shape.n_seqs;
+    double part = rest * slot / (slot + (double)kvshape_host_bytes_per_growth(&p->shape));
+    return slot > 0 ? p->draft.scratch + (size_t)(all < part ? all : part) : 0;
+}
+
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
 // How K and V are stored. Where V is a part of K both are one, and turning K would turn V too.
@@ -198,10 +218,12 @@ Status memory_plan_make(MemoryPlan *p) {
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
     if (!computes) p->scratch = 0;
     size_t available = memory_available(), limit = available;
-    if (limit != SIZE_MAX) limit = limit > p->scratch ? limit - p->scratch : 0;
+    if (limit != SIZE_MAX) limit = less(limit, p->scratch);
+    if (limit != SIZE_MAX) limit = less(limit, draft_share(p, limit));
     // A context that quill chooses leaves room for the weights; a requested one may push them out of memory.
     size_t all = model_weight_bytes(p->model), part = all / (size_t)s->n_layers * (size_t)n_host;
     size_t weights = p->config->no_mmap ? 0 : part + kept < all ? part + kept : all;
+    weights += p->draft.weights;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (p->needs.pooled)
         return plan_pool(p, p->config->kv_mem && p->config->kv_mem < limit ? p->config->kv_mem : limit, asked);
@@ -222,7 +244,7 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes) {
     char need[24], have[24];
     size_t all, available = memory_available();
     bool fits = size_add(file_bytes, kvshape_host_bytes(&p->shape), &all) && size_add(all, p->scratch, &all) &&
-                all <= available;
+                size_add(all, p->draft.slot ? draft_bytes(&p->draft, &p->shape) : 0, &all) && all <= available;
     if (fits) return OK;
     return with_budget(p, status_error(QUILL_MEMORY,
                                        "--mlock: the file, the KV cache and scratch need %s of memory, only %s are "

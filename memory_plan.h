@@ -7,6 +7,7 @@
 #include "engine_config.h"
 #include "kvcache.h"
 #include "model.h"
+#include "policy/draft_model.h"
 
 typedef struct {
     // given
@@ -14,6 +15,7 @@ typedef struct {
     EngineNeeds needs; // n_seqs and max_out at least 1
     const Model *model;
     DevicePlan *devices; // opened; the plan decides its layers
+    DraftMemory draft;   // of the draft model, whose cache has as many slots; zeros: there is none
     int n_threads;
     // planned
     KvShape shape;  // n_ctx: slots of one sequence; n_seqs: in a pool it may be fewer than needs.n_seqs
@@ -33,7 +35,8 @@ KvShape memory_plan_kv_shape(const Model *m);
 int memory_plan_kv_type(const Model *m, int asked);
 // The largest context (-c) whose KV cache fits into the memory that is available now. kv_mem: as in EngineConfig.
 int memory_plan_most_context(const KvShape *s, size_t scratch, size_t kv_mem);
-// Appends the lines of the memory budget: weights, KV cache, scratch, available memory.
-void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out);
+// Appends the lines of the memory budget: weights, KV cache, scratch, the draft model if there is one, available
+// memory.
+void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const DraftMemory *draft, Buf *out);
 
 #endif

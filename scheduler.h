@@ -40,6 +40,14 @@ typedef struct {
     double cost;               // of these steps and of drafting, in steps without drafts, as the policy estimates it
 } DraftCounts;
 
+static inline void draft_counts_add(DraftCounts *sum, const DraftCounts *c) {
+    sum->n_steps += c->n_steps;
+    sum->n_tokens += c->n_tokens;
+    sum->n_drafted += c->n_drafted;
+    sum->n_accepted += c->n_accepted;
+    sum->cost += c->cost;
+}
+
 typedef enum {
     RUNNING,
     FINISH_EOG,

@@ -27,7 +27,7 @@ static const char *shown(const char *name, bool flags, char out[32]) {
     return out;
 }
 
-Status candidates_check(const AnswerConfig *config, int n, bool flags) {
+Status candidates_check(const AnswerConfig *config, int n, int n_chunks, bool flags) {
     char a[32], b[32];
     const char *drawn = drawing_option(&config->sampling), *own = config->beams ? "beams" : "best-of";
     if (config->beams && config->best_of)
@@ -39,7 +39,7 @@ Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     if (config->best_of > 1 && (config->sampling.greedy || config->sampling.temp <= 0))
         return status_error(QUILL_USAGE, "%s %d: samples that differ expected, found greedy decoding; leave it out",
                             shown("best-of", flags, a), config->best_of);
-    if (candidates_wanted(config) && config->n_chunks > 0)
+    if (candidates_wanted(config) && n_chunks > 0)
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown(own, flags, a),
                             flags ? "--chunk" : "chunks");
     if (candidates_wanted(config) && n > candidates_at_once(config))

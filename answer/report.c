@@ -59,7 +59,7 @@ static void print_eog(const Engine *e) {
 
 void report_budget(const Engine *e) {
     Buf budget = {0};
-    memory_plan_budget(&e->model, &e->shape, e->scratch, &budget);
+    memory_plan_budget(&e->model, &e->shape, e->scratch, &e->drafters.memory, &budget);
     device_plan_budget(&e->devices, &budget);
     fputs(budget.data, stderr);
     buf_free(&budget);
@@ -68,13 +68,9 @@ void report_budget(const Engine *e) {
 // What --speculate has opened.
 static void report_drafters(const Engine *e) {
     const DraftModel *d = e->drafters.model;
-    char weights[24], cache[24];
     if (d)
-        paragraph_item("drafts by", "%s%.500s: weights %s, KV cache %s",
-                       drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "",
-                       gguf_name(draft_model_weights(d)->gguf),
-                       units_bytes((double)model_weight_bytes(draft_model_weights(d)), weights),
-                       units_bytes((double)draft_model_cache_bytes(d), cache));
+        paragraph_item("drafts by", "%s%.500s", drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "",
+                       gguf_name(draft_model_weights(d)->gguf));
     else if (e->drafters.speculate) paragraph_item("drafts by", "n-grams of all texts of this run");
 }
 

@@ -15,9 +15,6 @@ static Status encode_chunks(const BatchContext *context, BatchLine *line, const 
     Job *j = &line->job;
     BlenderPrompt p = {0};
     Status st = OK;
-    if (j->config.beams || j->config.best_of)
-        return status_error(QUILL_USAGE, "chunks: no \"%s\" expected beside them, one found",
-                            j->config.beams ? "beams" : "best_of");
     if (!*context->blender)
         TRY(blender_open(context->e, context->config->blend, context->config->quiet, context->blender));
     for (int i = 0; i < j->n_chunks && !st.code; i++) st = blender_text("chunks", j->chunks[i], &j->chunks[i]);

@@ -55,11 +55,7 @@ void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b) {
 
 void batch_stats_answer(BatchStats *t, const Request *r) {
     t->n_new += r->n_new;
-    t->drafts.n_steps += r->drafts.n_steps;
-    t->drafts.n_tokens += r->drafts.n_tokens;
-    t->drafts.n_drafted += r->drafts.n_drafted;
-    t->drafts.n_accepted += r->drafts.n_accepted;
-    t->drafts.cost += r->drafts.cost;
+    draft_counts_add(&t->drafts, &r->drafts);
     for (int i = 0; i < r->time.n_gaps; i++) sample_add(&t->itl, (double)r->time.gaps[i]);
     if (r->n_new > 1) sample_add(&t->tpot, timeline_tpot(&r->time));
 }

@@ -413,7 +413,7 @@ static Status read_body(Job *j, const json_t *body) {
                             : j->form == JOB_COMPLETION ? "prompt"
                                                         : "prompt\" or \"messages",
                             prompt ? "both prompt and messages" : "none");
-    return candidates_check(&j->config, j->n, false);
+    return candidates_check(&j->config, j->n, j->n_chunks, false);
 }
 
 // ---- the line -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "answer/report.h"
+
 static void put_ms(json_t *object, const char *key, double seconds, bool known) {
     jsonio_put(object, key, known ? jsonio_number(1e3 * seconds, 4) : json_null());
 }
@@ -27,7 +29,14 @@ static void put_times(json_t *object, const BatchLine *line) {
 
 // ---- our form -------------------------------------------------------------------------------------------------------
 
-static json_t *own_reply(const BatchLine *line) {
+// "speculation" of --json, over all answers of the line.
+static void put_drafts(const BatchContext *context, const BatchLine *line, json_t *object) {
+    DraftCounts all = {0};
+    for (int i = 0; i < line->choices.n_runs; i++) draft_counts_add(&all, &line->choices.runs[i].request.drafts);
+    report_put_drafts(context->e, &all, object);
+}
+
+static json_t *own_reply(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *usage = json_object();
     if (line->job.id) jsonio_share(j, "id", line->job.id);
     jsonio_put(j, "line", json_integer((json_int_t)line->number));
@@ -40,6 +49,7 @@ static json_t *own_reply(const BatchLine *line) {
     jsonio_put(j, "usage", usage);
     jsonio_put(j, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
     put_times(j, line);
+    put_drafts(context, line, j);
     return j;
 }
 
@@ -144,6 +154,7 @@ static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     for (int i = 0; i < line->choices.n_choices; i++) jsonio_append(choices, openai_choice(line, i));
     put_times(timing, line);
     if (line->choices.choices[0].scored) jsonio_put(timing, "scores", scores(&line->choices));
+    put_drafts(context, line, timing);
     jsonio_put(timing, "line", json_integer((json_int_t)line->number));
     jsonio_put(timing, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
     jsonio_put(j, "id", json_string(id));
@@ -197,5 +208,8 @@ static json_t *openai_reply(const BatchContext *context, const BatchLine *line) 
 
 void replies_write(const BatchContext *context, const BatchLine *line, Buf *out) {
     bool own = line->job.form == JOB_QUILL;
-    jsonio_line(!own ? openai_reply(context, line) : line->failed.code ? own_error(line) : own_reply(line), out);
+    jsonio_line(!own                ? openai_reply(context, line)
+                : line->failed.code ? own_error(line)
+                                    : own_reply(context, line),
+                out);
 }

@@ -33,7 +33,7 @@ typedef enum { PLAIN, DRAFTED, ORACLE, N_ARMS } Arm;
 typedef struct {
     char name[64];
     int n_tokens, n_texts, n_other; // n_other: texts that drafts have changed
-    double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run
+    double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run, or all came in one step
     DraftCounts drafts;             // of a repetition
 } DraftsResult;
 
@@ -81,14 +81,6 @@ static Finish until_end(Request *r, int token, const float *logits) {
     const Work *w = r->arg;
     (void)logits;
     return token < tokenizer_n(w->tok) && tokenizer_is_eog(w->tok, token) ? FINISH_EOG : RUNNING;
-}
-
-static void add_counts(DraftCounts *sum, const DraftCounts *c) {
-    sum->n_steps += c->n_steps;
-    sum->n_tokens += c->n_tokens;
-    sum->n_drafted += c->n_drafted;
-    sum->n_accepted += c->n_accepted;
-    sum->cost += c->cost;
 }
 
 // Back to the prompt, whose blocks are found again if nothing has needed them.
@@ -144,7 +136,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
         from = r[i].time.first < from ? r[i].time.first : from;
         to = r[i].time.last > to ? r[i].time.last : to;
         out->n_tokens += r[i].n_new;
-        add_counts(&out->drafts, &r[i].drafts);
+        draft_counts_add(&out->drafts, &r[i].drafts);
         keep_answer(w, arm);
         out->n_other += w->other;
         if (!st.code) st = check(d, w, &r[i]);
@@ -174,7 +166,7 @@ static Status measure(Drafts *d, int first, int last) {
     int tokens = out->n_tokens - 1; // the first one comes with the prompt
     for (int i = 0; i < n_arms && !st.code; i++) {
         double median = stats_median(times[i], n_reps);
-        out->rates[i] = median > 0 ? tokens / median : 0; // one token has no time
+        out->rates[i] = median > 0 ? tokens / median : 0; // the tokens of one step have no time
     }
     snprintf(out->name, sizeof out->name, "%s", d->work[first].name);
     if (last - first > 1)
@@ -278,17 +270,25 @@ static double gain_of(const DraftsResult *r, Arm arm) {
 
 static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
 
+// What was not measured is 0, and has no figure.
+static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
+
+static const char *figure(double v, char out[24]) {
+    snprintf(out, 24, v > 0 ? "%.2f" : "-", v);
+    return out;
+}
+
 static json_t *json_of(const Drafts *d) {
     json_t *list = json_array();
     for (int i = 0; i < d->n_results; i++) {
         const DraftsResult *r = &d->results[i];
-        bool bound = r->rates[ORACLE] > 0;
-        jsonio_append(list, json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "work",
+        jsonio_append(list, json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "work",
                                       jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
                                       "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted",
                                       r->drafts.n_accepted, "tokens_per_step", a_step(&r->drafts), "tok_s_without",
-                                      r->rates[PLAIN], "tok_s_with", r->rates[DRAFTED], "gain", gain_of(r, DRAFTED),
-                                      "gain_bound", bound ? json_real(gain_of(r, ORACLE)) : json_null()));
+                                      real_or_null(r->rates[PLAIN]), "tok_s_with", real_or_null(r->rates[DRAFTED]),
+                                      "gain", real_or_null(gain_of(r, DRAFTED)), "gain_bound",
+                                      real_or_null(r->rates[ORACLE] > 0 ? gain_of(r, ORACLE) : 0)));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
@@ -298,15 +298,15 @@ static json_t *json_of(const Drafts *d) {
 static void print_rows(const Drafts *d, const char *between, const char *head, const char *tail, Buf *out) {
     for (int i = 0; i < d->n_results; i++) {
         const DraftsResult *r = &d->results[i];
-        char name[80], bound[24] = "-";
+        char name[80], plain[24], drafted[24], gain[24], bound[24];
         snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
         for (char *at = name; *at && *between == ','; at++)
             if (*at == ',' || *at == '"') *at = ' ';
-        if (r->rates[ORACLE] > 0) snprintf(bound, sizeof bound, "%.2f", gain_of(r, ORACLE));
-        buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8.2f%s%8.2f%s%5.2f%s%5s%s%3d of %d%s\n", head, name, between,
+        buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
                    r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
-                   a_step(&r->drafts), between, r->rates[PLAIN], between, r->rates[DRAFTED], between,
-                   gain_of(r, DRAFTED), between, bound, between, r->n_other, r->n_texts, tail);
+                   a_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
+                   figure(r->rates[DRAFTED], drafted), between, figure(gain_of(r, DRAFTED), gain), between,
+                   figure(gain_of(r, ORACLE), bound), between, r->n_other, r->n_texts, tail);
     }
 }
 

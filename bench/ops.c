@@ -7,14 +7,12 @@
 
 #include "base/jsonio.h"
 #include "base/output.h"
-#include "base/rng.h"
 #include "base/stats.h"
 #include "bench/shape.h"
+#include "bench/steps.h"
 #include "costs.h"
 #include "cli/values.h"
-#include "engine.h"
 #include "gpu/cuda.h"
-#include "step.h"
 
 typedef enum { OP_ATTN_IN, OP_ATTENTION, OP_ATTN_OUT, OP_FFN_IN, OP_FFN_OUT, OP_HEAD, OP_SAMPLING, N_OPS } BenchOp;
 
@@ -136,46 +134,22 @@ static void measure(Ops *o, OpFigures out[N_OPS]) {
 
 // ---- the step -------------------------------------------------------------------------------------------------------
 
-static void forward(Ops *o) {
-    Batch *b = &o->step.batch;
-    o->logits = model_forward(&o->e.model, &o->e.work, o->e.kv.pool, b);
-    if (b->draw) model_drawn(&o->e.model, &o->e.work);
-}
-
-// Computes the first `depth` tokens of a sequence, and gives it one more.
-static Status go_deep(Ops *o, Sequence *q, uint64_t *drawn) {
-    for (int i = 0; i <= o->depth; i++) {
-        int token = (int)(rng_bits(1, 0, (*drawn)++) % (uint64_t)o->e.model.c.n_vocab);
-        sequence_push(q, &token, 1);
-    }
-    if (!kvcache_reserve(&o->e.kv, q, o->depth + 1))
-        return status_error(QUILL_CONTEXT, "--ops: %d slots expected for each of %d sequences, the KV cache is full",
-                            o->depth + 1, o->n_seqs);
-    while (q->n_cached < o->depth) {
-        int n = int_min(o->depth - q->n_cached, scheduler_max_rows(o->e.sched));
-        step_clear(&o->step);
-        step_add(&o->step, NULL, q, n, false);
-        step_fill(&o->step);
-        forward(o);
-        q->n_cached += n;
-    }
-    return OK;
-}
-
 // One row of each sequence, with logits, computed once as a step is.
 static Status make_step(Ops *o) {
     uint64_t drawn = 0;
     o->step.batch.draw = NULL;
-    for (int i = 0; i < o->n_seqs; i++) TRY(go_deep(o, &o->seqs[i], &drawn));
+    for (int i = 0; i < o->n_seqs; i++) { // to the depth, and one more token
+        steps_push(&o->e, &o->seqs[i], o->depth + 1, &drawn);
+        TRY(steps_compute(&o->e, &o->step, &o->seqs[i], o->depth));
+    }
     step_clear(&o->step);
     for (int i = 0; i < o->n_seqs; i++) {
         step_add(&o->step, NULL, &o->seqs[i], 1, true);
         o->rows[i] = i;
         o->step.draw[i] = (Draw){&o->sampling, (uint64_t)i, o->seqs[i].tokens, o->seqs[i].n_tokens, false};
     }
-    step_fill(&o->step);
     if (model_draws(&o->e.model)) o->step.batch.draw = o->step.draw;
-    forward(o);
+    o->logits = steps_forward(&o->e, &o->step);
     return engine_fault(&o->e);
 }
 

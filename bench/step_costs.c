@@ -5,8 +5,7 @@
 
 #include "base/stats.h"
 #include "bench/shape.h"
-#include "engine.h"
-#include "step.h"
+#include "bench/steps.h"
 
 #define STEP_SHAPE "dim=2048,layers=6,heads=32,kv_heads=4,ffn=5632,vocab=512"
 enum { REPETITIONS = 7, MOST_ROWS = 32 };
@@ -14,17 +13,17 @@ enum { REPETITIONS = 7, MOST_ROWS = 32 };
 // The time of a step of so many rows at the beginning of a text, all with logits.
 static double step_seconds(Engine *e, Sequence *q, Step *t, int rows) {
     double times[REPETITIONS];
+    uint64_t drawn = 0;
     for (int i = -1; i < REPETITIONS; i++) { // the first one warms up
         kvcache_truncate(&e->kv, q, 0);
-        for (int k = 0; k < rows; k++) sequence_push(q, &k, 1);
+        steps_push(e, q, rows, &drawn);
         kvcache_reserve(&e->kv, q, rows);
         step_clear(t);
         SeqRows *r = step_add(t, NULL, q, rows, true);
         r->first_out = 0;
         r->n_out = t->batch.n_out = rows;
-        step_fill(t);
         double start = clock_now();
-        model_forward(&e->model, &e->work, e->kv.pool, &t->batch);
+        steps_forward(e, t);
         if (i >= 0) times[i] = clock_now() - start;
     }
     return stats_median(times, REPETITIONS);

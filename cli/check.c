@@ -146,7 +146,7 @@ static Status check_bench(const Options *o) {
 static Status check_candidates(const Options *o) {
     if (o->mode != MODE_RUN && o->mode != MODE_BATCH) return OK;
     const AnswerConfig *a = &o->answer;
-    TRY(candidates_check(a, 1, true));
+    TRY(candidates_check(a, 1, a->n_chunks, true));
     if (o->mode == MODE_RUN && !a->beams && (a->length_penalty != 1 || strcmp(a->early_stopping, "false") != 0))
         return status_error(QUILL_USAGE, "%s: --beams N expected beside it, found none",
                             a->length_penalty != 1 ? "--length-penalty" : "--early-stopping");

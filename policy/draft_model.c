@@ -14,7 +14,6 @@ struct DraftModel {
     Gguf *gguf;
     Model m;
     Workspace work;
-    KvShape shape;
     KvCache kv;
     Step step;
     int n_vocab;   // of the target
@@ -58,25 +57,32 @@ static KvShape shape_of(const Model *m, KvShape kv) {
     return kv;
 }
 
-static Status load(DraftModel *d, const Backend *be, ThreadPool *pool, KvShape kv) {
-    TRY(model_load(&d->m, d->gguf, be));
+static int rows_of_step(int n_seqs) { return int_max(CHUNK, FEW_ROWS * n_seqs); }
+
+Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **out) {
+    DraftModel *d = mem_alloc(sizeof *d);
+    *d = (DraftModel){.gguf = g, .n_vocab = n_vocab};
+    Status st = model_load(&d->m, d->gguf, be);
+    if (st.code) draft_model_free(d);
+    *out = st.code ? NULL : d;
+    return st;
+}
+
+DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs) {
+    KvShape shape = shape_of(&d->m, (KvShape){.n_ctx = 1, .n_seqs = 1});
+    return (DraftMemory){model_weight_bytes(&d->m), workspace_bytes(&d->m, n_threads, rows_of_step(n_seqs), n_seqs),
+                         kvshape_bytes_per_slot(&shape)};
+}
+
+Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv) {
+    int rows = rows_of_step(kv.n_seqs);
+    KvShape shape = shape_of(&d->m, kv);
     model_set_context(&d->m, kv.n_ctx);
-    d->shape = shape_of(&d->m, kv);
-    TRY(kvcache_new(&d->kv, &d->shape));
-    int rows = int_max(CHUNK, FEW_ROWS * kv.n_seqs);
+    TRY(kvcache_new(&d->kv, &shape));
     TRY(workspace_new(&d->work, &d->m, pool, rows, kv.n_seqs, kv.n_ctx));
     step_new(&d->step, &d->kv, rows, kv.n_seqs);
     if (d->m.c.n_vocab != d->n_vocab) d->logits = mem_alloc((size_t)kv.n_seqs * (size_t)d->n_vocab * sizeof(float));
     return OK;
-}
-
-Status draft_model_new(Gguf *g, const Backend *be, ThreadPool *pool, KvShape kv, int n_vocab, DraftModel **out) {
-    DraftModel *d = mem_alloc(sizeof *d);
-    *d = (DraftModel){.gguf = g, .n_vocab = n_vocab};
-    Status st = load(d, be, pool, kv);
-    if (st.code) draft_model_free(d);
-    *out = st.code ? NULL : d;
-    return st;
 }
 
 void draft_model_free(DraftModel *d) {
@@ -91,8 +97,6 @@ void draft_model_free(DraftModel *d) {
 }
 
 const Model *draft_model_weights(const DraftModel *d) { return &d->m; }
-
-size_t draft_model_cache_bytes(const DraftModel *d) { return kvshape_bytes(&d->shape); }
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 

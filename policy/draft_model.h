@@ -20,12 +20,22 @@ typedef struct DraftModel DraftModel;
 Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_name, const Tokenizer *target,
                                     const char *target_name);
 
-// The model owns `g`, failing or not. kv: context, sequences and blocks as the cache is to have them; layers and types
-// are set here. n_vocab: of the target, whose logits these are to look like. QUILL_MODEL, QUILL_MEMORY.
-Status draft_model_new(Gguf *g, const Backend *be, ThreadPool *pool, KvShape kv, int n_vocab, DraftModel **out);
+// Reads the model, which owns `g`, failing or not. n_vocab: of the target, whose logits these are to look like.
+// QUILL_MODEL.
+Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **out);
+// Takes its cache and its scratch memory; before the first step. kv: context, sequences and blocks as the cache is to
+// have them; layers and types are set here. QUILL_MEMORY.
+Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv);
 void draft_model_free(DraftModel *d);
 const Model *draft_model_weights(const DraftModel *d);
-size_t draft_model_cache_bytes(const DraftModel *d);
+
+// What it takes of the host's memory, known before it is taken.
+typedef struct {
+    size_t weights, scratch; // bytes
+    size_t slot;             // of a slot of its cache
+} DraftMemory;
+
+DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs);
 
 // Makes `own` the tokens of `text`, with what is computed of them, and room for `most` more. False: it does not fit,
 // and own is empty.

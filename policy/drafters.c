@@ -56,7 +56,7 @@ static Status open_model(const EngineConfig *config, const char *name, const Dra
         gguf_close(g);
         return st;
     }
-    TRY(draft_model_new(g, target->be, target->pool, draft_kv(target), target->model->c.n_vocab, out));
+    TRY(draft_model_open(g, target->be, target->model->c.n_vocab, out));
     return check_size(draft_model_weights(*out), target);
 }
 
@@ -78,23 +78,27 @@ static StepCosts costs_for(const DraftTarget *target) {
     return step_costs_of(target->unit, bits, target->model->n_device > 0);
 }
 
-Status drafters_open(const EngineConfig *config, const DraftTarget *target, Drafters *out) {
+Status drafters_open(const EngineConfig *config, const DraftTarget *target, int n_seqs, Drafters *out) {
     *out = (Drafters){0};
     const char *name = drafters_model(config->speculate);
+    if (!name) return OK;
+    Status st = open_model(config, name, target, &out->model);
+    if (st.code) drafters_close(out);
+    else out->memory = draft_model_memory(out->model, threads_count(target->pool), n_seqs);
+    return st;
+}
+
+Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget *target) {
     SpeculatePlan plan = {.ngram = drafters_use_ngram(config->speculate),
+                          .model = d->model,
                           .tok = target->tok,
                           .most = config->draft_max,
                           .least = config->draft_min,
                           .least_p = config->draft_p_min,
                           .costs = costs_for(target)};
-    Status st = name ? open_model(config, name, target, &out->model) : OK;
-    if (st.code) {
-        drafters_close(out);
-        return st;
-    }
-    plan.model = out->model;
-    if (name) plan.draft_cost = draft_cost(out->model, target->model);
-    out->speculate = speculate_new(&plan);
+    if (d->model) TRY(draft_model_begin(d->model, target->pool, draft_kv(target)));
+    if (d->model) plan.draft_cost = draft_cost(d->model, target->model);
+    d->speculate = speculate_new(&plan);
     return OK;
 }
 

@@ -25,10 +25,15 @@ typedef struct {
 typedef struct {
     Speculate *speculate; // NULL: none
     DraftModel *model;    // NULL: none
+    DraftMemory memory;   // of the model; zeros without one
 } Drafters;
 
-// QUILL_MODEL: the draft model has another vocabulary or is larger than the target; and what opening a file gives.
-Status drafters_open(const EngineConfig *config, const DraftTarget *target, Drafters *out);
+// Opens the draft model that config->speculate names, if any; target->kv is not looked at, and n_seqs are how many it
+// may draft for at once. QUILL_MODEL: it has another vocabulary or is larger than the target; and what opening a file
+// gives.
+Status drafters_open(const EngineConfig *config, const DraftTarget *target, int n_seqs, Drafters *out);
+// Takes the memory that `memory` says. QUILL_MEMORY.
+Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget *target);
 void drafters_close(Drafters *d);
 // Rows of logits that steps need for the drafts of so many sequences.
 int drafters_rows(const EngineConfig *config, int n_seqs);

@@ -61,6 +61,9 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     while read -r drafter; do
         "$QUILL" batch --deterministic --keep-order -np 3 -v --speculate "$drafter" jobs 2>errors | strip | cmp - want
         unwrapped <errors | grep -q 'drafts [0-9]*, [0-9]* accepted'
+        "$QUILL" batch --deterministic -q -np 3 --speculate "$drafter" jobs | jq -se 'length == 8 and
+            all(.[].speculation; .accepted <= .drafted and .steps <= 40 and .tokens_per_step >= 1) and
+            any(.[].speculation; .accepted > 0)'
     done < <(drafters)
     "$QUILL" batch --deterministic -np 1 -v --speculate ngram jobs 2>&1 >/dev/null | unwrapped | sed -n 's/.*drafts \([0-9]*\), .*/\1/p' >n
     [ "$(cat n)" -gt 50 ] # six jobs say what one of the first two has said
@@ -95,7 +98,10 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     "$QUILL" --greedy -n 60 --ignore-eos --speculate ngram --json hi </dev/null >out
     grep -Eq '"speculation":\{"drafted":[0-9]+,"accepted":[0-9]+,"steps":[0-9]+,"tokens_per_step":[0-9.]+,"gain":[0-9.]+\}' out
     "$QUILL" --greedy -n 5 --json hi </dev/null | not grep -q speculation
-    "$QUILL" --greedy -n 5 --speculate "$TINY/draft.gguf" -v hi </dev/null 2>&1 >/dev/null | unwrapped | grep -q 'draft.gguf: weights .* KV cache'
+    "$QUILL" --greedy -n 5 --speculate "$TINY/draft.gguf" -v hi </dev/null 2>&1 >/dev/null | unwrapped >said
+    grep -q 'draft [0-9.]* [KM]B weights .* KV cache .* drafts by .*draft.gguf' said
+    "$QUILL" --dry-run --speculate "$TINY/draft.gguf" </dev/null 2>&1 | grep -Eq '^ +draft +[0-9.]+ [KM]B  weights'
+    run ! grep -q '^ *draft' < <("$QUILL" --dry-run --speculate ngram </dev/null 2>&1)
 }
 
 @test "the built-in model can be its own draft model" {
@@ -117,6 +123,8 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     "$QUILL" bench -q -r 1 -n 12 --speculate "ngram,$TINY/draft.gguf" --prompt-lines prompts >out
     [ "$(wc -l <out)" -eq 3 ]
     "$QUILL" bench -q -r 1 -n 12 -np 2 --speculate ngram --prompt-lines prompts -o md | grep -q '^| 2 texts, 2 at once'
+    "$QUILL" bench -q -r 1 -n 2 --speculate "$TINY/draft.gguf" --prompt-lines prompts >out
+    run ! grep -q ' 0\.00 ' out # an answer that comes in one step has no rate
     "$QUILL" bench -q -r 1 -n 4 --speculate ngram -o csv | grep -q '^from nothing,'
 }
 

@@ -312,7 +312,8 @@ static Finish end_at_small(Request *r, int token, const float *logits) {
 // The drafters of a setup with a draft.
 static Speculate *forced_drafters(Engine *e, const DraftSetup *u, DraftModel **model) {
     KvShape kv = {.n_ctx = 160, .n_seqs = u->n_seqs, .share = u->pooled, .block = u->pooled ? 16 : 0};
-    assert_ok(draft_model_new(tiny_model(u->draft), e->be, e->pool, kv, e->model.c.n_vocab, model));
+    assert_ok(draft_model_open(tiny_model(u->draft), e->be, e->model.c.n_vocab, model));
+    assert_ok(draft_model_begin(*model, e->pool, kv));
     return speculate_new(&(SpeculatePlan){.ngram = u->ngram, .model = *model, .most = 6, .fixed = true});
 }
 
