@@ -14,6 +14,7 @@
 #include "base/paragraph.h"
 #include "base/signals.h"
 #include "blend/blender.h"
+#include "blend/errors.h"
 
 static Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; }
 
@@ -130,6 +131,19 @@ static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {
     blender_close(c->blender);
 }
 
+// --blend-error
+static Status report_errors(Engine *e, const ChunkedPrompt *c, Sequence *seq) {
+    int n = kv_n_layers(e->kv.pool);
+    double *errors = mem_alloc((size_t)n * sizeof *errors);
+    Status st = blend_errors(e, &c->prompt, seq, errors);
+    Buf line = {0};
+    for (int i = 0; i < n; i++) buf_printf(&line, "%s%.3g", i ? " " : "", errors[i]);
+    if (!st.code) paragraph_item("KV error", "%s", line.data);
+    buf_free(&line);
+    free(errors);
+    return st;
+}
+
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
@@ -152,6 +166,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
                               .came = r.time.start};
         st = answer_best(e, config, template, &setup, &seq);
     } else if (!st.code) st = answer_run(e, config, template, str_of_buf(&text.text), fresh, echo, &r);
+    if (!st.code && config->blend_error && chunked.blender) st = report_errors(e, &chunked, &seq);
     end_chunks(config, &chunked);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);

@@ -240,7 +240,7 @@ typedef struct {
 
 // Lets some of the batch's rows alone go on after a layer has stored K and V; the others end there.
 typedef struct {
-    int layer;
+    int layer; // -1: each but the last
     // Puts the rows that go on into `rows`, ascending, the rows whose logits are wanted among them; returns how many.
     int (*choose)(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows);
     void *arg;

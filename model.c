@@ -183,8 +183,9 @@ static int rows_of_head(const Batch *b, int *rows) {
 // How many of the batch's rows go on behind the K and V of layer l; `rows` has them if they are fewer.
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
-    if (b->narrow && l->index == b->narrow->layer) return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     bool last = l->index == m->c.n_layers - 1, all = b->probe || b->watch || !b->out_row;
+    if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
+        return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
     return rows_of_head(b, rows);
 }

@@ -89,6 +89,7 @@ static const Policy *policy_of(const Scheduler *s, const Request *r) { return r-
     }
 FIRST_WITH(fetch)
 FIRST_WITH(pick)
+FIRST_WITH(give_back)
 FIRST_WITH(room)
 FIRST_WITH(propose)
 FIRST_WITH(accept)
@@ -219,6 +220,8 @@ static bool preempt_for(Scheduler *s, const Request *r) {
     for (Request *q = r->next; q; q = q->next)
         if (running(q) && !in_batch(s, q)) newest = q;
     if (!newest) return false;
+    const Policy *p = first_with_give_back(s, newest);
+    if (p) p->give_back(p, newest);
     release(s, newest);
     newest->fetched = false;
     s->n_preempted++;
@@ -298,10 +301,9 @@ static bool add_picked_rows(Scheduler *s, Request *r) {
     SeqRows rows = {.request = r, .seq = r->seq};
     int n = p->pick(p, s, &rows, s->shape.max_rows - b->n_rows);
     if (n == 0) return false;
-    bool last = rows.picked[n - 1] == r->seq->n_tokens - 1 && rows.n_ending == 0;
+    bool last = rows.picked[n - 1] == r->seq->n_tokens - 1 && !rows.ending;
     SeqRows *added = step_add(s->step, r, r->seq, n, last && r->max_new != 0);
     added->picked = rows.picked;
-    added->n_ending = rows.n_ending;
     added->ends = rows.ends;
     added->arrival = rows.arrival;
     return true;

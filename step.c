@@ -60,17 +60,18 @@ static void put_tables(Step *t, int seq, const Sequence *q) {
 
 // ---- rows that policies pick ----------------------------------------------------------------------------------------
 
-// Narrow.choose: all rows go on but those that end.
+// Narrow.choose: sequence by sequence, as its RowsEnd says.
 static int choose_rows(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     const Step *t = arg;
     int n = 0;
     (void)w;
-    for (int seq = 0, row = 0; seq < b->n_seqs; seq++) {
-        const SeqRows *r = &t->rows[seq];
-        int end = row + r->n_known + r->n_draft - r->n_ending;
-        while (row < end) rows[n++] = row++;
-        if (r->n_ending > 0) r->ends->look(r->ends->arg, l, kv, b, row, r->n_ending);
-        row += r->n_ending;
+    for (int first = 0, end; first < b->n_rows; first = end) {
+        const RowsEnd *ends = t->rows[b->seq[first]].ends;
+        for (end = first; end < b->n_rows && b->seq[end] == b->seq[first];) end++;
+        if (ends && (ends->layer < 0 || ends->layer == l->index))
+            n += ends->choose(ends->arg, l, kv, b, first, end - first, rows + n);
+        else
+            for (int i = first; i < end; i++) rows[n++] = i;
     }
     return n;
 }
@@ -85,9 +86,9 @@ static void wait_for_rows(void *arg, const Layer *l) {
 static void put_narrow(Step *t, const SeqRows *rows) {
     Batch *b = &t->batch;
     if (rows->arrival) b->arrival = &t->arrival;
-    if (rows->n_ending == 0) return;
-    assert(!b->narrow || t->narrow.layer == rows->ends->layer);
-    t->narrow = (Narrow){rows->ends->layer, choose_rows, t};
+    if (!rows->ends) return;
+    bool same = !b->narrow || t->narrow.layer == rows->ends->layer;
+    t->narrow = (Narrow){same ? rows->ends->layer : -1, choose_rows, t};
     b->narrow = &t->narrow;
 }
 

@@ -37,6 +37,7 @@ typedef struct {
     const char **chunks; // (n_chunks) files
     int n_chunks;
     const char *chunk_split; // where a file is cut into chunks; NULL: it is one
+    bool blend_error;        // their K and V are compared with those of a prefill
     const char *blend;       // how they are used (blend/plan.h); NULL: BLEND_DEFAULT
     // length
     int predict; // tokens; -1: until the end or a full context

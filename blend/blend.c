@@ -23,6 +23,8 @@ struct Blend {
     Policy policy;
     BlendSpan *spans;
     int n_spans;
+    BlendPlan plan;          // the context's; the ratio may grow with the time that loading takes
+    double stepped, checked; // when the step of a check was planned; what these steps took
     BlendPhase phase;
     const Layer *check;    // the second layer that has K and V; NULL: there is none
     BlendLoader *loader;   // NULL: all is there
@@ -31,7 +33,10 @@ struct Blend {
     uint8_t *kept;         // (n_tokens) the token has K and V from its chunk, and may keep them
     float *values;         // (n_tokens, kv_dim) V of the check layer that was kept
     double *deviation;     // (n_tokens)
-    RowsEnd ends;
+    RowsEnd ends, thins;   // in the check layer; in those behind it, with a gradual plan
+    const Sequence *q;
+    int *going, n_going;  // the step's tokens that have not ended yet
+    int n_layers, n_most; // layers behind the check layer; the step's tokens that had KV
     KvArrival arrival;
     BlendStats stats;
 };
@@ -61,12 +66,17 @@ static void forget(Blend *b) {
     free(b->kept);
     free(b->values);
     free(b->deviation);
+    free(b->going);
+    b->going = NULL;
+    b->n_going = 0;
     b->loader = NULL;
     b->rows = NULL;
     b->kept = NULL;
     b->values = NULL;
     b->deviation = NULL;
     b->phase = BLEND_PLAIN;
+    b->plan = b->context->plan;
+    b->checked = 0;
 }
 
 static void note(const Blend *b, Status st) {
@@ -106,7 +116,7 @@ static LoaderChunk *open_chunks(Blend *b, const Sequence *q, int from, int *n) {
         ++*n;
         b->stats.n_kept += c->n;
         memset(b->kept + first, 1, (size_t)c->n);
-        int k = int_max(0, int_min(c->n, s.first + b->context->plan.k - first));
+        int k = int_max(0, int_min(c->n, s.first + b->plan.k - first));
         memset(b->kept + first, 0, (size_t)k);
     }
     if (*n > 0) return chunks;
@@ -117,9 +127,11 @@ static LoaderChunk *open_chunks(Blend *b, const Sequence *q, int from, int *n) {
 // ---- phases ---------------------------------------------------------------------------------------------------------
 
 static void begin_again(Blend *b, const Sequence *q, int first) {
-    const BlendPlan *p = &b->context->plan;
-    b->n_rows =
-        plan_choose(p->mode == BLEND_CACHEBLEND ? p->ratio : 0, b->kept, b->deviation, first, q->n_tokens, b->rows);
+    BlendPlan *p = &b->plan;
+    if (p->by_loading && b->loader)
+        p->ratio = plan_ratio_by_loading(p, loader_layer_seconds(b->loader), b->checked / b->check->index);
+    double share = p->mode == BLEND_CACHEBLEND ? plan_share(p, 0, b->n_layers) : 0;
+    b->n_rows = plan_choose(share, b->kept, b->deviation, first, q->n_tokens, b->rows);
     b->at = 0;
     b->phase = BLEND_AGAIN;
     for (int i = 0; i < b->n_rows; i++) b->stats.n_again += b->rows[i] >= b->first && b->rows[i] < b->end;
@@ -150,9 +162,11 @@ static void begin(Blend *b, Request *r) {
     b->rows = mem_alloc(n * sizeof *b->rows);
     b->kept[n - 1] = 0; // its logits are wanted
     q->own = true;
+    b->q = q;
     if (checks) {
         b->deviation = mem_alloc(n * sizeof *b->deviation);
         b->values = mem_alloc(n * kv_dim * sizeof *b->values);
+        b->going = mem_alloc(n * sizeof *b->going);
     }
     LoaderPlan plan = {.m = x->m,
                        .kv = x->kv,
@@ -167,6 +181,21 @@ static void begin(Blend *b, Request *r) {
     b->stats.load_seconds += clock_now() - start;
     if (checks) begin_check(b, from);
     else begin_again(b, q, from);
+}
+
+// Layers with K and V from l on.
+static int layers_behind(const Model *m, const Layer *l) {
+    int n = 0;
+    for (int i = l->index; i < m->c.n_layers; i++) n += m->layers[i].kv_kind >= 0;
+    return n;
+}
+
+// A step over these tokens, all of which pass the layers up to the check layer.
+static void begin_thinning(Blend *b, const int *tokens, int n) {
+    memcpy(b->going, tokens, (size_t)n * sizeof *tokens);
+    b->n_going = n;
+    b->n_most = 0;
+    for (int i = 0; i < n; i++) b->n_most += b->kept[tokens[i]];
 }
 
 // ---- the policy -----------------------------------------------------------------------------------------------------
@@ -193,11 +222,17 @@ static int pick(const Policy *p, Scheduler *s, SeqRows *rows, int most) {
     if (b->phase == BLEND_PLAIN) return 0;
     int n = int_min(most, b->n_rows - b->at);
     rows->picked = b->rows + b->at;
-    if (b->phase == BLEND_CHECK) {
-        rows->n_ending = int_max(0, n - int_max(0, b->first - rows->picked[0]));
+    bool thins = b->phase == BLEND_AGAIN && b->plan.gradual > 0 && b->going;
+    if (b->phase == BLEND_CHECK) b->stepped = clock_now();
+    if (b->phase == BLEND_CHECK && rows->picked[n - 1] >= b->first) {
+        rows->ending = true;
         rows->ends = &b->ends;
     }
-    if (b->loader) rows->arrival = &b->arrival;
+    if (thins) {
+        rows->ends = &b->thins;
+        begin_thinning(b, rows->picked, n);
+    }
+    if (b->loader || thins) rows->arrival = &b->arrival;
     return n;
 }
 
@@ -217,11 +252,19 @@ static bool end_loading(Blend *b, Sequence *q, Request *r) {
     return false;
 }
 
+// Whether the loader goes on beside the next step. Partners of blocks that no row sees any more may go between steps.
+static bool may_load_on(const Blend *b, bool last) {
+    const KvCache *kv = b->context->kv;
+    return b->loader && !last && !loader_over(b->loader) && (!kv->partner || kv->keep_partners);
+}
+
 static bool picked(const Policy *p, Scheduler *s, SeqRows *rows) {
     Blend *b = p->arg;
     Sequence *q = rows->seq;
     (void)s;
-    if (!end_loading(b, q, rows->request)) return false;
+    bool last = b->phase == BLEND_AGAIN && b->at + rows->n_known == b->n_rows;
+    if (!may_load_on(b, last) && !end_loading(b, q, rows->request)) return false;
+    if (b->phase == BLEND_CHECK) b->checked += clock_now() - b->stepped;
     b->at += rows->n_known;
     int next = b->at < b->n_rows ? b->rows[b->at] : b->end;
     if (b->phase == BLEND_CHECK) {
@@ -234,6 +277,11 @@ static bool picked(const Policy *p, Scheduler *s, SeqRows *rows) {
     return true;
 }
 
+static void give_back(const Policy *p, Request *r) {
+    (void)r;
+    forget(p->arg); // the loader must not write into blocks of others
+}
+
 static void end(const Policy *p, Scheduler *s, Request *r) {
     forget(p->arg);
     for (p = p->next; p && !p->end;) p = p->next;
@@ -242,31 +290,84 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
 
 // ---- what its rows call ---------------------------------------------------------------------------------------------
 
+// V of n slots in a layer, as it is stored.
+static void read_values(const KvPool *kv, const Layer *l, const int *blocks, int slot, int n, float *out) {
+    uint8_t *stored = mem_alloc(kvrows_bytes(kv, n));
+    kvrows_read(kv, l->kv_layer, blocks, slot, n, stored);
+    const uint8_t *v = stored + (size_t)(n * kv->n_kv_heads) * kv_slot_bytes(kv->type_k, kv->head_dim);
+    type_info(kv->type_v)->dequantize(v, out, (size_t)(n * kv->n_kv_heads) * (size_t)kv->head_dim);
+    free(stored);
+}
+
+// What was kept of the step's tokens, before the layer writes over it.
+static void keep_values(const Blend *b, const Layer *l) {
+    const KvPool *kv = &b->context->kv->pool[l->kv_kind];
+    size_t row = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
+    int *blocks = mem_alloc((size_t)b->q->n_blocks * sizeof *blocks);
+    kvcache_table(b->context->kv, b->q, l->kv_kind, blocks);
+    for (int i = 0; i < b->n_going; i++)
+        if (b->kept[b->going[i]]) read_values(kv, l, blocks, b->going[i], 1, b->values + (size_t)b->going[i] * row);
+    free(blocks);
+}
+
 static void wait_for_layer(void *arg, const Layer *l) {
     Blend *b = arg;
     double start = clock_now();
     if (b->phase == BLEND_CHECK && l->index <= b->check->index) return; // nothing is loaded there
-    loader_wait(b->loader, l);
+    if (b->loader) loader_wait(b->loader, l);
     b->stats.load_seconds += clock_now() - start;
+    if (b->n_going > 0 && l->index > b->check->index) keep_values(b, l);
 }
 
-// How far V of these rows, as it is stored, is from what was kept.
-static void look(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n) {
-    Blend *b = arg;
+// How far V of rows [first, first + n) of the batch, whose slots are consecutive, is from what was kept; to `out`.
+static void find_deviations(const Blend *b, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n,
+                            double *out) {
     size_t row = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
-    uint8_t *stored = mem_alloc(kvrows_bytes(kv, n));
     float *fresh = mem_alloc((size_t)n * row * sizeof *fresh);
     int slot = batch->slot[first];
-    if (b->loader) loader_wait(b->loader, l);
-    kvrows_read(kv, l->kv_layer, batch_table(batch, kv) + (size_t)batch->seq[first] * (size_t)batch->max_blocks, slot,
-                n, stored);
-    const uint8_t *v = stored + (size_t)(n * kv->n_kv_heads) * kv_slot_bytes(kv->type_k, kv->head_dim);
-    type_info(kv->type_v)->dequantize(v, fresh, (size_t)n * row);
+    const int *blocks = batch_table(batch, kv) + (size_t)batch->seq[first] * (size_t)batch->max_blocks;
+    read_values(kv, l, blocks, slot, n, fresh);
     for (int i = 0; i < n; i++)
         if (b->kept[slot + i])
-            b->deviation[slot + i] = plan_deviation(fresh + (size_t)i * row, b->values + (size_t)(slot + i) * row, row);
+            out[i] = plan_deviation(fresh + (size_t)i * row, b->values + (size_t)(slot + i) * row, row);
     free(fresh);
-    free(stored);
+}
+
+// RowsEnd.choose in the check layer: tokens from the first chunk on end there.
+static int end_in_check(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n, int *rows) {
+    Blend *b = arg;
+    int n_out = 0;
+    double start = clock_now();
+    if (b->loader) loader_wait(b->loader, l);
+    b->stepped += clock_now() - start; // waiting is no computing
+    while (n_out < n && batch->slot[first + n_out] < b->first) rows[n_out] = first + n_out, n_out++;
+    if (n_out < n)
+        find_deviations(b, l, kv, batch, first + n_out, n - n_out, b->deviation + batch->slot[first + n_out]);
+    return n_out;
+}
+
+// RowsEnd.choose behind it: the tokens whose V has changed least end, until the layer's share is left.
+static int end_gradually(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n, int *rows) {
+    Blend *b = arg;
+    const BlendPlan *p = &b->plan;
+    uint8_t *kept = mem_alloc((size_t)n);
+    double *deviation = mem_alloc((size_t)n * sizeof *deviation);
+    int layer = b->n_layers - layers_behind(b->context->m, l), n_kept = 0, n_out;
+    bool looks = l->kv_kind >= 0 && layer > 0;
+    int want = (int)(b->n_most * plan_share(p, layer, b->n_layers) / plan_share(p, 0, b->n_layers) + 1e-9);
+    for (int i = 0; i < n; i++) n_kept += kept[i] = b->kept[batch->slot[first + i]];
+    looks = looks && n_kept > want;
+    for (int i = 0; i < n && looks; i++)
+        if (kept[i]) find_deviations(b, l, kv, batch, first + i, 1, &deviation[i]);
+    n_out = looks ? plan_choose((double)want / n_kept, kept, deviation, 0, n, rows) : n;
+    for (int i = 0; i < n_out; i++) {
+        rows[i] = first + (looks ? rows[i] : i);
+        b->going[i] = batch->slot[rows[i]];
+    }
+    b->n_going = n_out;
+    free(kept);
+    free(deviation);
+    return n_out;
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -283,8 +384,11 @@ Blend *blend_new(const BlendContext *context, const BlendSpan *spans, int n_span
     *b = (Blend){.context = context, .n_spans = n_spans, .check = second_with_kv(context->m)};
     b->spans = mem_alloc((size_t)n_spans * sizeof *spans);
     memcpy(b->spans, spans, (size_t)n_spans * sizeof *spans);
-    b->policy = (Policy){.fetch = fetch, .pick = pick, .picked = picked, .end = end, .arg = b, .next = next};
-    if (b->check) b->ends = (RowsEnd){b->check->index, look, b};
+    b->policy = (Policy){
+        .fetch = fetch, .pick = pick, .picked = picked, .give_back = give_back, .end = end, .arg = b, .next = next};
+    if (b->check) b->ends = (RowsEnd){b->check->index, end_in_check, b};
+    if (b->check) b->n_layers = layers_behind(context->m, b->check) - 1;
+    b->thins = (RowsEnd){-1, end_gradually, b};
     b->arrival = (KvArrival){wait_for_layer, b};
     return b;
 }

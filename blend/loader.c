@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/stats.h"
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
 
@@ -17,7 +18,8 @@ struct BlendLoader {
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    int n_there; // layers of the files that are loaded
+    int n_there;            // layers of the files that are loaded
+    double started, loaded; // when the thread began, and when the last of them was there
     bool failed;
     Status st;
     int bad;       // a slot of the chunk that failed
@@ -75,6 +77,7 @@ static Status load_rows(BlendLoader *l, const Layer *layer, LoaderChunk *c) {
 static void say_there(BlendLoader *l, int n, bool failed) {
     pthread_mutex_lock(&l->lock);
     l->n_there = n;
+    l->loaded = clock_now();
     l->failed = failed;
     pthread_cond_broadcast(&l->more);
     pthread_mutex_unlock(&l->lock);
@@ -103,7 +106,7 @@ static void *run_thread(void *arg) {
 
 BlendLoader *loader_start(const LoaderPlan *plan) {
     BlendLoader *l = mem_alloc(sizeof *l);
-    *l = (BlendLoader){.plan = *plan, .n_layers = kv_n_layers(plan->kv->pool)};
+    *l = (BlendLoader){.plan = *plan, .n_layers = kv_n_layers(plan->kv->pool), .started = clock_now()};
     for (int kind = 0; kind < KV_KINDS; kind++) {
         l->table[kind] = mem_alloc((size_t)plan->q->n_blocks * sizeof(int));
         kvcache_table(plan->kv, plan->q, kind, l->table[kind]);
@@ -124,6 +127,20 @@ void loader_wait(BlendLoader *l, const Layer *layer) {
     pthread_mutex_lock(&l->lock);
     while (l->n_there <= place && !l->failed) pthread_cond_wait(&l->more, &l->lock);
     pthread_mutex_unlock(&l->lock);
+}
+
+bool loader_over(BlendLoader *l) {
+    pthread_mutex_lock(&l->lock);
+    bool over = l->failed || l->n_there == l->n_layers;
+    pthread_mutex_unlock(&l->lock);
+    return over;
+}
+
+double loader_layer_seconds(BlendLoader *l) {
+    pthread_mutex_lock(&l->lock);
+    double seconds = l->n_there > 0 ? (l->loaded - l->started) / l->n_there : 0;
+    pthread_mutex_unlock(&l->lock);
+    return seconds;
 }
 
 Status loader_end(BlendLoader *l, int *bad) {

@@ -1,9 +1,9 @@
 // blend/loader.h: the K and V of chunks on their way from their files into a sequence's blocks, while the step that
 // needs them runs.
 //
-// A thread reads layer after layer of all chunks, turns keys to their new positions (kv/kvturn.h) and writes them into
-// the blocks; who computes waits for a layer just before it (KvArrival). The files stay as they are. Layers in a
-// device's memory are loaded before loader_start returns.
+// A thread reads layer after layer of all chunks, as far ahead as it gets, turns keys to their new positions
+// (kv/kvturn.h) and writes them into the blocks; who computes waits for a layer just before it (KvArrival). The files
+// stay as they are. Layers in a device's memory are loaded before loader_start returns.
 #ifndef QUILL_LOADER_H
 #define QUILL_LOADER_H
 
@@ -32,6 +32,8 @@ typedef struct BlendLoader BlendLoader;
 
 BlendLoader *loader_start(const LoaderPlan *plan);
 void loader_wait(BlendLoader *l, const Layer *layer); // until that layer is there, or the loader has failed
+bool loader_over(BlendLoader *l);                     // all layers are there, or it has failed
+double loader_layer_seconds(BlendLoader *l);          // what a layer has taken so far, on average; 0: none is there yet
 // Waits for the rest and closes the files. QUILL_MODEL: a file was damaged, and is removed; QUILL_IO: it could not be
 // read. The slots are void then, and *bad is a slot of that chunk.
 Status loader_end(BlendLoader *l, int *bad);

@@ -9,24 +9,27 @@
 #include "base/base.h"
 
 static Status bad_plan(const char *text) {
-    return status_error(
-        QUILL_USAGE,
-        "--blend %.100s: cacheblend,ratio=0.15,k=0 or epic,k=16 or reuse or full expected, with a ratio "
-        "from 0 to 1 and a whole number k",
-        text);
+    return status_error(QUILL_USAGE,
+                        "--blend %.100s: cacheblend,ratio=0.15,k=0,gradual=0 or epic,k=16 or reuse or full expected, "
+                        "with a ratio (or auto) "
+                        "and a share gradual from 0 to 1 and a whole number k",
+                        text);
 }
 
-// "ratio=R" or "k=N", `n` bytes long.
+// "ratio=R", "gradual=R" or "k=N", `n` bytes long.
 static bool read_number(const char *at, size_t n, BlendPlan *out) {
     char text[32], *end;
     const char *value = memchr(at, '=', n);
     size_t name = value ? (size_t)(value - at) : 0, digits = value ? n - name - 1 : 0;
-    if (digits == 0 || digits >= sizeof text || strspn(value + 1, "0123456789.") < digits) return false;
+    if (digits == 0 || digits >= sizeof text || strspn(value + 1, "0123456789.auto") < digits) return false;
     memcpy(text, value + 1, digits);
     text[digits] = 0;
-    if (name == 5 && memcmp(at, "ratio", 5) == 0 && out->mode == BLEND_CACHEBLEND) {
-        out->ratio = strtod(text, &end);
-        return !*end && out->ratio >= 0 && out->ratio <= 1;
+    bool ratio = name == 5 && memcmp(at, "ratio", 5) == 0, gradual = name == 7 && memcmp(at, "gradual", 7) == 0;
+    if (ratio && out->mode == BLEND_CACHEBLEND && strcmp(text, "auto") == 0) return out->by_loading = true;
+    if ((ratio || gradual) && out->mode == BLEND_CACHEBLEND) {
+        double *to = ratio ? &out->ratio : &out->gradual;
+        *to = strtod(text, &end);
+        return !*end && *to >= 0 && *to <= 1;
     }
     if (name != 1 || *at != 'k' || (out->mode != BLEND_EPIC && out->mode != BLEND_CACHEBLEND)) return false;
     long k = strtol(text, &end, 10);
@@ -38,10 +41,10 @@ Status plan_parse(const char *text, BlendPlan *out) {
     static const struct {
         const char *word;
         BlendPlan plan;
-    } modes[] = {{"cacheblend", {BLEND_CACHEBLEND, 0.15, 0}},
-                 {"epic", {BLEND_EPIC, 0, 16}},
-                 {"reuse", {BLEND_REUSE, 0, 0}},
-                 {"full", {BLEND_FULL, 0, 0}}};
+    } modes[] = {{"cacheblend", {.mode = BLEND_CACHEBLEND, .ratio = 0.15}},
+                 {"epic", {.mode = BLEND_EPIC, .k = 16}},
+                 {"reuse", {.mode = BLEND_REUSE}},
+                 {"full", {.mode = BLEND_FULL}}};
     const char *at = text ? text : BLEND_DEFAULT;
     size_t n = strcspn(at, ","), i = 0;
     while (i < ARRAY_LEN(modes) && (n != strlen(modes[i].word) || memcmp(at, modes[i].word, n) != 0)) i++;
@@ -52,6 +55,15 @@ Status plan_parse(const char *text, BlendPlan *out) {
         if (!read_number(at, n, out)) return bad_plan(text);
     }
     return OK;
+}
+
+double plan_ratio_by_loading(const BlendPlan *p, double load, double compute) {
+    return compute > 0 ? fmin(1, fmax(p->ratio, load / compute)) : p->ratio;
+}
+
+double plan_share(const BlendPlan *p, int i, int n) {
+    double most = fmin(1, p->ratio * (1 + p->gradual)), least = 2 * p->ratio - most;
+    return n > 1 ? most + (least - most) * i / (n - 1) : p->ratio;
 }
 
 double plan_deviation(const float *fresh, const float *kept, size_t n) {

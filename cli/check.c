@@ -213,6 +213,7 @@ Status cli_check_together(const Options *o) {
 }
 
 Status cli_check_chat(const Options *o) {
+    if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected, found none; a chat has no JSON form");
@@ -228,8 +229,11 @@ Status cli_check_prompt(const Options *o) {
         return status_error(QUILL_USAGE,
                             "--context-shift: a chat expected, found one prompt; it drops the oldest turns of a chat: "
                             "leave it out, add -i, or use --evict, which frees tokens");
-    if ((o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0)
+    bool wants = o->answer.blend || o->answer.chunk_split || o->answer.blend_error;
+    if (wants && o->answer.n_chunks == 0)
         return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
-                            o->answer.blend ? "--blend" : "--chunk-split");
+                            o->answer.blend         ? "--blend"
+                            : o->answer.chunk_split ? "--chunk-split"
+                                                    : "--blend-error");
     return OK;
 }

@@ -34,11 +34,12 @@ typedef struct Request Request;
 typedef struct Scheduler Scheduler;
 typedef struct Policy Policy;
 
-// Rows that end in a layer, once it has stored their K and V.
+// Rows of a sequence that end in a layer, once it has stored their K and V.
 typedef struct {
-    int layer; // Layer.index, the same for all requests of a step
-    // Called there with the rows [first, first + n) of the batch, all of one sequence.
-    void (*look)(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int first, int n);
+    int layer; // Layer.index; -1: rows may end in each layer but the last
+    // Called there with the rows [first, first + n) of the batch, those that the sequence still has: writes the ones
+    // that go on to `rows`, ascending, those with logits among them, and returns how many.
+    int (*choose)(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int first, int n, int *rows);
     void *arg;
 } RowsEnd;
 
@@ -50,9 +51,9 @@ typedef struct {
     int n_known;
     // set by pick
     const int
-        *picked;  // (n_known) indices of tokens, ascending, each at the slot of its index; NULL: first, first + 1, ...
-    int n_ending; // the last of the rows, which end as `ends` says
-    const RowsEnd *ends;
+        *picked; // (n_known) indices of tokens, ascending, each at the slot of its index; NULL: first, first + 1, ...
+    bool ending; // none of the rows has logits, though one may be the prompt's last
+    const RowsEnd *ends;      // NULL: all rows pass all layers
     const KvArrival *arrival; // NULL: all K and V that the rows see are there
     // set by propose
     int n_draft;
@@ -78,6 +79,8 @@ struct Policy {
     // policy has set n_cached back.
     int (*pick)(const Policy *p, Scheduler *s, SeqRows *rows, int most);
     bool (*picked)(const Policy *p, Scheduler *s, SeqRows *rows);
+    // The request is about to give its blocks back to others, and begins again later.
+    void (*give_back)(const Policy *p, Request *r);
     // Slots that the rows of the next step may write, at least 1 unless the context is full. A request of a policy with
     // `room` has one sequence and no drafts, since slots that are given up cannot be taken back.
     int (*room)(const Policy *p, Request *r);

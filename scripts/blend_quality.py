@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 """Measures what blended chunks (--chunk, --blend) cost in answers: the tables of docs/blend.md, and a plot.
 
-    scripts/blend_quality.py                        # ./quill and the model inside it, 2000 questions
-    scripts/blend_quality.py -n 200 --times 0       # a first look
-    scripts/blend_quality.py --png blend.png        # needs matplotlib
+    scripts/blend_quality.py                           # ./quill and the model inside it, 2000 questions
+    scripts/blend_quality.py --pronouns                # harder ones
+    scripts/blend_quality.py -n 200 --times 0          # a first look
+    scripts/blend_quality.py --keep DIR --modes full reuse    # a long run in pieces: answers are kept
+    scripts/blend_quality.py --plot docs/blend.svg     # needs matplotlib
 
-A question's two facts stand in different chunks (two-hop plots of make_corpus.py, names that were never trained on), among
-the chunks of two other stories, six in all, in any order. Every mode gets the same questions and the same tokens, through
-`quill batch`. F1 is that of question answering: words without case, articles and punctuation. The difference to --blend
-full is paired, with a 95% interval. KL is of the first token of the answer, over the likeliest tokens of full. TTFT is
-that of single runs: cold computes the chunks first, warm finds them in --kv-dir.
+A question's two facts stand in different chunks (two-hop plots of make_corpus.py, names that were never trained on), six of
+30 to 90 tokens. Either they stand among the chunks of two other stories, in any order, and name what they speak of. Or
+(--pronouns) the six are one story of three plots, in its order, and the second chunk of a plot says "he", "it" and "there":
+what that is stands in the chunk before, which a chunk that was computed alone has not seen.
+
+Every mode gets the same questions and the same tokens, through `quill batch`. F1 is that of question answering: words
+without case, articles and punctuation. Differences are paired, with a 95% interval. KL is of the first token of the answer,
+over the likeliest tokens of full. The error of K and V (--blend-error) is the mean over --errors questions and the layers
+behind the second one. TTFT is that of single runs: cold computes the chunks first, warm finds them in --kv-dir.
 """
 
 import argparse
@@ -27,7 +33,8 @@ import make_corpus
 
 os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no say
 MODES = ["full", "reuse", "epic,k=4", "epic,k=16", "cacheblend,ratio=0.05", "cacheblend,ratio=0.1", "cacheblend,ratio=0.15",
-         "cacheblend,ratio=0.18", "cacheblend,ratio=0.3", "cacheblend,ratio=0.15,k=4", "cacheblend,ratio=1"]
+         "cacheblend,ratio=0.18", "cacheblend,ratio=0.3", "cacheblend,ratio=0.15,k=4", "cacheblend,ratio=0.15,gradual=0.5",
+         "cacheblend,ratio=1"]
 LIKELIEST = 200
 PRONOUNS = ("there", "carried")  # plots of make_corpus.NEEDS_PRONOUN whose two paragraphs are long enough
 WORDS = (22, 64)  # of a chunk: 30 to 90 tokens of the built-in model
@@ -121,16 +128,31 @@ def mean_and_interval(x):
     return statistics.fmean(x), 1.96 * statistics.stdev(x) / math.sqrt(len(x))
 
 
-def time_one(args, q, mode, store):
+def ask_one(args, q, mode, *options):
+    """What a run with one question has printed."""
     with tempfile.TemporaryDirectory() as tmp:
-        command = [args.quill, "-q", "--json", "--greedy", "-n", "1", "--blend", mode] + (["-m", args.model] if args.model else [])
-        command += ["--kv-dir", store] if mode != "full" else []
+        command = [args.quill, "-q", "--json", "--greedy", "-n", "1", "--blend", mode, *options]
+        command += ["-m", args.model] if args.model else []
         for i, text in enumerate(q["chunks"]):
             path = os.path.join(tmp, str(i))
-            open(path, "w", encoding="utf-8").write(text)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
             command += ["--chunk", path]
-        done = subprocess.run([*command, q["question"]], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        return json.loads(done.stdout)["ttft_ms"]
+        return subprocess.run([*command, q["question"]], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def time_one(args, q, mode, store):
+    options = ["--kv-dir", store] if mode != "full" else []
+    return json.loads(ask_one(args, q, mode, *options).stdout)["ttft_ms"]
+
+
+def errors(args, questions, mode):
+    """The mean relative error of K and V of each layer."""
+    all_of = []
+    for q in questions[: args.errors]:
+        said = " ".join(ask_one(args, q, mode, "--deterministic", "--blend-error").stderr.split())
+        all_of.append([float(x) for x in said.split("KV error ")[1].split()])
+    return [statistics.fmean(layer) for layer in zip(*all_of)]
 
 
 def times(args, questions, mode):
@@ -143,24 +165,28 @@ def times(args, questions, mode):
 
 
 def plot(path, rows):
+    """rows: (mode, F1 - full, interval, error of K and V)."""
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "quill"  # the same figures give the same bytes
     import matplotlib.pyplot as plt
 
-    share = {"full": 1.0, "reuse": 0.0}
-    figure, axes = plt.subplots(figsize=(6, 4))
-    points = sorted((float(m.split("=")[1]), f, e) for m, f, e in rows if re.fullmatch(r"cacheblend,ratio=[\d.]+", m))
-    axes.errorbar([p[0] for p in points], [p[1] for p in points], [p[2] for p in points], fmt="o-", capsize=3, label="cacheblend")
-    for m, f, _ in rows:
-        if m in share:
-            axes.axhline(f, linestyle="--", color="k" if m == "full" else "C3", label=m)
-        if m.startswith("epic"):
-            axes.axhline(f, linestyle=":", color="C2" if m.endswith("16") else "C4", label=m)
-    axes.set(xlabel="share of the chunks' tokens computed again", ylabel="F1")
-    axes.legend()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    points = sorted((float(r[0].split("=")[1]), *r[1:]) for r in rows if re.fullmatch(r"cacheblend,ratio=[\d.]+", r[0]))
+    shares = [p[0] for p in points]
+    left.errorbar(shares, [p[1] for p in points], [p[2] for p in points], fmt="o-", capsize=3, label="cacheblend")
+    right.plot(shares, [p[3] for p in points], "o-", label="cacheblend")
+    others = [r for r in rows if r[0] in ("full", "reuse") or r[0].startswith("epic")]
+    for i, (mode, f, _, error) in enumerate(others):
+        left.axhline(f, linestyle="--", color=f"C{i + 1}", label=mode)
+        right.axhline(error, linestyle="--", color=f"C{i + 1}", label=mode)
+    left.set(xlabel="share of the chunks' tokens computed again", ylabel="F1, of full's")
+    right.set(xlabel="share of the chunks' tokens computed again", ylabel="relative error of K and V")
+    left.legend()
+    right.legend()
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
 def main():
@@ -173,23 +199,31 @@ def main():
     p.add_argument("--times", type=int, default=20, help="questions of which times are taken")
     p.add_argument("--keep", metavar="DIR", help="answers are kept there: a later run asks only in the modes that it lacks")
     p.add_argument("--modes", nargs="*", default=MODES)
-    p.add_argument("--png")
+    p.add_argument("--errors", type=int, default=50, help="questions of which errors of K and V are taken")
+    p.add_argument("--plot", metavar="FILE")
     args = p.parse_args()
-    questions, full, rows = make_questions(args.n, args.seed, args.pronouns), None, []
-    print("| mode | F1 | F1 - full | right to the letter | KL of the first token | TTFT cold, ms | warm, ms |")
-    print("|---|---|---|---|---|---|---|")
+    if args.modes[:1] != ["full"]:
+        p.error("--modes: full expected first, which the others are held against")
+    questions, scored, rows = make_questions(args.n, args.seed, args.pronouns), {}, []
+    print("| mode | F1 | F1 - full | F1 - reuse | right to the letter | KL of the first token | K and V, by layer |"
+          " TTFT cold, ms | warm, ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for mode in args.modes:
         found = ask_all(args, questions, mode)
-        scores = [f1(said, q["answer"]) for (said, _), q in zip(found, questions)]
+        scores = scored[mode] = [f1(said, q["answer"]) for (said, _), q in zip(found, questions)]
         exact = statistics.fmean(said == q["answer"] for (said, _), q in zip(found, questions))
-        full = full or (found, scores)
-        by, interval = mean_and_interval([a - b for a, b in zip(scores, full[1])])
-        kl = statistics.fmean(divergence(a[1], b[1]) for a, b in zip(full[0], found))
+        if mode == "full":
+            full = found
+        against = [mean_and_interval([a - b for a, b in zip(scores, scored[to])]) if to in scored else (0, 0)
+                   for to in ("full", "reuse")]
+        kl = statistics.fmean(divergence(a[1], b[1]) for a, b in zip(full, found))
+        layers = errors(args, questions, mode) if args.errors else []
         cold, warm = times(args, questions, mode)
-        rows.append((mode, statistics.fmean(scores), interval))
-        print(f"| {mode} | {rows[-1][1]:.4f} | {by:+.4f} ± {interval:.4f} | {exact:.3f} | {kl:.2e} | {cold:.1f} | {warm:.1f} |", flush=True)
-    if args.png:
-        plot(args.png, rows)
+        rows.append((mode, *against[0], statistics.fmean(layers[2:] or [0])))
+        print(f"| {mode} | {statistics.fmean(scores):.4f} | " + " | ".join(f"{d:+.4f} ± {i:.4f}" for d, i in against) +
+              f" | {exact:.3f} | {kl:.2e} | {' '.join(f'{x:.3f}' for x in layers)} | {cold:.1f} | {warm:.1f} |", flush=True)
+    if args.plot:
+        plot(args.plot, rows)
 
 
 if __name__ == "__main__":

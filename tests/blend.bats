@@ -139,6 +139,21 @@ tokens_of() { # of a prompt, in lines
     done
 }
 
+@test "--blend-error: K and V of the chunks against those of a prefill" {
+    errors_of() { # MODE OPTIONS...
+        "${ask[@]}" --deterministic --blend-error --chunk a.txt --chunk b.txt --blend "$@" "Where?" 2>&1 >/dev/null |
+            tr -s ' \n' ' ' | sed -n 's/.*KV error //p'
+    }
+    for mode in full cacheblend,ratio=1 "epic,k=99 --kv-layout paged"; do
+        # shellcheck disable=SC2086
+        [ "$(errors_of $mode)" = "0 0 0 0 0 0 " ]
+    done
+    errors_of reuse | awk '{ exit !(NF == 6 && $1 < 0.001 && $3 > 0.001 && $6 > $2 && $6 < 1) }'
+    { errors_of reuse; errors_of cacheblend,ratio=0.5; } | awk '{ sum[NR] = $3 + $4 + $5 + $6 } END { exit !(sum[2] > 0 && sum[2] < sum[1]) }'
+    run -2 "${ask[@]}" --blend-error "Where?"
+    [[ $output == *"--blend-error: --chunk FILE expected"* ]]
+}
+
 @test "a chat takes chunks in front of a message, and keeps what it has computed" {
     printf 'Mia gave the green kite to Ben.\n' >c.txt
     talk() { # MODE OPTIONS...
@@ -186,6 +201,12 @@ tokens_of() { # of a prompt, in lines
     run -2 "${ask[@]}" --chunk a.txt --blend most "Where?"
     [[ $output == *"cacheblend,ratio=0.15"* ]]
     run -2 "${ask[@]}" --blend epic "Where?"
+    run -2 "${ask[@]}" --beams 4 --chunk a.txt "Where?"
+    [[ $output == *"--beams and --chunk: one of them expected, found both"* ]]
+    for key in '"beams":4' '"best_of":4,"temperature":1'; do
+        run -2 "$QUILL" batch --no-config -q <<<"{\"id\":1,\"chunks\":[\"a\"],\"prompt\":\"a\",$key}"
+        [[ $output == *"and chunks: one of them expected, found both"* ]]
+    done
     run -2 "${ask[@]}" --chunk a.txt --evict sinks "Where?"
     run -2 "${ask[@]}" --chunk a.txt -ctk q8_0 -ctv q8_0 "Where?"
     [[ $output == *"add -ctk f16 -ctv f16"* ]]

@@ -28,17 +28,19 @@ static void check_full(const BlendSetup *u, const char *what) {
     BlendRig r;
     if (!blend_rig_open(&r, u)) return;
     BlendText t;
-    BlendResult got[3];
+    BlendResult got[4];
     blend_text(&t, 5, sizes, 3, 2, 13, 7);
     blend_rig_add(&r, &t);
     blend_run(&r.e, t.tokens, t.n, NULL, &got[0]);
+    blend_rig_run(&r, &t, "cacheblend,gradual=0.7,ratio=1", &got[3]);
+    assert_same(&got[3], &got[0], what);
     blend_rig_run(&r, &t, "cacheblend,ratio=1", &got[1]);
     blend_rig_run(&r, &t, "epic,k=1000", &got[2]);
     assert_same(&got[1], &got[0], what);
     assert_same(&got[2], &got[0], what);
     assert_int_equal(got[1].stats.n_kept, 80);
     assert_int_equal(got[1].stats.n_again, 84);
-    free_results(got, 3);
+    free_results(got, 4);
     blend_rig_close(&r);
 }
 
@@ -177,6 +179,51 @@ static void test_error_falls_with_the_ratio(void **state) {
     blend_rig_close(&r);
 }
 
+// Slots of a layer whose K or V differ.
+static int n_other_slots(const BlendResult *a, const BlendResult *b, int layer, int n) {
+    size_t slot = a->layer_bytes / (size_t)n / 2;
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        size_t k = (size_t)layer * a->layer_bytes + (size_t)i * slot, v = k + (size_t)n * slot;
+        found += memcmp(a->rows + k, b->rows + k, slot) != 0 || memcmp(a->rows + v, b->rows + v, slot) != 0;
+    }
+    return found;
+}
+
+// Of 80 tokens 45% pass the first layer behind the second one, and 28, 20, 12 the next ones; each stores K and V of
+// those that it then leaves out.
+static void test_gradually_fewer(void **state) {
+    (void)state;
+    static const int fresh[] = {36, 36, 28, 20};
+    for (int paged = 0; paged < 2; paged++) {
+        BlendRig r;
+        BlendText t;
+        BlendResult full, reuse, got, even;
+        double by[3] = {0};
+        if (!blend_rig_open(&r,
+                            &(BlendSetup){.model = {.n_layers = 6, .seed = 8}, .block = paged ? 16 : 0, .ubatch = 140}))
+            continue;
+        blend_text(&t, 3, sizes, 3, 0, 11, 9);
+        blend_rig_add(&r, &t);
+        blend_run(&r.e, t.tokens, t.n, NULL, &full);
+        blend_rig_run(&r, &t, "reuse", &reuse);
+        blend_rig_run(&r, &t, "cacheblend,ratio=0.3,gradual=0.5", &got);
+        blend_rig_run(&r, &t, "cacheblend,ratio=0.15", &even);
+        for (int l = 2; l < 6; l++) {
+            int tail = n_other_slots(&got, &reuse, l, t.n) - fresh[l - 2];
+            if (tail != 11)
+                fail_msg("layer %d: 11 slots of the question besides the chunks' expected, %d found", l, tail);
+            by[0] += layer_error(&reuse, &full, l), by[1] += layer_error(&even, &full, l);
+            by[2] += layer_error(&got, &full, l);
+        }
+        if (!(by[2] < by[1] && by[1] < by[0]))
+            fail_msg("errors that fall expected, %g %g %g found", by[0], by[1], by[2]);
+        assert_int_equal(got.stats.n_again, 36);
+        free(full.rows), free(reuse.rows), free(got.rows), free(even.rows);
+        blend_rig_close(&r);
+    }
+}
+
 // ---- turned keys ----------------------------------------------------------------------------------------------------
 
 // In the first layer a key that is turned from one position to another is the key that is computed there.
@@ -260,11 +307,33 @@ static void test_plans(void **state) {
     assert_true(p.mode == BLEND_CACHEBLEND && p.ratio == 0.15 && p.k == 0);
     assert_ok(plan_parse("cacheblend,k=8,ratio=.3", &p));
     assert_true(p.mode == BLEND_CACHEBLEND && p.ratio == 0.3 && p.k == 8);
+    assert_ok(plan_parse("cacheblend,gradual=0.5,ratio=0.2", &p));
+    assert_true(fabs(plan_share(&p, 0, 5) - 0.3) < 1e-12 && fabs(plan_share(&p, 4, 5) - 0.1) < 1e-12);
+    assert_true(fabs(plan_share(&p, 2, 5) - 0.2) < 1e-12 && plan_share(&p, 0, 1) == 0.2);
+    assert_ok(plan_parse("cacheblend,gradual=1,ratio=0.8", &p));
+    assert_true(plan_share(&p, 0, 5) == 1 && fabs(plan_share(&p, 4, 5) - 0.6) < 1e-12);
+    assert_ok(plan_parse("cacheblend,ratio=auto", &p));
+    assert_true(p.by_loading && p.ratio == 0.15);
+    assert_true(plan_ratio_by_loading(&p, 1e-3, 1) == 0.15 && plan_ratio_by_loading(&p, 1, 2) == 0.5);
+    assert_true(plan_ratio_by_loading(&p, 3, 2) == 1 && plan_ratio_by_loading(&p, 3, 0) == 0.15);
     assert_ok(plan_parse("epic", &p));
     assert_true(p.mode == BLEND_EPIC && p.k == 16);
-    static const char *const bad[] = {
-        "",      "epic,ratio=0.1", "reuse,k=1", "cacheblend,ratio=1.5", "cacheblend,ratio=", "cacheblend,k=-1", "cache",
-        "epic,", "epic,k=1e3",     "full,k=0",  "epic,k=99999999999"};
+    static const char *const bad[] = {"",
+                                      "epic,ratio=0.1",
+                                      "reuse,k=1",
+                                      "cacheblend,ratio=1.5",
+                                      "cacheblend,ratio=",
+                                      "cacheblend,k=-1",
+                                      "cache",
+                                      "cacheblend,gradual=2",
+                                      "epic,gradual=0.5",
+                                      "cacheblend,ratio=aut",
+                                      "cacheblend,gradual=auto",
+                                      "epic,k=auto",
+                                      "epic,",
+                                      "epic,k=1e3",
+                                      "full,k=0",
+                                      "epic,k=99999999999"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) assert_int_equal(plan_parse(bad[i], &p).code, QUILL_USAGE);
 }
 
@@ -443,6 +512,7 @@ int main(void) {
         cmocka_unit_test(test_reuse_takes_what_was_kept),
         cmocka_unit_test(test_a_chunk_that_is_the_prefix),
         cmocka_unit_test(test_error_falls_with_the_ratio),
+        cmocka_unit_test(test_gradually_fewer),
         cmocka_unit_test(test_turned_keys),
         cmocka_unit_test(test_chosen_tokens),
         cmocka_unit_test(test_plans),
