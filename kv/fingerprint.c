@@ -41,9 +41,9 @@ _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without paddin
 _Static_assert(sizeof(LayerKind) == 12 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 17 * sizeof(Tensor) +
-                                    16 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
+                                    16 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
                "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
-               "kv_used_later follow from the layers' order and windows");
+               "kv_used_later follow from the layers' order and windows; host_ffn decides where, not what");
 _Static_assert(sizeof(Ends) == 4 * sizeof(Tensor) + 2 * sizeof(const float *) + 3 * sizeof(float) +
                                    ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
                "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
