@@ -16,6 +16,8 @@
 //     the embedding: one row of the table for each row of the batch
 //     K and V: for each sequence one read of every slot that at least one of its rows sees, from the first slot that
 //              its first row sees to the slot of its last row; and one write for each row
+//     states of recurrent layers: one read and one write for each sequence. Their FLOPs for each row and layer:
+//              2 channels taps + 6 n_values key_dim value_dim
 //   Activations are not counted: they stay in the processor's caches.
 //
 // Sums are doubles: exact up to 2^53.
@@ -95,6 +97,11 @@ static double row_flops(const Model *m, LayerSpan layers, int slot) {
     double n = 0;
     for (int i = layers.from; i < layers.to; i++) {
         const Heads *h = &m->layers[i].heads;
+        const Recurrence *r = &m->layers[i].rec;
+        if (mixer_is_recurrent(m->layers[i].kind.mixer)) {
+            n += 2.0 * r->channels * r->taps + 6.0 * r->n_values * r->key_dim * r->value_dim;
+            continue;
+        }
         n += 2.0 * seen(&m->layers[i], slot) * h->n_heads * (h->head_dim + heads_v_dim(h));
     }
     return n;
@@ -132,8 +139,14 @@ static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch
     }
 }
 
+// Bytes of states that n_seqs sequences read and write in a step.
+static double state_bytes(const Model *m, int n_seqs) {
+    if (m->c.n_recurrent == 0) return 0;
+    return 2.0 * n_seqs * m->c.n_recurrent * (double)recurrence_floats(&m->c.rec) * (double)sizeof(float);
+}
+
 Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
-    Cost c = {.bytes = row_bytes(kv) * b->n_rows};
+    Cost c = {.bytes = row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs)};
     add_attention(&c, m, (LayerSpan){0, m->c.n_layers}, b, NULL, b->n_rows, kv);
     return c;
 }
@@ -144,7 +157,7 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
     int last = m->c.n_layers - 1;
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
-    c.bytes += row_bytes(kv) * b->n_rows; // written
+    c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // written; states are read too
     add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
     add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
     return c;
@@ -157,7 +170,7 @@ Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_o
     int n_last = model_last_rows(m, kv_is_sealed(s->type_k) || kv_is_sealed(s->type_v), n_rows, n_out);
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
-    c.bytes += row_bytes(kv) * n_rows;
+    c.bytes += row_bytes(kv) * n_rows + state_bytes(m, 1);
     for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};

@@ -123,6 +123,12 @@ static bool routes_plainly(const Layer *l) {
 static Status can_compute(const Model *m) {
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i], *first = &m->layers[0];
+        if (mixer_is_recurrent(l->kind.mixer))
+            return status_error(
+                QUILL_MODEL,
+                "layer %d: recurrent layers are computed on the CPU so far; leave out --device cuda and "
+                "-ngl",
+                i);
         bool plain = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
                      !l->per_gate.data && l->kind.out_scale == 0;
         bool alike = l->heads.n_kv_heads == first->heads.n_kv_heads && l->heads.head_dim == first->heads.head_dim &&

@@ -13,7 +13,7 @@
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 
-const char *engine_prefill_unit(const Engine *e) { return cpu_prefill_unit(e->be, e->model.layers[0].wq.type); }
+const char *engine_prefill_unit(const Engine *e) { return cpu_prefill_unit(e->be, model_first_matrix(&e->model)->type); }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 

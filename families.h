@@ -36,6 +36,12 @@ typedef struct {
     float score_scale;    // scores are multiplied by this; 0: by 1/sqrt(head_dim), as the next line says
     bool latent;          // K and V are compressed: MIXER_LATENT
     bool dense_beside;    // a layer with experts has an FFN besides, which is added to what they give
+    // Layers without attention, which have a state instead: MIXER_DELTA, MIXER_CONV; MIXER_NONE: there are none. Which
+    // layers these are, the file says
+    Mixer recurrent;
+    bool key_heads_grouped; // Recurrence.grouped
+    bool gated_attention;   // LayerKind.gated
+    const char *norm_out;   // what the norm in front of the head is called; NULL: output_norm
     int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
 } Family;
 

@@ -22,6 +22,7 @@
 typedef struct Backend Backend;
 typedef struct Batch Batch;
 typedef struct KvPool KvPool;
+typedef struct StatePool StatePool;
 typedef struct Workspace Workspace;
 
 // A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
@@ -95,11 +96,13 @@ typedef struct {
 
 static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim : h->head_dim; }
 
-// What mixes the rows of a sequence in a layer, and what computes each row by itself. Without a mixer a layer has no K
-// and V.
+// What mixes the rows of a sequence in a layer, and what computes each row by itself. Attention alone has K and V.
 // MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): the one KV head of a slot is what V is made of, behind
 // it the part of K that RoPE turns; Q and what attention finds go through a matrix of each head.
-typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT } Mixer;
+// The two recurrent mixers have a state of fixed size for each sequence instead (StatePool): MIXER_DELTA is gated
+// DeltaNet (Yang et al. 2024), MIXER_CONV a short convolution between two gates (LFM2).
+typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT, MIXER_DELTA, MIXER_CONV } Mixer;
+static inline bool mixer_is_recurrent(Mixer m) { return m == MIXER_DELTA || m == MIXER_CONV; }
 typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // The gate of FFN_GATED and of every expert: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)),
 // which is GELU by tanh. ACT_SWIGLU_CLAMPED, of experts alone, is act(v) = v * sigmoid(1.702 v) of v = min(gate, 7),
@@ -129,6 +132,7 @@ typedef struct {
     FeedForward ffn;
     Activation act;
     QkNorm qk_norm;
+    int gated; // 1: of each head Wq has head_dim rows for Q, then head_dim for a gate; a is multiplied by its sigmoid
     float eps; // of all its norms
     // FFN_EXPERTS: how many there are, how many a row takes, and what their outputs weigh; the weights are multiplied
     // by route_scale
@@ -139,10 +143,27 @@ typedef struct {
     float out_scale;             // of the residual stream behind the layer; 0: it stays
 } LayerKind;
 
+// What a recurrent layer does; words of 4 bytes without padding, as Heads. A causal convolution of `taps` inputs runs
+// over every channel by itself:
+//     u_t[c] = sum over j of conv[c][j] in_{t - taps + 1 + j}[c], zeros before the sequence's start.
+// MIXER_CONV: in = B * X and a = C * u, where B, C and X are the three parts of w_mix h.
+// MIXER_DELTA: in = w_mix h, and silu(u) holds q, k (n_keys, key_dim) and v (n_values, value_dim). q and k become
+// x / sqrt(x.x + 1e-6), and q is divided by sqrt(key_dim). Each value head has a matrix M (key_dim, value_dim), zeros
+// at the start: M *= exp(decay * softplus(alpha + dt_bias)); M += k d^T with d = sigmoid(beta) (v - M^T k); then
+// a = norm(M^T q) * silu(z). Value head h has the q and k of key head h / (n_values / n_keys) if `grouped`, else of
+// h % n_keys. Without w_alpha, w_beta has for each key head the rows of beta of its value heads, then those of alpha.
+typedef struct {
+    int channels, taps;
+    int n_keys, n_values, key_dim, value_dim; // MIXER_DELTA; otherwise 0
+    int grouped;
+} Recurrence;
+#define DELTA_EPS 1e-6f
+
 // Every norm is an RMSNorm with weights; NULL: the layer does not have it.
 typedef struct {
     LayerKind kind;
     Heads heads;
+    Recurrence rec;
     Rope rope;
     // (n_heads*head_dim, dim), (n_kv_heads*head_dim, dim), (n_kv_heads*v_dim, dim), (dim, n_heads*v_dim). Without wk
     // the layer uses the K and V of an earlier one, which has the same place in the pool; with wk alone V is K before
@@ -154,6 +175,11 @@ typedef struct {
     // sigmoid(shared_route x), unless that has no data.
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
     Tensor shared_route;                        // (1, dim)
+    // Recurrent mixers: (channels, dim), of MIXER_CONV (3 dim, dim); wo (dim, layer_mixed) comes behind
+    Tensor w_mix;
+    Tensor w_z, w_beta, w_alpha;               // MIXER_DELTA: (n_values*value_dim, dim), 2 x (n_values, dim)
+    const float *conv;                         // (channels, taps)
+    const float *decay, *dt_bias, *norm_state; // MIXER_DELTA: 2 x (n_values), (value_dim)
     // MIXER_LATENT. wk makes what is stored, (v_dim + n_rot, dim); wq (n_heads * (n + n_rot), dim), or of q_a's
     // outputs.
     Tensor q_a;      // (any, dim) in front of wq; without data: wq takes x
@@ -173,6 +199,7 @@ typedef struct {
     const float *sinks;    // (n_heads) a further score of each head, whose value is nothing; NULL: none
     int index;             // of the layer in the model
     int kv_kind, kv_layer; // its pool among the model's, and its place there; -1: no K and V
+    int state_layer;       // its place among the layers with a state; -1: it has none
     bool kv_used_later;    // a later layer uses the same K and V, and what the step has of them
     int host_ffn;          // 1: its feed-forward is the host's, also where the rest is a device's (model_keep_experts)
     const Backend *be;
@@ -194,13 +221,34 @@ static inline int layer_norm_k(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
 }
 
-// X(field) for every matrix of a Layer, those of FFN_EXPERTS alone last; X(field, elements) for every
-// vector, of which the norms of Q and K come last.
+// Elements of a row of Workspace.a, which Wo takes.
+static inline int layer_mixed(const Layer *l) {
+    if (!mixer_is_recurrent(l->kind.mixer)) return l->heads.n_heads * l->heads.head_dim;
+    return l->kind.mixer == MIXER_DELTA ? l->rec.n_values * l->rec.value_dim : l->rec.channels;
+}
+// Elements of a row of Workspace.mix: what w_mix, w_z, w_beta and w_alpha give, and beta and the decay for use; or of
+// gated attention what Wq gives.
+static inline int layer_mix_width(const Layer *l) {
+    const Recurrence *r = &l->rec;
+    if (l->kind.mixer == MIXER_CONV) return 3 * r->channels;
+    if (l->kind.mixer == MIXER_DELTA) return r->channels + r->n_values * (r->value_dim + 4);
+    return l->kind.gated ? 2 * l->heads.n_heads * l->heads.head_dim : 0;
+}
+// Floats of a layer's state: the last taps - 1 inputs of the convolution, (taps - 1, channels), oldest first, then the
+// matrices of the value heads, (n_values, key_dim, value_dim).
+static inline size_t recurrence_floats(const Recurrence *r) {
+    return (size_t)(r->taps - 1) * (size_t)r->channels +
+           (size_t)r->n_values * (size_t)r->key_dim * (size_t)r->value_dim;
+}
+
+// X(field) for every matrix of a Layer, those of FFN_EXPERTS and of recurrent mixers alone last; X(field, elements) for
+// every vector but those of recurrent mixers, of which the norms of Q and K come last.
 // clang-format off
 #define EACH_GATED_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
 #define EACH_LAYER_MATRIX(X) \
     EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route) \
-    X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out)
+    X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out) \
+    X(w_mix) X(w_z) X(w_beta) X(w_alpha)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
 #define EACH_HOST_VECTOR(X, dim, l) /* that the file has, of the host's layers alone; norm_v is all ones */ \
@@ -280,7 +328,12 @@ struct Batch {
     const Narrow *narrow;     // NULL: rows without logits end in the last layer, where that is possible
     const Watch *watch;       // NULL: nobody looks
     const KvArrival *arrival; // NULL: all K and V that the rows see are there. The host's layers alone wait
-    int n_step;               // set by model_forward and model_hidden: n_rows before a layer narrowed them
+    // Recurrent layers: the pool, and for each sequence the state in front of its first row (-1: the start); for each
+    // row where the state behind it is kept, -1: it is not. The last row of a sequence keeps its state; that may be the
+    // place of the one in front of the first row, which is not needed any more then. NULL: no layer is recurrent.
+    StatePool *states;
+    int *state_in, *state_out; // (n_seqs), (n_rows)
+    int n_step;                // set by model_forward and model_hidden: n_rows before a layer narrowed them
 };
 
 // Whether a step has one row of each sequence, as in decoding.
@@ -311,6 +364,17 @@ struct KvPool {
     int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
     float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim, or v_dim); NULL: that plane is dense
 };
+
+// The states of recurrent layers, f32: (n_states, n_layers, floats). A state is that of one sequence behind one of its
+// tokens in all of these layers; which of them is whose is the cache's business (kvcache.h).
+struct StatePool {
+    int n_layers, n_states; // n_layers 0: no layer is recurrent, and there are no states
+    size_t floats;          // of a layer: recurrence_floats
+    float *data;
+};
+static inline float *state_at(const StatePool *p, int state, int layer) {
+    return p->data + ((size_t)state * (size_t)p->n_layers + (size_t)layer) * p->floats;
+}
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
 // One slot of one block and KV head, counted over the plane.
@@ -390,6 +454,7 @@ struct Workspace {
     // q_dim = n_heads*head_dim and kv_dim = n_kv_heads*head_dim of the widest layer: rows are so far apart in all of
     // them. ffn: likewise; n_rot: of the widest RoPE
     int dim, q_dim, kv_dim, ffn, n_vocab, n_rot;
+    int a_dim, mix_dim;                // the widest layer_mixed and layer_mix_width
     int n_experts, n_used, ffn_shared; // of FFN_EXPERTS; ffn: of n_used experts together, and behind these the shared
     int n_ropes;
     int latent_dim, latent_heads; // of MIXER_LATENT; 0: there is no such layer
@@ -398,7 +463,8 @@ struct Workspace {
     ThreadPool *pool;
     float *x;               // (max_rows, dim) the residual stream
     float *q;               // (max_rows, q_dim) queries, turned
-    float *a;               // (max_rows, q_dim) what attention found
+    float *a;               // (max_rows, a_dim) what attention or a recurrence found
+    float *mix;             // (max_rows, mix_dim) what recurrent mixers and gated attention work on
     float *h, *up;          // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
     float *k, *v;           // (max_rows, kv_dim) before they are stored; with kv_step twice, for each kind of pool
     size_t kv_step;         // floats from the rows of KV_FULL to those of KV_WINDOW; 0: they share the room
@@ -494,9 +560,11 @@ struct Backend {
     void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b);
     // tokens -> x, and what the layers need of positions and of the batch's place in the pools
     void (*embed)(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b);
-    // MIXER_ATTENTION and MIXER_LATENT; kv: the layer's pool
-    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, QK-norm, RoPE; K,V to slots
-    // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
+    // A mixer; kv: the layer's own pool, of recurrent mixers NULL
+    // norm, QKV, QK-norm, RoPE; K,V to slots. Recurrent: norm, then the products with w_mix, w_z, w_beta, w_alpha
+    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);
+    // a = softmax(q K) V; then the tail pages take the rows of groups that are still open. Recurrent: a as Recurrence
+    // has it; b->states takes the states
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
     void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wo a)
     // FFN_GATED; FFN_EXPERTS does the same for each row's experts

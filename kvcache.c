@@ -11,6 +11,7 @@
 
 int kvcache_most_sequences(const KvCache *kv, int step_rows) {
     int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;
+    if (kv->states.pool.n_layers > 0) return kv->states.pool.n_states;
     if (!kv->partner || n == kv->pool->n_blocks) return INT_MAX;
     return int_max(1, (int)((n - (step_rows + size - 1) / size) / kvshape_partners_of_one(kv->window, size)));
 }
@@ -231,6 +232,11 @@ Status kvcache_new(KvCache *kv, const KvShape *s) {
         kvcache_free(kv);
         return st;
     }
+    Status st = kvstates_new(&kv->states, s, n, kv->pool->block);
+    if (st.code) {
+        kvcache_free(kv);
+        return st;
+    }
     new_partners(kv);
     new_tail_tables(kv);
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
@@ -267,6 +273,7 @@ void kvcache_free(KvCache *kv) {
         pages_free(pool->v, pool->bytes_v);
         free_tails(pool);
     }
+    kvstates_free(&kv->states);
     free(kv->free_tails);
     free(kv->late);
     free(kv->partner);
@@ -393,6 +400,7 @@ static void forget_name(KvCache *kv, int block) {
         *at = b->same_bucket;
     }
     b->named = b->found = false;
+    kvstates_forget(&kv->states, block);
 }
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
@@ -410,6 +418,7 @@ void sequence_push(Sequence *s, const int *tokens, int n) {
 void sequence_free(Sequence *s) {
     free(s->tokens);
     free(s->blocks);
+    free(s->states.list);
     *s = (Sequence){0};
 }
 
@@ -471,7 +480,37 @@ static void push_copy(KvCache *kv, int from, int to) {
     kv->copies[kv->n_copies++][1] = to;
 }
 
-bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots) {
+// ---- states of recurrent layers -------------------------------------------------------------------------------------
+
+void kvcache_advance(KvCache *kv, Sequence *s, int n) {
+    s->n_cached += n;
+    seqstates_advance(&kv->states, &s->states, s->blocks, s->n_tokens, s->n_cached - n, s->n_cached);
+}
+
+void kvcache_put_states(const KvCache *kv, const Sequence *s, int seq, int first_row, Batch *b) {
+    b->states = NULL;
+    if (kv->states.pool.n_layers == 0) return;
+    b->states = (StatePool *)&kv->states.pool;
+    b->state_in[seq] = -1;
+    int last = s->n_cached;
+    for (int i = 0; i < s->states.n; i++) {
+        const SeqState *e = &s->states.list[i];
+        if (e->n_tokens == s->n_cached) b->state_in[seq] = e->state;
+        for (; last < e->n_tokens; last++) b->state_out[first_row + last - s->n_cached] = -1;
+        if (e->n_tokens > s->n_cached) b->state_out[first_row + last - 1 - s->n_cached] = e->state;
+    }
+}
+
+float *kvcache_state(const KvCache *kv, const Sequence *s, int n_tokens, int layer) {
+    for (int i = 0; i < s->states.n; i++)
+        if (s->states.list[i].n_tokens == n_tokens) return state_at(&kv->states.pool, s->states.list[i].state, layer);
+    return NULL;
+}
+
+// ---- slots ----------------------------------------------------------------------------------------------------------
+
+// kvcache_reserve without the states.
+static bool reserve_slots(KvCache *kv, Sequence *s, int n_slots) {
     drop_late(kv);
     leave_unseen(kv, s, sequence_slots(s));
     if (n_slots > kv->max_slots) return false;
@@ -502,6 +541,28 @@ bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots) {
     return true;
 }
 
+bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts) {
+    int had = s->states.n > 0 ? s->states.list[s->states.n - 1].n_tokens : 0;
+    if (n_slots <= kv->max_slots &&
+        !seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, n_slots, n_drafts)) {
+        seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had,
+                       0); // as it was: those places are free again
+        return false;
+    }
+    if (reserve_slots(kv, s, n_slots)) return true;
+    if (n_slots <= kv->max_slots) {
+        seqstates_drop(&kv->states, &s->states, s->n_cached);
+        seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had, 0);
+    }
+    return false;
+}
+
+bool kvcache_reserve_loaded(KvCache *kv, Sequence *s, int n_slots) {
+    return kvcache_reserve_drafts(kv, s, n_slots, -1);
+}
+
+bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots) { return kvcache_reserve_drafts(kv, s, n_slots, 0); }
+
 // Drops the blocks that hold no slot of s.
 static void drop_behind(KvCache *kv, Sequence *s) {
     int keep = (sequence_slots(s) + kv->pool->block - 1) / kv->pool->block;
@@ -512,9 +573,13 @@ void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     assert(n_tokens >= 0);
     s->n_tokens = int_min(s->n_tokens, n_tokens);
     if (n_tokens < s->n_cached && s->n_gone > 0) kvcache_release(kv, s);
+    seqstates_drop(&kv->states, &s->states, s->n_cached);
+    bool back = n_tokens < s->n_cached;
     bool unseals = first_touched(kv, int_min(s->n_cached, n_tokens)) < first_touched(kv, s->n_cached);
     s->n_cached = int_min(s->n_cached, n_tokens);
     if (unseals) s->n_cached = first_touched(kv, s->n_cached);
+    if (back && kv->states.pool.n_layers > 0)
+        s->n_cached = seqstates_return(&kv->states, &s->states, s->blocks, s->n_cached, kv->pool->tail_of ? SEAL : 1);
     if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
     drop_behind(kv, s);
@@ -540,11 +605,14 @@ void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     to->n_named = from->n_named;
     to->own = from->own;
     to->n_gone = from->n_gone;
+    if (kv->states.pool.n_layers > 0 && from->n_cached > 0)
+        seqstates_set(&kv->states, &to->states, to->n_cached, from->states.list->state);
 }
 
 void kvcache_release(KvCache *kv, Sequence *s) {
     drop_late(kv);
     while (s->n_blocks > 0) drop_block(kv, s);
+    seqstates_drop(&kv->states, &s->states, -1);
     s->n_cached = s->n_named = s->n_gone = 0;
 }
 
@@ -582,13 +650,22 @@ static int with_partners(const KvCache *kv, const Sequence *s, const int *found,
     return best;
 }
 
+// How many of the n found blocks end at the last of their checkpoints.
+static int with_state(const KvCache *kv, const int *found, int n) {
+    if (kv->states.pool.n_layers == 0) return n;
+    while (n > 0 && kv->states.of_block[found[n - 1]] < 0) n--;
+    return n;
+}
+
 int kvcache_match_prefix(KvCache *kv, Sequence *s) {
     int size = kv->pool->block;
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
     if (!kv->ids || s->own || !at_edge) return s->n_cached;
     int *found, n = find_prefix(kv, s, &found);
-    n = with_partners(kv, s, found, n);
+    n = with_state(kv, found, with_partners(kv, s, found, n));
     s->n_cached += n * size;
+    if (n > 0 && kv->states.pool.n_layers > 0)
+        seqstates_set(&kv->states, &s->states, s->n_cached, kvstates_find(&kv->states, found[n - 1]));
     s->n_named += n;
     for (int i = 0; i < n; i++) {
         share_block(kv, found[i], true);

@@ -20,6 +20,12 @@
 // partners are gone, all slots of the sequence are computed again. KvShape.keep_partners: no partner is given
 // back before its block.
 //
+// Recurrent layers have a state of each sequence behind its last computed token (kv/kvstates.h) in place of K and V.
+// kvcache_reserve takes a place for the state behind the rows to come, kvcache_advance makes it the sequence's, and
+// kvcache_fork shares it. Blocks keep checkpoints: behind every so many slots, and behind the last whole block of the
+// known tokens. kvcache_truncate returns to the last checkpoint in front of the place, so that the tokens from there on
+// are computed again; a beginning that is shared ends at a checkpoint.
+//
 // Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
 // it is written, and kvcache_truncate to the inside of a group that is sealed forgets that group's slots, which are
 // computed again.
@@ -27,7 +33,7 @@
 #define QUILL_KVCACHE_H
 
 #include "kv/chain.h"
-#include "kv/kvshape.h"
+#include "kv/seqstates.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
 // Token i lies in slot i until slots are given up (kv/evict.h).
@@ -38,6 +44,7 @@ typedef struct {
     int n_gone;                        // slots given up (kv/evict.h): the cache holds n_cached - n_gone
     int n_named;                       // leading blocks that kvcache_commit or kvcache_match_prefix has seen
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
+    SeqStates states;                  // of recurrent layers
     bool own;                          // eviction changed its K and V: its blocks are never shared
 } Sequence;
 
@@ -70,7 +77,8 @@ typedef struct {
     int *partner; // (n_blocks) the block of KV_WINDOW that goes with it, -1: none; NULL: no such layers
     int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kvcache_truncate
     int *free_partners, n_free_partners;
-    int hand; // where the search for a partner that no sequence sees continues
+    KvStates states; // of recurrent layers
+    int hand;        // where the search for a partner that no sequence sees continues
 } KvCache;
 
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
@@ -94,10 +102,24 @@ void kvcache_free(KvCache *kv);
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
 void sequence_free(Sequence *s);                           // the arrays; kvcache_release first
 
+// The states of a sequence's rows in a step, for Batch: its number there, its first row.
+void kvcache_put_states(const KvCache *kv, const Sequence *s, int seq, int first_row, Batch *b);
+// A layer's state behind the sequence's n_cached tokens, to be read, or behind its reserved slots, to be written by
+// those who bring it; NULL: it is not there.
+float *kvcache_state(const KvCache *kv, const Sequence *s, int n_tokens, int layer);
+
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
 bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
-// Forgets tokens and slots from n_tokens on. Forgets all slots if some were given up, since the tokens of the others
-// are unknown, or if partners are gone that the next row would see.
+// The same; recurrent layers keep the states behind each of the last n_drafts slots and behind the one before them.
+bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts);
+// The same where the slots are filled from elsewhere: kvcache_state is there for n_slots, and nothing of the sequence
+// has changed until kvcache_advance.
+bool kvcache_reserve_loaded(KvCache *kv, Sequence *s, int n_slots);
+// The next n reserved slots are computed: n_cached goes on. Recurrent layers: to where a state is.
+void kvcache_advance(KvCache *kv, Sequence *s, int n);
+// Forgets tokens and slots from n_tokens on. n_cached may become less: with recurrent layers the next checkpoint's.
+// Forgets all slots if some were given up, since the tokens of the others are unknown, or if partners are gone that the
+// next row would see.
 void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens);
 // Drops the last n slots and the blocks that hold nothing else. The caller has moved the slots that stay to the front.
 void kvcache_give_up(KvCache *kv, Sequence *s, int n);

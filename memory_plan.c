@@ -35,6 +35,9 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const 
     buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", units_bytes((double)kvshape_bytes(s), a),
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
                units_bytes((double)kvshape_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
+    if (s->n_recurrent > 0)
+        buf_printf(out, "  of it      %9s  %d states of the %d recurrent layers\n",
+                   units_bytes((double)kvshape_state_bytes(s), a), kvshape_states(s).n_states, s->n_recurrent);
     if (kvshape_bytes_per_growth(s) < kvshape_bytes_per_slot(s))
         buf_printf(out, "  of it      %9s  %d x %d slots for %d layers with a window of %d\n",
                    units_bytes((double)kvshape_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
@@ -104,7 +107,7 @@ static Status too_large(const MemoryPlan *p, size_t limit) {
 // A model in F32 is computed in f32 throughout, and an f32 cache keeps that exactness. For other models f16 is enough.
 int memory_plan_kv_type(const Model *m, int asked) {
     if (asked != KV_TYPE_AUTO) return asked;
-    return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
+    return model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
 KvShape memory_plan_kv_shape(const Model *m) {
@@ -137,6 +140,7 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
 static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
     KvShape *s = &p->shape;
     size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvshape_bytes_per_slot(s);
+    if (slot == 0) slot = 1; // no layer has K and V
     int wished = s->n_seqs;
     size_t room = p->config->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // bounds the tail pages counted below
@@ -174,6 +178,15 @@ static size_t draft_share(const MemoryPlan *p, size_t limit) {
     return slot > 0 ? p->draft.scratch + (size_t)(all < part ? all : part) : 0;
 }
 
+// Checkpoints of recurrent layers' states: as many as take a quarter of the memory of K and V, within bounds.
+static void plan_checkpoints(MemoryPlan *p) {
+    enum { LEAST = 8, MOST = 64 };
+    KvShape *s = &p->shape;
+    size_t one = kvshape_one_state_bytes(s), kv = kvshape_bytes_per_slot(s) * (size_t)s->n_ctx;
+    if (one == 0) return;
+    s->n_checkpoints = kv / 4 / one < LEAST ? LEAST : kv / 4 / one > MOST ? MOST : (int)(kv / 4 / one);
+}
+
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
 // How K and V are stored. Where V is a part of K both are one, and turning K would turn V too.
@@ -203,16 +216,17 @@ Status memory_plan_make(MemoryPlan *p) {
     *s = memory_plan_kv_shape(p->model);
     s->keep_partners = p->config->kv_dir || p->config->evict || p->needs.whole;
     TRY(plan_types(p, s));
-    s->block =
-        p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep_partners) ? p->config->kv_block : 0;
+    bool paged = p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep_partners);
+    s->block = paged || s->n_recurrent > 0 ? p->config->kv_block : 0; // checkpoints stand at the ends of blocks
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
+    plan_checkpoints(p);
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows);
     plan_partners(s, p->max_rows);
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
-    int n_host = s->n_layers - s->n_device;
+    int n_host = c->n_layers - s->n_device;           // a device takes no recurrent layers
     size_t kept = model_kept_bytes(p->model, n_host); // experts that the host has of the device's layers
     bool computes = n_host > 0 || kept > 0;
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
@@ -221,7 +235,7 @@ Status memory_plan_make(MemoryPlan *p) {
     if (limit != SIZE_MAX) limit = less(limit, p->scratch);
     if (limit != SIZE_MAX) limit = less(limit, draft_share(p, limit));
     // A context that quill chooses leaves room for the weights; a requested one may push them out of memory.
-    size_t all = model_weight_bytes(p->model), part = all / (size_t)s->n_layers * (size_t)n_host;
+    size_t all = model_weight_bytes(p->model), part = all / (size_t)c->n_layers * (size_t)n_host;
     size_t weights = p->config->no_mmap ? 0 : part + kept < all ? part + kept : all;
     weights += p->draft.weights;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;

@@ -40,7 +40,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     bool here = m->n_device < m->c.n_layers || model_kept_bytes(m, 0) > 0; // there are layers of the host's, or parts
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     const ModelConfig *c = &m->c;
-    int widest = int_max(int_max(w->dim, w->q_dim), int_max(w->widest, w->latent_dim));
+    int widest = int_max(int_max(w->dim, int_max(w->q_dim, w->a_dim)), int_max(w->widest, w->latent_dim));
     size_t pairs = rows * (size_t)w->n_used, experts = (size_t)w->n_experts * (pairs > 0);
     size_t stacks = here ? (size_t)int_max((int)experts, w->latent_heads) : 0;
     ExpertRows *e = &w->experts;
@@ -58,7 +58,8 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     } parts[] = {
         {(void **)&w->x, rows * (size_t)w->dim * 4},
         {(void **)&w->q, rows * (size_t)w->q_dim * 4},
-        {(void **)&w->a, rows * (size_t)w->q_dim * 4},
+        {(void **)&w->a, rows * (size_t)w->a_dim * 4},
+        {(void **)&w->mix, rows * (size_t)w->mix_dim * 4},
         {(void **)&w->h, rows * (size_t)w->ffn * 4},
         {(void **)&w->up, rows * (size_t)w->ffn * 4},
         {(void **)&w->k, (rows * (size_t)w->kv_dim + w->kv_step) * 4},
@@ -99,6 +100,8 @@ static void widen(Workspace *w, const Layer *l) {
     bool experts = l->kind.ffn == FFN_EXPERTS, latent = l->kind.mixer == MIXER_LATENT;
     int width = l->w_gate.n_out * (experts ? l->kind.n_used : 1) + l->shared_gate.n_out;
     w->q_dim = int_max(w->q_dim, h->n_heads * h->head_dim);
+    w->a_dim = int_max(w->a_dim, int_max(w->q_dim, layer_mixed(l)));
+    w->mix_dim = int_max(w->mix_dim, layer_mix_width(l));
     w->kv_dim = int_max(w->kv_dim, h->n_kv_heads * h->head_dim);
     w->ffn = int_max(w->ffn, int_max(width, l->per_gate.n_out));
     w->widest = int_max(w->widest, int_max(l->w_gate.n_out, int_max(l->shared_gate.n_out, l->per_gate.n_out)));
@@ -169,6 +172,7 @@ static void embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
     const Backend *be = m->layers[m->c.n_layers - 1].be; // NULL: nothing is computed; as the CPU would
     bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
+    if (mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer)) return n_rows;
     return narrows && !sealed ? n_out : n_rows;
 }
 
@@ -183,7 +187,8 @@ static int rows_of_head(const Batch *b, int *rows) {
 // How many of the batch's rows go on behind the K and V of layer l; `rows` has them if they are fewer.
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
-    bool last = l->index == m->c.n_layers - 1, all = b->probe || b->watch || !b->out_row;
+    bool last = l->index == m->c.n_layers - 1;
+    bool all = b->probe || b->watch || !b->out_row || mixer_is_recurrent(l->kind.mixer); // later rows need the others
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
         return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
@@ -222,16 +227,17 @@ static void host_feed_forward(const Model *m, Workspace *w, const Layer *l, cons
 // Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
-    bool mixes = layer_attends(l);
+    bool mixes = l->kind.mixer != MIXER_NONE;
     KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
     if (mixes) watch_feed(b, FEEDS_QKV, w, l);
     if (kv && b->arrival && layer_owns_kv(l)) b->arrival->wait(b->arrival->arg, l);
-    if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
+    // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots; or norm -> what a recurrence takes
+    if (mixes) be->attn_in(w, l, kv, b);
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
     if (mixes) {
-        be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
-        if (b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
+        be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table; or the recurrence from row to row
+        if (kv && b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
         watch_feed(b, FEEDS_ATTENTION_OUT, w, l);
         be->attn_out(w, l, b); // x += norm(Wo a)
     }

@@ -21,6 +21,8 @@ typedef struct {
     int n_ctx_train;                   // the context it was trained for
     int n_rot;
     int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none
+    int n_recurrent;        // layers with a state in place of K and V
+    Recurrence rec;         // what they do
     bool tied;              // the head is the embedding
     float eps, rope_base;
     char rope_scaling[16]; // "none", "linear", "yarn", "longrope"
@@ -65,7 +67,12 @@ size_t model_weight_bytes(const Model *m);   // of the tensors that the model us
 size_t model_n_params(const Model *m);
 size_t model_active_bytes(const Model *m);      // of the weights that one row uses: of the experts those that it takes
 size_t model_active_params(const Model *m);     // likewise
-int layer_norm_floats(const Layer *l, int dim); // elements of all its norms
+int layer_norm_floats(const Layer *l, int dim); // elements of all its norms and other vectors
+// The first layer's matrix that takes x: its type stands for the model's.
+static inline const Tensor *model_first_matrix(const Model *m) {
+    const Layer *l = m->layers;
+    return mixer_is_recurrent(l->kind.mixer) ? &l->w_mix : &l->wq;
+}
 
 // Room for batches of up to max_rows rows, of sequences of up to max_slots slots, and max_out rows of logits.
 // QUILL_MEMORY if the system or the device refuses.

@@ -65,6 +65,7 @@ static Status load_shape(Loader *l) {
     TRY(loader_experts_shape(l));
     TRY(loader_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
     TRY(loader_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
+    TRY(loader_recurrent_shape(l));
     TRY(loader_attention_shape(l));
     return OK;
 }
@@ -83,8 +84,10 @@ static Status describe_layer(const Loader *l, int i) {
                  .ffn = FFN_GATED,
                  .act = f->act,
                  .qk_norm = f->qk_norm_of,
+                 .gated = f->gated_attention,
                  .eps = scaled_eps(l)},
         .index = i,
+        .state_layer = -1,
         .be = l->m->be,
     };
     return loader_describe_heads(l, i);
@@ -131,7 +134,7 @@ static Status load_layer(const Loader *l, int i) {
     bool before = !l->family->no_norms_before, behind = l->family->norms_behind;
     TRY(describe_layer(l, i));
     if (before) TRY(loader_layer_vector(l, i, "attn_norm", &y->norm_att, dim, true));
-    TRY(loader_attention(l, i));
+    TRY(loader_is_recurrent(l, i) ? loader_recurrent(l, i) : loader_attention(l, i));
     if (behind) TRY(loader_layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true));
     const char *ffn_norm = l->family->ffn_norm ? l->family->ffn_norm : "ffn_norm";
     if (before) TRY(loader_layer_vector(l, i, ffn_norm, &y->norm_ffn, dim, true));
@@ -169,7 +172,10 @@ static Status load_ends(const Loader *l) {
     e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : l->embedding / l->branches;
     TRY(loader_cap(l, "final_logit_softcapping", &e->softcap));
     TRY(loader_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
-    TRY(loader_vector(l, &e->norm_out, "output_norm.weight", c->dim, true));
+    const char *norm_out = l->family->norm_out ? l->family->norm_out : "output_norm";
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", norm_out);
+    TRY(loader_vector(l, &e->norm_out, name, c->dim, true));
     if (l->logits != 1) {
         float *norm = loader_own_floats(l->m, c->dim);
         for (int i = 0; i < c->dim; i++) norm[i] = e->norm_out[i] * l->logits;
@@ -199,6 +205,7 @@ Status model_load(Model *m, const Gguf *g, const Backend *be) {
     Status st = load_all(&l);
     free(l.kv_heads);
     free(l.ffn);
+    free(l.recurrent);
     if (st.code) model_free(m);
     return st;
 }
@@ -242,6 +249,8 @@ int layer_norm_floats(const Layer *l, int dim) {
 #define ADD_NORM(field, size) n += l->field ? (size) : 0;
     EACH_LAYER_VECTOR(ADD_NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
     EACH_HOST_VECTOR(ADD_NORM, dim, l)
+    if (l->conv) n += l->rec.channels * l->rec.taps;
+    if (l->kind.mixer == MIXER_DELTA) n += 2 * l->rec.n_values + l->rec.value_dim;
     return n + (l->kind.out_scale != 0);
 }
 

@@ -372,7 +372,8 @@ static void add_proposals(Scheduler *s) {
         rows->room_out = s->shape.max_out - b->n_out + had_out;
         p->propose(p, s, rows);
         assert(rows->n_draft <= rows->room && rows->n_out <= rows->room_out);
-        while (rows->n_draft > 0 && !kvcache_reserve(s->kv, rows->seq, slots + rows->n_draft)) rows->n_draft--;
+        while (rows->n_draft > 0 && !kvcache_reserve_drafts(s->kv, rows->seq, slots + rows->n_draft, rows->n_draft))
+            rows->n_draft--;
         rows->n_out = int_max(0, int_min(rows->n_out, rows->n_known + rows->n_draft - rows->first_out));
         n_drafts += rows->n_draft;
         b->n_rows += rows->n_draft;
@@ -512,10 +513,10 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
 
 // Counts the slot of the token emitted last as computed if a draft row computed it. Called when the next token is
 // emitted, so that the last token of a text stays uncomputed, as without drafts.
-static void keep_draft(const SeqRows *rows, Sequence *q) {
+static void keep_draft(Scheduler *s, const SeqRows *rows, Sequence *q) {
     int i = rows->n_emitted - 1;
     if (i < 0 || i >= rows->n_draft || n_uncomputed(q) != 1) return;
-    q->n_cached += rows->draft[i] == q->tokens[q->n_tokens - 1];
+    if (rows->draft[i] == q->tokens[q->n_tokens - 1]) kvcache_advance(s->kv, q, 1);
 }
 
 Finish scheduler_count(Scheduler *s, SeqRows *rows) {
@@ -543,7 +544,7 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
         finish(s, r, FINISH_BROKEN);
         return false;
     }
-    keep_draft(rows, q);
+    keep_draft(s, rows, q);
     sequence_push(q, &token, 1);
     Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
@@ -646,7 +647,7 @@ static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
 
 // Counts the slots that rows have computed; false: a policy says that they do not count.
 static bool count_computed(Scheduler *s, SeqRows *rows) {
-    if (!rows->picked) rows->seq->n_cached += rows->n_known;
+    if (!rows->picked) kvcache_advance(s->kv, rows->seq, rows->n_known);
     else {
         const Policy *p = first_with_pick(s, rows->request);
         if (!p->picked(p, s, rows)) return false;

@@ -18,6 +18,10 @@ void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
     b->out_row = mem_alloc(row_ints);
     b->max_blocks = (kv->max_slots + kv->pool->block - 1) / kv->pool->block;
     b->block_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
+    if (kv->states.pool.n_layers > 0) {
+        b->state_in = mem_alloc(seqs * sizeof *b->state_in);
+        b->state_out = mem_alloc(row_ints);
+    }
     if (kv->partner) b->window_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
 }
 
@@ -32,6 +36,8 @@ void step_free(Step *t) {
     free(t->batch.out_row);
     free(t->batch.block_table);
     free(t->batch.window_table);
+    free(t->batch.state_in);
+    free(t->batch.state_out);
 }
 
 void step_clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
@@ -112,6 +118,7 @@ void step_fill(Step *t) {
     for (int seq = 0; seq < b->n_seqs; seq++) {
         const SeqRows *rows = &t->rows[seq];
         put_tables(t, seq, rows->seq);
+        kvcache_put_states(t->kv, rows->seq, seq, row, b);
         for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;
         for (int i = 0; i < rows->n_known + rows->n_draft; i++, row++) {
             b->token[row] = token_of(rows, i);

@@ -112,7 +112,8 @@ static double bytes_of(const Ops *o) {
     double n = 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *in[] = {&l->wq, &l->wk, &l->wv, &l->q_a, &l->k_b}, *out[] = {&l->v_b, &l->wo};
+        const Tensor *in[] = {&l->wq, &l->wk, &l->wv, &l->q_a, &l->k_b, &l->w_mix, &l->w_z, &l->w_beta, &l->w_alpha};
+        const Tensor *out[] = {&l->v_b, &l->wo};
         const Tensor *up[] = {&l->w_gate, &l->w_up, &l->router, &l->shared_gate, &l->shared_up, &l->shared_route};
         const Tensor *down[] = {&l->w_down, &l->shared_down, &l->per_gate, &l->per_out};
         const Tensor *const *all[] = {in, NULL, out, up, down};

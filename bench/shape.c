@@ -19,14 +19,19 @@ typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
     int experts, used; // 0: llama; otherwise qwen3moe, ffn the width of one expert
+    // 0: attention in all layers; otherwise qwen35: each full_every-th layer has gated attention, the others gated
+    // DeltaNet with heads of `state` elements. 1: gated attention in all layers
+    int full_every, key_heads, value_heads, state;
 } BenchShape;
 
 static const BenchShape presets[] = {
-    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE. The context is ours: long enough to measure at depth.
-    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0},
-    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0},
-    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0},
-    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8},
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a model of 1B in the manner of Qwen3.5. The context is ours: long
+    // enough to measure at depth.
+    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0, 0, 0, 0, 0},
+    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0, 0, 0, 0, 0},
+    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0, 0, 0, 0, 0},
+    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8, 0, 0, 0, 0},
+    {"delta-1b", 2048, 16, 8, 2, 6144, 128256, 256, 32768, 1, 0, 0, 4, 16, 16, 128},
 };
 
 // ---- the shape's text -----------------------------------------------------------------------------------------------
@@ -39,17 +44,28 @@ static const struct {
     size_t at;
     int least, most;
 } keys[] = {
-    {"experts", AT(experts), 0, 1024},  {"used", AT(used), 0, 1024},
-    {"dim", AT(dim), 1, 1 << 16},       {"layers", AT(layers), 1, 1024},
-    {"heads", AT(heads), 1, 1024},      {"kv_heads", AT(kv_heads), 1, 1024},
-    {"ffn", AT(ffn), 1, 1 << 20},       {"vocab", AT(vocab), N_BYTE_TOKENS, 1 << 20},
-    {"head_dim", AT(head_dim), 2, 512}, {"ctx", AT(ctx), 1, 1 << 24},
+    {"experts", AT(experts), 0, 1024},
+    {"used", AT(used), 0, 1024},
+    {"dim", AT(dim), 1, 1 << 16},
+    {"layers", AT(layers), 1, 1024},
+    {"heads", AT(heads), 1, 1024},
+    {"kv_heads", AT(kv_heads), 1, 1024},
+    {"ffn", AT(ffn), 1, 1 << 20},
+    {"vocab", AT(vocab), N_BYTE_TOKENS, 1 << 20},
+    {"head_dim", AT(head_dim), 2, 512},
+    {"ctx", AT(ctx), 1, 1 << 24},
     {"tied", AT(tied), 0, 1},
+    {"full_every", AT(full_every), 0, 1024},
+    {"key_heads", AT(key_heads), 1, 1024},
+    {"value_heads", AT(value_heads), 1, 1024},
+    {"state", AT(state), 1, 512},
 };
 
 #define SHAPE_FORMS                                                                                                    \
-    "1.1b, 1b, 8b, moe-7b-a1b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..]"      \
-    "[,tied=0|1][,experts=..,used=..], also after a name to change it: 8b,layers=4"
+    "1.1b, 1b, 8b, moe-7b-a1b, delta-1b, or "                                                                          \
+    "dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..]"                                   \
+    "[,tied=0|1][,experts=..,used=..][,full_every=..,key_heads=..,value_heads=..,state=..], also after a name to "     \
+    "change it: 8b,layers=4"
 
 static Status set_key(BenchShape *s, const char *text, size_t n) {
     const char *equals = memchr(text, '=', n);
@@ -78,6 +94,13 @@ static Status complete(BenchShape *s) {
     if (!s->ctx) s->ctx = 32768;
     if (s->used > s->experts || (s->experts && !s->used))
         return status_error(QUILL_USAGE, "--shape: used: 1 to experts=%d expected, %d found", s->experts, s->used);
+    if (s->full_every && s->experts)
+        return status_error(QUILL_USAGE, "--shape: full_every or experts expected, both found");
+    if (s->full_every > 1 && (!s->key_heads || !s->value_heads || !s->state || s->value_heads % s->key_heads))
+        return status_error(QUILL_USAGE,
+                            "--shape: full_every=%d: key_heads, value_heads (a multiple of these) and state "
+                            "expected, %d, %d and %d found",
+                            s->full_every, s->key_heads, s->value_heads, s->state);
     if (s->heads % s->kv_heads)
         return status_error(QUILL_USAGE, "--shape: kv_heads: a divisor of heads=%d expected, %d found", s->heads,
                             s->kv_heads);
@@ -239,25 +262,65 @@ static void add_norm(Maker *k, const char *name, int n) {
     gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
 }
 
+static bool is_recurrent(const BenchShape *s, int layer) { return s->full_every && (layer + 1) % s->full_every; }
+
+// n numbers from a tenth of `v` to `v`: decays and convolutions of a recurrent layer.
+static void add_floats(Maker *k, const char *name, int n_each, int n, float v) {
+    size_t all = (size_t)n_each * (size_t)(n ? n : 1);
+    float *data = take(k, all * sizeof *data);
+    if (!k->pages) return;
+    for (size_t i = 0; i < all; i++) data[i] = v * (float)(1 + i % 10) / 10;
+    gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n_each, (size_t)n, data, NULL, 0);
+}
+
+static void add_delta(Maker *k, const BenchShape *s, int i) {
+    enum { TAPS = 4 };
+    int inner = s->value_heads * s->state, channels = 2 * s->key_heads * s->state + inner;
+    const struct {
+        const char *part;
+        int n_in, n_out;
+    } parts[] = {{"attn_qkv", s->dim, channels},
+                 {"attn_gate", s->dim, inner},
+                 {"ssm_beta", s->dim, s->value_heads},
+                 {"ssm_alpha", s->dim, s->value_heads},
+                 {"ssm_out", inner, s->dim}};
+    char name[64];
+    for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
+        bool heads = parts[p].n_out == s->value_heads; // in F32 whatever the others are
+        snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
+        add_stack(k, name, heads ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, 0);
+    }
+    snprintf(name, sizeof name, "blk.%d.ssm_conv1d.weight", i);
+    add_floats(k, name, TAPS, channels, 1);
+    snprintf(name, sizeof name, "blk.%d.ssm_a", i);
+    add_floats(k, name, s->value_heads, 0, -0.5f);
+    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
+    add_floats(k, name, s->value_heads, 0, -1);
+    snprintf(name, sizeof name, "blk.%d.ssm_norm.weight", i);
+    add_norm(k, name, s->state);
+}
+
 static void add_layer(Maker *k, const BenchShape *s, int i) {
-    int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim;
-    enum { BOTH, DENSE, EXPERTS };
+    int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim, gates = s->full_every ? 2 : 1;
+    bool attends = !is_recurrent(s, i), normed = attends && (s->experts || s->full_every);
+    enum { BOTH, DENSE, EXPERTS, ATTENDS, NORMED };
+    const bool has[] = {true, !s->experts, s->experts > 0, attends, normed};
     const struct {
         const char *part;
         int n_in, n_out; // n_out 0: a norm
         int of, stack;
     } parts[] = {
         {"attn_norm", s->dim, 0, BOTH, 0},
-        {"attn_q", s->dim, q_dim, BOTH, 0},
-        {"attn_k", s->dim, kv_dim, BOTH, 0},
-        {"attn_v", s->dim, kv_dim, BOTH, 0},
-        {"attn_output", q_dim, s->dim, BOTH, 0},
-        {"ffn_norm", s->dim, 0, BOTH, 0},
+        {"attn_q", s->dim, gates * q_dim, ATTENDS, 0},
+        {"attn_k", s->dim, kv_dim, ATTENDS, 0},
+        {"attn_v", s->dim, kv_dim, ATTENDS, 0},
+        {"attn_output", q_dim, s->dim, ATTENDS, 0},
+        {s->full_every ? "post_attention_norm" : "ffn_norm", s->dim, 0, BOTH, 0},
         {"ffn_gate", s->dim, s->ffn, DENSE, 0},
         {"ffn_up", s->dim, s->ffn, DENSE, 0},
         {"ffn_down", s->ffn, s->dim, DENSE, 0},
-        {"attn_q_norm", s->head_dim, 0, EXPERTS, 0},
-        {"attn_k_norm", s->head_dim, 0, EXPERTS, 0},
+        {"attn_q_norm", s->head_dim, 0, NORMED, 0},
+        {"attn_k_norm", s->head_dim, 0, NORMED, 0},
         {"ffn_gate_inp", s->dim, s->experts, EXPERTS, 0},
         {"ffn_gate_exps", s->dim, s->ffn, EXPERTS, s->experts},
         {"ffn_up_exps", s->dim, s->ffn, EXPERTS, s->experts},
@@ -266,12 +329,13 @@ static void add_layer(Maker *k, const BenchShape *s, int i) {
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
         char name[64];
         bool router = strcmp(parts[p].part, "ffn_gate_inp") == 0; // in F32 whatever the others are
-        if (parts[p].of == (s->experts ? DENSE : EXPERTS)) continue;
+        if (!has[parts[p].of]) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
         if (parts[p].n_out)
             add_stack(k, name, router ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, parts[p].stack);
         else add_norm(k, name, parts[p].n_in);
     }
+    if (!attends) add_delta(k, s, i);
 }
 
 static size_t add_tensors(Maker *k, const BenchShape *s) {
@@ -284,15 +348,17 @@ static size_t add_tensors(Maker *k, const BenchShape *s) {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
+static const char *arch_of(const BenchShape *s) { return s->experts ? "qwen3moe" : s->full_every ? "qwen35" : "llama"; }
+
 static void set_count(Gguf *g, const BenchShape *s, const char *key, int n) {
     char name[64];
-    snprintf(name, sizeof name, "%s.%s", s->experts ? "qwen3moe" : "llama", key);
+    snprintf(name, sizeof name, "%s.%s", arch_of(s), key);
     gguf_set_u32(g, name, (uint32_t)n);
 }
 
 static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     char name[64];
-    const char *arch = s->experts ? "qwen3moe" : "llama";
+    const char *arch = arch_of(s);
     snprintf(name, sizeof name, "random-%s-%s", s->name, type_name(type));
     gguf_set_str(g, "general.architecture", arch);
     gguf_set_str(g, "general.name", name);
@@ -312,7 +378,15 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     set_count(g, s, "attention.value_length", s->head_dim);
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_set_f32(g, name, 1e-5f);
-    set_count(g, s, "rope.dimension_count", s->head_dim);
+    set_count(g, s, "rope.dimension_count", s->full_every ? s->head_dim / 4 / 2 * 2 : s->head_dim);
+    if (s->full_every) {
+        set_count(g, s, "full_attention_interval", s->full_every);
+        set_count(g, s, "ssm.group_count", int_max(1, s->key_heads));
+        set_count(g, s, "ssm.time_step_rank", int_max(1, s->value_heads));
+        set_count(g, s, "ssm.state_size", int_max(1, s->state));
+        set_count(g, s, "ssm.inner_size", int_max(1, s->value_heads * s->state));
+        set_count(g, s, "ssm.conv_kernel", 4);
+    }
     snprintf(name, sizeof name, "%s.rope.freq_base", arch);
     gguf_set_f32(g, name, 500000);
     set_count(g, s, "vocab_size", s->vocab);
@@ -376,8 +450,8 @@ static void set_vocabulary(Gguf *g, int n) {
 
 static Status check_rows(const BenchShape *s, const TypeInfo *info) {
     int unit = info->id == TYPE_I8G ? I8G_GROUP : info->block;
-    const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim};
-    const char *names[] = {"dim", "ffn", "heads * head_dim"};
+    const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim, s->value_heads * s->state};
+    const char *names[] = {"dim", "ffn", "heads * head_dim", "value_heads * state"};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (rows[i] % unit)
             return status_error(QUILL_USAGE, "--shape: %s: a multiple of %d expected for --type %s, %d found", names[i],

@@ -9,6 +9,7 @@
 #include "cpu/latent.h"
 #include "cpu/layer.h"
 #include "cpu/matmul.h"
+#include "cpu/recurrent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -159,6 +160,7 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.in_order = in_order;
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
+        k.delta = k.delta_in_order;
         k.attend.run = k.attend_in_order;
         k.attend_bf16 = NULL; // its tiles depend on the rows of a task
     }
@@ -190,6 +192,11 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     else snprintf(out, WORDS, "%s for any number of rows", panels);
 }
 
+static void mix(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    if (!mixer_is_recurrent(l->kind.mixer)) attention_run(w, l, kv, b);
+    else recurrent_run(w, l, b);
+}
+
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     static CpuKernels kernels[ARRAY_LEN(choices)][2];
     static Backend backends[ARRAY_LEN(choices)][2];
@@ -200,7 +207,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     CpuKernels *k = &kernels[i][in_order];
     *k = kernels_for(&choice, in_order);
     describe(&choice, in_order, words[i][in_order]);
-    size_t scratch = k->attend.scratch;
+    size_t scratch = larger(k->attend.scratch, k->delta_scratch);
     if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
     if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
     if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
@@ -219,7 +226,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .narrow = layer_narrow,
         .embed = layer_embed,
         .attn_in = layer_attn_in,
-        .attention = attention_run,
+        .attention = mix,
         .attn_out = layer_attn_out,
         .ffn_in = layer_ffn_in,
         .ffn_out = layer_ffn_out,

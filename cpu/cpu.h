@@ -105,6 +105,27 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
     return room;
 }
 
+// The convolution of some channels over consecutive rows of one sequence, in place (Recurrence of kernels.h).
+typedef struct {
+    int n_rows, n_channels, taps;
+    const float *weights; // (n_channels, taps)
+    const float *before;  // (taps - 1, n_channels) the inputs in front of the first row, oldest first
+    float *rows;          // (n_rows, n_channels) inputs, then what comes of them
+    size_t stride;        // floats from one row to the next
+} ConvolveTask;
+
+// One value head of MIXER_DELTA over consecutive rows of one sequence. q, k, v, beta and decay belong to the first row
+// and are what the recurrence takes; decay is the logarithm of the factor of M. Rows lie `stride` floats apart.
+typedef struct {
+    int n_rows, key_dim, value_dim;
+    const float *q, *k, *v, *beta, *decay;
+    size_t stride;
+    float *out; // (n_rows, value_dim) M^T q
+    size_t out_stride;
+    float *state;  // (key_dim, value_dim) M: in front of the rows, then behind them
+    void *scratch; // CpuKernels.delta_scratch
+} DeltaTask;
+
 typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
 
 // A matrix product for many rows. The activations are packed once, tile by tile; then every task computes a range of
@@ -153,6 +174,10 @@ typedef struct {
     // y(row, f) (+)= w[f] . x[row] for f in [first, last) and a few rows; scratch as for a task of f32_panels
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
+    void (*convolve)(const ConvolveTask *t);
+    void (*delta)(const DeltaTask *t);
+    void (*delta_in_order)(const DeltaTask *t); // row by row, so that a result does not depend on the batches
+    size_t delta_scratch;                       // bytes a task of `delta` needs
     AttendKernel attend;
     const AttendKernel *attend_bf16; // replaces `attend` in layers whose products round to bf16 too, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run; the order of sums depends only on a row's slot

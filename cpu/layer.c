@@ -5,6 +5,7 @@
 #include "cpu/experts.h"
 #include "cpu/latent.h"
 #include "cpu/matmul.h"
+#include "cpu/recurrent.h"
 #include "cpu/seq_rows.h"
 #include "cpu/tasks.h"
 
@@ -110,12 +111,15 @@ void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *k
 
 void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
     size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2, per_dim = (size_t)w->per_dim;
+    size_t mix_dim = (size_t)w->mix_dim;
     for (int i = 0; i < b->n_rows; i++) { // rows ascend: none is overwritten before it has moved
         int row = rows[i];
         if (row == i) continue;
         memcpy(w->x + (size_t)i * dim, w->x + (size_t)row * dim, dim * sizeof *w->x);
         memcpy(w->q + (size_t)i * q_dim, w->q + (size_t)row * q_dim, q_dim * sizeof *w->q);
         if (per_dim) memcpy(w->per + (size_t)i * per_dim, w->per + (size_t)row * per_dim, per_dim * sizeof *w->per);
+        if (mix_dim > 0) // the gates of Q
+            memcpy(w->mix + (size_t)i * mix_dim, w->mix + (size_t)row * mix_dim, mix_dim * sizeof *w->mix);
         for (int table = 0; table < w->n_ropes; table++) {
             size_t to = rope_at(w, table, i), from = rope_at(w, table, row);
             memcpy(w->rope_cos + to, w->rope_cos + from, half * sizeof *w->rope_cos);
@@ -158,6 +162,35 @@ static void store_row(const RowStep *s, int row) {
     }
 }
 
+// Of gated attention the product with Wq has, head by head, Q and its gate: puts Q together.
+static void take_queries(const RowStep *s, int row) {
+    const Heads *h = &s->l->heads;
+    size_t hd = (size_t)h->head_dim;
+    const float *both = s->w->mix + (size_t)row * (size_t)s->w->mix_dim;
+    float *q = s->w->q + (size_t)row * (size_t)s->w->q_dim;
+    for (size_t n = 0; n < (size_t)h->n_heads; n++) memcpy(q + n * hd, both + 2 * n * hd, hd * sizeof *q);
+}
+
+// a *= sigmoid(gate), by the kernel of gates: silu(gate) (a / gate). A gate next to 0 is moved away from it.
+static void gate_heads(void *arg, int first, int last, int thread) {
+    (void)thread;
+    const RowStep *s = arg;
+    const Heads *h = &s->l->heads;
+    int hd = h->head_dim;
+    for (int row = first; row < last; row++) {
+        float *both = s->w->mix + (size_t)row * (size_t)s->w->mix_dim, *a = s->w->a + (size_t)row * (size_t)s->w->q_dim;
+        for (int n = 0; n < h->n_heads; n++, a += hd) {
+            float *gate = both + (2 * n + 1) * hd;
+            for (int i = 0; i < hd; i++) {
+                gate[i] = fabsf(gate[i]) < 1e-12f ? 1e-12f : gate[i];
+                a[i] /= gate[i];
+            }
+            s->k->gate(ACT_SILU, gate, a, hd);
+            memcpy(a, gate, (size_t)hd * sizeof *a);
+        }
+    }
+}
+
 // QK-norm, RoPE and the store of K and V, row by row.
 static void store_rows(void *arg, int first, int last, int thread) {
     (void)thread;
@@ -167,6 +200,7 @@ static void store_rows(void *arg, int first, int last, int thread) {
     bool by_row = l->kind.qk_norm == QK_NORM_ROW;
     for (int i = first; i < last; i++) {
         float *q = s->w->q + (size_t)i * (size_t)s->w->q_dim, temperature = rope_temperature(&l->rope, s->b->pos[i]);
+        if (l->kind.gated) take_queries(s, i);
         if (by_row && l->norm_q) s->k->rmsnorm(q, q, l->norm_q, layer_norm_q(l), l->kind.eps);
         for (int n = 0; n < h->n_heads; n++)
             finish_head(s, q + (size_t)n * (size_t)h->head_dim, by_row ? NULL : l->norm_q, i);
@@ -188,7 +222,12 @@ static void seal_head(void *arg, int head, int thread) {
 void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const CpuKernels *k = cpu_kernels_of(l->be);
     RowStep s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
-    MatmulJob jobs[] = {{.w = &l->wq, .y = w->q, .y_stride = (size_t)w->q_dim},
+    if (mixer_is_recurrent(l->kind.mixer)) {
+        recurrent_in(w, l, b);
+        return;
+    }
+    bool gated = l->kind.gated;
+    MatmulJob jobs[] = {{.w = &l->wq, .y = gated ? w->mix : w->q, .y_stride = (size_t)(gated ? w->mix_dim : w->q_dim)},
                         {.w = &l->wk, .y = workspace_k(w, l), .y_stride = (size_t)w->kv_dim},
                         {.w = &l->wv, .y = workspace_v(w, l), .y_stride = (size_t)w->kv_dim}};
     if (l->kind.mixer == MIXER_LATENT) latent_in(w, l, kv, b);
@@ -222,7 +261,11 @@ static void add_product(Workspace *w, const Layer *l, const Tensor *t, const flo
 }
 
 void layer_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    MatmulRows rows = l->kind.mixer == MIXER_LATENT ? latent_out(w, l, b) : matmul_rows(w->a, w->q_dim, b);
+    RowStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l};
+    if (l->kind.gated) tasks_over_rows(w, b->n_rows, 20.0 * w->q_dim, gate_heads, &s);
+    MatmulRows rows = l->kind.mixer == MIXER_LATENT
+                          ? latent_out(w, l, b)
+                          : matmul_rows(w->a, mixer_is_recurrent(l->kind.mixer) ? l->wo.n_in : w->q_dim, b);
     add_product(w, l, &l->wo, l->norm_att_out, rows);
 }
 

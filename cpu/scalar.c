@@ -163,6 +163,47 @@ static void attend(const AttendTask *t) {
     }
 }
 
+// ---- recurrences ----------------------------------------------------------------------------------------------------
+
+// The input of channel c, `back` rows in front of row i.
+static float input_at(const ConvolveTask *t, int i, int back, int c) {
+    return i >= back ? t->rows[(size_t)(i - back) * t->stride + (size_t)c]
+                     : t->before[(size_t)(t->taps - 1 + i - back) * (size_t)t->n_channels + (size_t)c];
+}
+
+static void convolve(const ConvolveTask *t) {
+    for (int i = t->n_rows - 1; i >= 0; i--) // what rows in front need is still there
+        for (int c = 0; c < t->n_channels; c++) {
+            float sum = 0;
+            for (int j = 0; j < t->taps; j++) sum += t->weights[c * t->taps + j] * input_at(t, i, t->taps - 1 - j, c);
+            t->rows[(size_t)i * t->stride + (size_t)c] = sum;
+        }
+}
+
+// One value column of M over one row.
+static float delta_column(const DeltaTask *t, size_t row, int column) {
+    const float *q = t->q + row * t->stride, *k = t->k + row * t->stride;
+    float decay = expf(t->decay[row * t->stride]), found = 0, out = 0;
+    size_t width = (size_t)t->value_dim;
+    float *m = t->state + column;
+    for (int i = 0; i < t->key_dim; i++) {
+        m[(size_t)i * width] *= decay;
+        found += m[(size_t)i * width] * k[i];
+    }
+    float d = t->beta[row * t->stride] * (t->v[row * t->stride + (size_t)column] - found);
+    for (int i = 0; i < t->key_dim; i++) {
+        m[(size_t)i * width] += k[i] * d;
+        out += m[(size_t)i * width] * q[i];
+    }
+    return out;
+}
+
+static void delta(const DeltaTask *t) {
+    for (size_t row = 0; row < (size_t)t->n_rows; row++)
+        for (int column = 0; column < t->value_dim; column++)
+            t->out[row * t->out_stride + (size_t)column] = delta_column(t, row, column);
+}
+
 const CpuKernels cpu_scalar = {
     .isa = "scalar",
     .embed = embed,
@@ -172,6 +213,9 @@ const CpuKernels cpu_scalar = {
     .softcap = cap_all,
     .to_kv = to_kv,
     .matvec = matvec,
+    .convolve = convolve,
+    .delta = delta,
+    .delta_in_order = delta,
     .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},
     .attend_in_order = attend,
 };

@@ -32,6 +32,9 @@
 #define vector_to_kv VECTOR_NAME(to_kv)
 #define vector_matvec VECTOR_NAME(matvec)
 #define vector_matmul VECTOR_NAME(matmul)
+#define vector_convolve VECTOR_NAME(convolve)
+#define vector_delta VECTOR_NAME(delta)
+#define vector_delta_in_order VECTOR_NAME(delta_in_order)
 
 // Elements [32 * b0, 32 * b0 + n) of a weight row in f32; b0 is a multiple of 8, `out` has room for whole blocks of 32.
 void vector_load_row(const Tensor *t, int row, int b0, int n, float *out);
@@ -46,5 +49,17 @@ void vector_to_kv(void *out, int type, const float *x, int n);
 void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
 extern const MatrixKernel vector_matmul;
+void vector_convolve(const ConvolveTask *t);
+enum { DELTA_CHUNK = 64 };                  // rows
+typedef struct {                            // DeltaTask.scratch
+    float sum[DELTA_CHUNK];                 // of the decays up to a row: G
+    float grown[DELTA_CHUNK];               // e^G
+    float solve[DELTA_CHUNK * DELTA_CHUNK]; // -beta_t e^(G_t - G_i) (k_t.k_i) below the diagonal
+    float weigh[DELTA_CHUNK * DELTA_CHUNK]; // e^(G_t - G_i) (q_t.k_i) up to the diagonal
+    float keys[SEAL_HEAD * DELTA_CHUNK];    // k turned: (key_dim, DELTA_CHUNK)
+    float updates[DELTA_CHUNK * SEAL_HEAD]; // u (DELTA_CHUNK, value_dim)
+} DeltaChunk;
+void vector_delta(const DeltaTask *t);
+void vector_delta_in_order(const DeltaTask *t);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "hf/recurrent.h"
 
 enum { MAX_LAYERS = 1 << 12 };
 
@@ -151,13 +152,10 @@ static const struct {
 static const struct {
     const char *name, *suffix;
 } numbers[] = {
-    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
-    {"embedding_multiplier", "embedding_scale"},
-    {"residual_multiplier", "residual_scale"},
-    {"attention_multiplier", "attention.scale"},
-    {"logits_scaling", "logit_scale"},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"}, {"norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"}, {"final_logit_softcapping", "final_logit_softcapping"},
+    {"embedding_multiplier", "embedding_scale"},          {"residual_multiplier", "residual_scale"},
+    {"attention_multiplier", "attention.scale"},          {"logits_scaling", "logit_scale"},
     {"routed_scaling_factor", "expert_weights_scale"},
 };
 
@@ -176,7 +174,8 @@ static Status set_counts(const HfModel *m) {
     char key[96];
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         const json_t *v = json_object_get(m->config, counts[i].name);
-        if ((!v || json_is_null(v)) && !counts[i].required) continue;
+        bool required = counts[i].required && !m->family->recurrent; // a family of experts has no width besides theirs
+        if ((!v || json_is_null(v)) && !required) continue;
         int64_t n;
         if (!hf_config_int(m->config, counts[i].name, &n) || n < 1 || n > INT32_MAX)
             return wrong(m, counts[i].name, "a whole number from 1 on");
@@ -323,7 +322,8 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = listed ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
         bool window = type && strcmp(type, "sliding_attention") == 0;
-        if (listed && !window && (!type || strcmp(type, "full_attention") != 0))
+        bool recurrent = type && m->family->recurrent && strcmp(type, m->family->recurrent) == 0;
+        if (listed && !window && !recurrent && (!type || strcmp(type, "full_attention") != 0))
             return status_error(
                 QUILL_MODEL, "%s/config.json: layer_types: full_attention or sliding_attention expected, %.60s found",
                 m->dir, type ? type : "another value");
@@ -372,6 +372,7 @@ Status hf_read_config(HfModel *m) {
     hf_config_int(m->config, "num_attention_heads", &n_heads);
     if (n_layers > MAX_LAYERS) return wrong(m, "num_hidden_layers", "at most 4096");
     TRY(set_windows(m, n_layers));
+    TRY(hf_read_recurrent(m, n_layers));
     bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);
     if (!two && !hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
     if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // what RoPE turns

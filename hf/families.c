@@ -177,6 +177,49 @@ static const HfFamily families[] = {
                  "\"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"rope_theta\": 150000.0, "
                  "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, "
                  "\"beta_slow\": 1.0, \"truncate\": false, \"original_max_position_embeddings\": 4096}}"},
+    {.model_type = "qwen3_next",
+     .arch = "qwen3next",
+     .act = "silu",
+     .names = HF_NAMES_NEXT,
+     .norm_plus_one = true,
+     .recurrent = "linear_attention",
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
+                 "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
+                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
+                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"num_experts\": 512, "
+                 "\"num_experts_per_tok\": 10, \"moe_intermediate_size\": 512, "
+                 "\"shared_expert_intermediate_size\": 512, \"norm_topk_prob\": true}"},
+    {.model_type = "qwen3_5_text",
+     .arch = "qwen35",
+     .act = "silu",
+     .names = HF_NAMES_NEXT,
+     .norm_plus_one = true,
+     .recurrent = "linear_attention",
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
+                 "\"num_key_value_heads\": 4, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
+                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
+                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32}"},
+    {.model_type = "qwen3_5_moe_text",
+     .arch = "qwen35moe",
+     .act = "silu",
+     .names = HF_NAMES_NEXT,
+     .norm_plus_one = true,
+     .recurrent = "linear_attention",
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
+                 "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
+                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
+                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"num_experts\": 256, "
+                 "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512, "
+                 "\"shared_expert_intermediate_size\": 512}"},
+    {.model_type = "lfm2",
+     .arch = "lfm2",
+     .act = "silu",
+     .names = HF_NAMES_LFM,
+     .recurrent = "conv",
+     .defaults = "{\"norm_eps\": 1e-5, \"max_position_embeddings\": 128000, \"hidden_size\": 2560, "
+                 "\"intermediate_size\": 12288, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
+                 "\"num_key_value_heads\": 8, \"conv_L_cache\": 3, \"block_multiple_of\": 256, "
+                 "\"block_ffn_dim_multiplier\": 1.0, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
 const HfFamily *hf_family(const char *model_type) {

@@ -15,6 +15,8 @@ typedef enum {
     HF_NAMES_OSS = 16,
     HF_NAMES_DEEPSEEK = 32,
     HF_NAMES_GEMMA4 = 64,
+    HF_NAMES_NEXT = 128, // Qwen3-Next and later: gated DeltaNet
+    HF_NAMES_LFM = 256,
 } HfNames;
 
 // Which layers see a window alone, if config.json has no layer_types.
@@ -33,9 +35,10 @@ typedef struct {
     HfNames names;
     HfWindow window;
     int full_every;
-    bool halves;          // RoPE turns halves here, and pairs in GGUF files of this architecture
-    bool norm_plus_one;   // norms are stored without their one
-    const char *defaults; // of the configuration's class, which config.json may leave out: JSON
+    bool halves;           // RoPE turns halves here, and pairs in GGUF files of this architecture
+    bool norm_plus_one;    // norms are stored without their one
+    const char *recurrent; // what layer_types calls layers with a state in place of K and V; NULL: there are none
+    const char *defaults;  // of the configuration's class, which config.json may leave out: JSON
 } HfFamily;
 
 const HfFamily *hf_family(const char *model_type); // NULL: none

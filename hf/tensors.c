@@ -3,6 +3,7 @@
 #include "hf/experts.h"
 #include "hf/fp8.h"
 #include "hf/parts.h"
+#include "hf/recurrent.h"
 #include "hf/safetensors.h"
 
 #include <stdio.h>
@@ -18,16 +19,16 @@ enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
 // What transformers calls a part of a layer, in which families, and what GGUF calls it.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
-          HF_NAMES_GEMMA4,
+          HF_NAMES_GEMMA4 | HF_NAMES_NEXT,
 };
 static const struct {
     const char *part, *gguf;
     int names;
 } layer_parts[] = {
     {"input_layernorm", "attn_norm", ALL},
-    {"self_attn.q_proj", "attn_q", ALL},
-    {"self_attn.k_proj", "attn_k", ALL},
-    {"self_attn.v_proj", "attn_v", ALL},
+    {"self_attn.q_proj", "attn_q", ALL | HF_NAMES_LFM},
+    {"self_attn.k_proj", "attn_k", ALL | HF_NAMES_LFM},
+    {"self_attn.v_proj", "attn_v", ALL | HF_NAMES_LFM},
     {"self_attn.qkv_proj", "attn_qkv", ALL},
     {"self_attn.o_proj", "attn_output", ALL},
     {"self_attn.q_norm", "attn_q_norm", ALL},
@@ -47,14 +48,14 @@ static const struct {
     {"mlp.gate", "ffn_gate_inp", HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "post_attention_norm",
-     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4},
-    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
+     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT},
+    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
-    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA},
-    {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA},
-    {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA},
-    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp", HF_NAMES_LLAMA},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
     {"pre_feedforward_layernorm", "ffn_norm", HF_NAMES_GEMMA | HF_NAMES_GEMMA4},
     {"post_feedforward_layernorm", "post_ffw_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GEMMA4},
     {"pre_feedforward_layernorm_2", "pre_ffw_norm_2", HF_NAMES_GEMMA4},
@@ -66,6 +67,22 @@ static const struct {
     {"router.proj", "ffn_gate_inp", HF_NAMES_GEMMA4},
     {"post_self_attn_layernorm", "post_attention_norm", HF_NAMES_GLM},
     {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM},
+    {"linear_attn.in_proj_qkv", "attn_qkv", HF_NAMES_NEXT},
+    {"linear_attn.in_proj_z", "attn_gate", HF_NAMES_NEXT},
+    {"linear_attn.in_proj_ba", "ssm_ba", HF_NAMES_NEXT},
+    {"linear_attn.in_proj_b", "ssm_beta", HF_NAMES_NEXT},
+    {"linear_attn.in_proj_a", "ssm_alpha", HF_NAMES_NEXT},
+    {"linear_attn.out_proj", "ssm_out", HF_NAMES_NEXT},
+    {"operator_norm", "attn_norm", HF_NAMES_LFM},
+    {"ffn_norm", "ffn_norm", HF_NAMES_LFM},
+    {"self_attn.out_proj", "attn_output", HF_NAMES_LFM},
+    {"self_attn.q_layernorm", "attn_q_norm", HF_NAMES_LFM},
+    {"self_attn.k_layernorm", "attn_k_norm", HF_NAMES_LFM},
+    {"conv.in_proj", "shortconv.in_proj", HF_NAMES_LFM},
+    {"conv.out_proj", "shortconv.out_proj", HF_NAMES_LFM},
+    {"feed_forward.w1", "ffn_gate", HF_NAMES_LFM},
+    {"feed_forward.w3", "ffn_up", HF_NAMES_LFM},
+    {"feed_forward.w2", "ffn_down", HF_NAMES_LFM},
 };
 
 // Parts whose names have no last word, and what GGUF calls all of them.
@@ -96,6 +113,9 @@ typedef struct {
     int64_t n_layers;
     HfExperts experts;
 } TensorReader;
+
+static bool lfm(const TensorReader *r) { return r->m->family->names == HF_NAMES_LFM; }
+static const char *last_norm(const TensorReader *r) { return lfm(r) ? "embedding_norm.weight" : "norm.weight"; }
 
 static Status refuse_type(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SHOW(t->name), expected,
@@ -147,7 +167,7 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
     Str rest = behind(t->name, r->prefix);
     if (!rest.data) return OK;
     if (str_is(rest, "embed_tokens.weight")) strcpy(out, "token_embd.weight");
-    if (str_is(rest, "norm.weight")) strcpy(out, "output_norm.weight");
+    if (str_is(rest, last_norm(r))) strcpy(out, lfm(r) ? "token_embd_norm.weight" : "output_norm.weight");
     static const char *const per_layer[][2] = {{"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
                                                {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
                                                {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
@@ -293,9 +313,9 @@ static Status begin(TensorReader *r) {
     const json_t *tied = json_object_get(r->m->config, "tie_word_embeddings");
     size_t i = 0;
     do r->prefix = prefixes[i];
-    while (!has_tensor(r, "norm.weight") && ++i < ARRAY_LEN(prefixes));
+    while (!has_tensor(r, last_norm(r)) && ++i < ARRAY_LEN(prefixes));
     if (i == ARRAY_LEN(prefixes)) r->prefix = prefixes[0];
-    if (i == ARRAY_LEN(prefixes)) return missing(r, "norm.weight", "");
+    if (i == ARRAY_LEN(prefixes)) return missing(r, last_norm(r), "");
     r->embedding = has_tensor(r, "embed_tokens.weight");
     r->tied = json_is_true(tied);
     r->untied = json_is_false(tied);
@@ -303,8 +323,9 @@ static Status begin(TensorReader *r) {
     return OK;
 }
 
-// Whether it is one of experts, or one that is taken apart; then it is taken.
-static bool take_expert(TensorReader *r, const SafeTensor *t, Status *st) {
+// Whether it is one of experts, one that is taken apart, or one of a recurrent layer in another shape; then it is
+// taken.
+static bool take_other(TensorReader *r, const SafeTensor *t, Status *st) {
     Str rest = behind(t->name, r->prefix);
     if (rest.data) rest = behind(rest, "layers.");
     if (!rest.data) return false;
@@ -316,7 +337,8 @@ static bool take_expert(TensorReader *r, const SafeTensor *t, Status *st) {
         *st = add_kv_b(r, t, layer);
         return true;
     }
-    return hf_experts_take(&r->experts, r->m, r->files, layer, end + 1, t, st);
+    return hf_recurrent_take(r->m, layer, end + 1, t, st) ||
+           hf_experts_take(&r->experts, r->m, r->files, layer, end + 1, t, st);
 }
 
 static Status read_all(TensorReader *r) {
@@ -325,7 +347,7 @@ static Status read_all(TensorReader *r) {
     for (int i = 0; i < r->files->tensors.n; i++) {
         const SafeTensor *t = names_at(&r->files->tensors, i);
         Status st = OK;
-        if (take_expert(r, t, &st)) {
+        if (take_other(r, t, &st)) {
             TRY(st);
             continue;
         }

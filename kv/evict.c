@@ -268,6 +268,12 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
     int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
     *out = NULL;
     TRY(kvcache_check_dense(pool, "--evict"));
+    if (m->c.n_recurrent > 0)
+        return status_error(
+            QUILL_MODEL,
+            "--evict: a model with attention in all layers expected, found %s, whose recurrent layers keep "
+            "what they have read in a state; leave --evict out",
+            m->c.arch);
     TRY(kvcache_check_alike(pool, m->c.n_layers, "--evict"));
     if (need > kv->max_slots)
         return status_error(QUILL_USAGE,

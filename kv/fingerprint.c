@@ -38,12 +38,14 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
 // else to a layer meets these assertions, and says here how it decides K and V.
 _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 12 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 13 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
-_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 17 * sizeof(Tensor) +
-                                    16 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
-               "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
-               "kv_used_later follow from the layers' order and windows; host_ffn decides where, not what");
+_Static_assert(
+    sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + sizeof(Recurrence) + 7) / 8 * 8 + sizeof(Rope) +
+                         21 * sizeof(Tensor) + 20 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
+    "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind, "
+    "state_layer and kv_used_later follow from the layers' order, kinds and windows; host_ffn decides where, not what");
 _Static_assert(sizeof(Ends) == 4 * sizeof(Tensor) + 2 * sizeof(const float *) + 3 * sizeof(float) +
                                    ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
                "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
@@ -55,6 +57,7 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
                           l->expert_bias,  l->expert_scale, l->norm_shared_out, l->norm_experts_out};
     add(hash, &l->kind, sizeof l->kind);
     add(hash, &l->heads, sizeof l->heads);
+    if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);
     add(hash, norms, sizeof norms);
     add_u64(hash, (uint64_t)l->rope.table);
     add_u64(hash, (uint64_t)l->kv_layer); // layers may share one

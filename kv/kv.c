@@ -53,6 +53,17 @@ static Status skip_rows(KvReader *r) {
     return OK;
 }
 
+// The same behind the rows: states of recurrent layers.
+static Status skip_states(KvReader *r, int *n_layers) {
+    const float *values;
+    *n_layers = 0;
+    for (size_t n = 0;; n = 0) {
+        TRY(kvreader_state(r, (uint32_t)*n_layers, &values, &n));
+        if (!values) return OK;
+        ++*n_layers;
+    }
+}
+
 // What a slot takes in all layers.
 static size_t slot_bytes(const KvHead *h) {
     size_t n = 0;
@@ -135,7 +146,9 @@ static Status check_all(KvInput *in, Buf *name, int *n_logits) {
     const float *logits;
     TRY(kvreader_tokens(r, INT_MAX, &tokens));
     TRY(check_name(in, tokens, name));
+    int n_states;
     TRY(skip_rows(r));
+    TRY(skip_states(r, &n_states));
     TRY(kvreader_last(r, 0, &logits, n_logits));
     TRY(kvreader_end(r));
     return kvreader_eof(r);
@@ -175,6 +188,22 @@ static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uin
     return kvwriter_rows(w);
 }
 
+// States stand behind the last slot alone, so that a sequence that has some cannot be cut.
+static Status copy_states(KvReader *r, KvWriter *w, bool whole) {
+    const float *values;
+    size_t n = 0;
+    for (uint32_t layer = 0;; layer++, n = 0) {
+        TRY(kvreader_state(r, layer, &values, &n));
+        if (!values) return OK;
+        if (!whole)
+            return status_error(QUILL_USAGE,
+                                "quill kv cut: %.300s: K and V alone expected, found states of recurrent layers, which "
+                                "stand behind its last token; give that many tokens to quill prefill instead",
+                                r->name);
+        TRY(kvwriter_state(w, layer, values, n));
+    }
+}
+
 // All of the input is read, so that what is cut from a damaged file is not whole either.
 static Status cut_stream(KvReader *r, uint32_t n, int fd) {
     const KvHead *h = &r->s.head;
@@ -194,6 +223,7 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
         st = kvreader_rows(r, &c, &rows);
         if (!st.code) st = copy_chunk(&w, &c, rows, head.n_slots);
     }
+    if (!st.code) st = copy_states(r, &w, head.n_slots == h->n_slots);
     if (!st.code) st = kvreader_last(r, 0, &logits, &n_logits);
     if (!st.code && logits && head.n_tokens == h->n_tokens) st = kvwriter_last(&w, logits, n_logits);
     if (!st.code) st = kvreader_end(r);
@@ -298,6 +328,8 @@ static Status hold(KvReader *r, Held *a) {
         read_values(h, c.layer, true, rows, c.n, a->k[c.layer] + c.first * k_row);
         read_values(h, c.layer, false, rows + kv_frame_keys(h, c.layer, c.n), c.n, a->v[c.layer] + c.first * v_row);
     }
+    int n_states;
+    TRY(skip_states(r, &n_states));
     TRY(kvreader_last(r, 0, &logits, &n_logits));
     TRY(kvreader_end(r));
     return kvreader_eof(r);

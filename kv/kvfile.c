@@ -23,7 +23,11 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
 }
 
 // QUILL_USAGE if slots were given up, or blended: a file holds every token's K and V as a prefill computes them.
-static Status check_whole(const Sequence *s) {
+static Status check_whole(const Engine *e, const Sequence *s) {
+    if (kv_n_layers(e->kv.pool) == 0)
+        return status_error(QUILL_USAGE,
+                            "a file of KV: a model with attention expected, found %s with %d layers without",
+                            e->model.c.arch, e->model.c.n_layers);
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,
                             "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
@@ -47,7 +51,7 @@ static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int
 }
 
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
-    TRY(check_whole(s));
+    TRY(check_whole(e, s));
     KvHead head = head_of(e, s);
     head.n_slots = (uint32_t)n_slots;
     TRY(kvwriter_head(w, &head));
@@ -64,7 +68,10 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
     return OK;
 }
 
-Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
+Status kvfile_end(KvWriter *w, const Engine *e, const Sequence *s, const float *logits) {
+    const StatePool *states = &e->kv.states.pool;
+    for (int layer = 0; layer < states->n_layers && s->n_cached > 0; layer++)
+        TRY(kvwriter_state(w, (uint32_t)layer, kvcache_state(&e->kv, s, s->n_cached, layer), states->floats));
     if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
     TRY(kvrows_intact(e->kv.pool));
     TRY(engine_fault(e));
@@ -74,13 +81,13 @@ Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
 static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
     TRY(kvfile_begin(w, e, s, s->n_cached));
     TRY(kvfile_send(w, e, s));
-    return kvfile_end(w, e, NULL);
+    return kvfile_end(w, e, s, NULL);
 }
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
     assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
     TempFile temp;
-    TRY(check_whole(s));
+    TRY(check_whole(e, s));
     TRY(tempfile_open(path, 0666, &temp));
     KvWriter w = {.fd = temp.fd};
     Status st = write_all(&w, e, s);
@@ -99,13 +106,28 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
             QUILL_MEMORY, "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u",
             r->name, kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens,
             (h->n_tokens + 1023) / 1024 * 1024);
-    if (!kvcache_reserve(&e->kv, s, (int)h->n_slots))
+    if (!kvcache_reserve_loaded(&e->kv, s, (int)h->n_slots))
         return status_error(
             QUILL_MEMORY,
             "%.300s: byte %zu: at most the %lld free slots of the KV cache expected, %u found; end other "
             "sequences, or start with a larger -c",
             r->name, kvreader_offset(offsetof(KvHead, n_slots)), (long long)e->kv.n_free * e->kv.pool->block,
             h->n_slots);
+    return OK;
+}
+
+// The states behind the last slot.
+static Status read_states(KvReader *r, Engine *e, Sequence *s) {
+    const StatePool *states = &e->kv.states.pool;
+    for (int layer = 0; layer < states->n_layers; layer++) {
+        const float *values;
+        size_t n = states->floats;
+        TRY(kvreader_state(r, (uint32_t)layer, &values, &n));
+        if (!values)
+            return status_error(QUILL_MODEL, "%.300s: byte %zu: the states of %d recurrent layers expected, %d found",
+                                r->name, r->at, states->n_layers, layer);
+        memcpy(kvcache_state(&e->kv, s, (int)r->s.head.n_slots, layer), values, n * sizeof *values);
+    }
     return OK;
 }
 
@@ -124,6 +146,7 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
         TRY(kvreader_rows(r, &c, &rows));
         kvcache_store_rows(&e->kv, s, (int)c.layer, (int)c.first, (int)c.n, rows);
     }
+    if (r->s.head.n_slots > 0) TRY(read_states(r, e, s));
     return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }
 
@@ -138,7 +161,7 @@ Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *l
     if (!st.code) st = kvreader_end(&r);
     if (!st.code) st = kvreader_eof(&r);
     if (st.code) kvcache_truncate(&e->kv, s, 0);
-    else s->n_cached = (int)r.s.head.n_slots;
+    else kvcache_advance(&e->kv, s, (int)r.s.head.n_slots);
     kvreader_free(&r);
     return st;
 }

@@ -26,7 +26,8 @@ Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *l
 // The bytes do not depend on the sizes of the steps. After QUILL_IO the stream is incomplete.
 
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots); // n_slots will be sent
-Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s);  // the chunks completed since the last call
-Status kvfile_end(KvWriter *w, const Engine *e, const float *logits); // after the last slot; logits NULL: none
+Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s); // the chunks completed since the last call
+Status kvfile_end(KvWriter *w, const Engine *e, const Sequence *s,
+                  const float *logits); // after the last slot; NULL: none
 
 #endif

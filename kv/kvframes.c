@@ -22,6 +22,7 @@ enum {
     MOST_HEADS = 1 << 12,
     MOST_HEAD_DIM = 1 << 12,
     MOST_VOCAB = 1 << 24,
+    MOST_STATE = 1 << 26, // floats of a layer's state
 };
 // Numbers lie in the file as they lie in memory: quill runs on little-endian machines alone.
 
@@ -119,6 +120,14 @@ uint8_t *kvwriter_room(KvWriter *w, KvChunk c) {
 }
 
 Status kvwriter_rows(KvWriter *w) { return send_frame(w); }
+
+Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n) {
+    assert(n > 0 && n <= MOST_STATE && w->s.next.first == w->s.head.n_slots);
+    uint8_t *at = begin_frame(w, "STAT", sizeof layer + n * sizeof *values);
+    memcpy(at, &layer, sizeof layer);
+    memcpy(at + sizeof layer, values, n * sizeof *values);
+    return send_frame(w);
+}
 
 Status kvwriter_last(KvWriter *w, const float *logits, int n) {
     assert(n > 0 && n <= MOST_VOCAB && w->s.next.first == w->s.head.n_tokens);
@@ -392,6 +401,27 @@ Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
                      next->layer, next->first, n, c->layer, c->first, c->n);
     pass_chunk(&r->s, *c);
     *rows = r->s.frame + FRAME + sizeof *c;
+    return OK;
+}
+
+Status kvreader_state(KvReader *r, uint32_t layer, const float **values, size_t *n) {
+    size_t length, count = *n;
+    uint32_t found;
+    *values = NULL;
+    TRY(take_beginning(r, "STAT, LAST or DONE"));
+    if (memcmp(r->s.frame, "STAT", 4) != 0) return OK;
+    TRY(take_kind(r, "STAT", &length));
+    if (count == 0) count = length < sizeof layer ? 1 : (length - sizeof layer) / sizeof **values;
+    if (count < 1 || count > MOST_STATE) count = 1;
+    if (length != sizeof layer + count * sizeof **values)
+        return wrong_length(r, "STAT", sizeof layer + count * sizeof **values, length);
+    TRY(take_payload(r, "STAT", length));
+    memcpy(&found, r->s.frame + FRAME, sizeof found);
+    if (found != layer)
+        return wrong(r, r->at - length - CHECK, "the state of recurrent layer %u expected, that of %u found", layer,
+                     found);
+    *values = (const float *)(r->s.frame + FRAME + sizeof layer);
+    *n = count;
     return OK;
 }
 

@@ -8,6 +8,7 @@
 //       fill(kvwriter_room(&w, chunk));                       TRY(kvreader_rows(&r, &chunk, &rows));
 //       TRY(kvwriter_rows(&w));                               take(chunk, rows);
 //                                                         }
+//   for each recurrent layer: kvwriter_state              kvreader_state, until there are no more
 //   TRY(kvwriter_last(&w, logits, n_vocab));              TRY(kvreader_last(&r, n_vocab, &logits, &n));
 //   TRY(kvwriter_end(&w));                                TRY(kvreader_end(&r));
 //
@@ -89,6 +90,8 @@ size_t kv_frame_keys(const KvHead *h, uint32_t layer, size_t n);
 // Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began
+// The state of a recurrent layer, in order, behind the last slot (n floats).
+Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n);
 // The logits after the last token (n), for a stream that has all its slots. May be left out.
 Status kvwriter_last(KvWriter *w, const float *logits, int n);
 Status kvwriter_end(KvWriter *w); // after the last slot
@@ -117,6 +120,9 @@ bool kvreader_more(const KvReader *r);                               // slots ar
 Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows); // valid until the next call
 // The logits (n_vocab; 0: as many as there are, *n), valid until the next call; NULL where the stream has none.
 Status kvreader_last(KvReader *r, int n_vocab, const float **logits, int *n);
+// For models with recurrent layers, behind the rows: the next layer's state behind the last slot, valid until the next
+// call; NULL: there are no more. n (0: any) floats are expected, *n then says how many there are.
+Status kvreader_state(KvReader *r, uint32_t layer, const float **values, size_t *n);
 Status kvreader_end(KvReader *r); // leaves what follows the end frame unread
 Status kvreader_eof(KvReader *r); // and refuses bytes behind it
 void kvreader_free(KvReader *r);

@@ -6,9 +6,14 @@ void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
     int n_full = 0;
     s->window_heads = s->window_dim = 0;
     s->v_in_k = false;
+    s->n_recurrent = 0;
     for (int i = 0; i < n; i++) {
         const Layer *l = &layers[i];
         const Heads *h = &l->heads;
+        if (mixer_is_recurrent(l->kind.mixer)) {
+            s->n_recurrent++;
+            s->rec = l->rec;
+        }
         if (!layer_owns_kv(l)) continue;
         s->v_in_k = l->kind.mixer == MIXER_LATENT;
         if (l->kv_kind == KV_WINDOW) {
@@ -108,9 +113,25 @@ static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
     return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
 }
 
+StatePool kvshape_states(const KvShape *s) {
+    return (StatePool){.n_layers = s->n_recurrent,
+                       .n_states = s->n_recurrent > 0 ? int_max(1, s->n_seqs) + s->n_checkpoints : 0,
+                       .floats = s->n_recurrent > 0 ? recurrence_floats(&s->rec) : 0};
+}
+
+size_t kvshape_one_state_bytes(const KvShape *s) {
+    return (size_t)s->n_recurrent * kvshape_states(s).floats * sizeof(float);
+}
+
+size_t kvshape_state_bytes(const KvShape *s) {
+    size_t n;
+    return size_mul(kvshape_one_state_bytes(s), (size_t)kvshape_states(s).n_states, &n) ? n : SIZE_MAX;
+}
+
 size_t kvshape_bytes(const KvShape *s) {
     size_t n, full = kind_bytes(s, KV_FULL, kind_layers(s, KV_FULL));
-    return size_add(full, kind_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW)), &n) ? n : SIZE_MAX;
+    if (!size_add(full, kind_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW)), &n)) return SIZE_MAX;
+    return size_add(n, kvshape_state_bytes(s), &n) ? n : SIZE_MAX;
 }
 
 size_t kvshape_host_bytes(const KvShape *s) {
@@ -118,7 +139,7 @@ size_t kvshape_host_bytes(const KvShape *s) {
     size_t n = 0;
     for (int kind = 0; kind < KV_KINDS; kind++)
         n += kind_bytes(s, kind, kind_layers(s, kind) - kind_device_layers(s, kind));
-    return n;
+    return n + kvshape_state_bytes(s);
 }
 
 static size_t slot_bytes(const KvShape *s, int kind, int n_layers) {
@@ -133,7 +154,7 @@ size_t kvshape_fixed_bytes(const KvShape *s) {
     size_t tails =
         tail_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) + tail_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW));
     size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
-    return tails + (few_partners(s) ? slot_bytes(s, KV_WINDOW, s->n_windowed) * blocks : 0);
+    return tails + kvshape_state_bytes(s) + (few_partners(s) ? slot_bytes(s, KV_WINDOW, s->n_windowed) * blocks : 0);
 }
 
 size_t kvshape_bytes_per_growth(const KvShape *s) {

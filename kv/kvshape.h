@@ -26,6 +26,11 @@ typedef struct {
     int n_device;          // the last layers, whose planes are in the memory of `be`
     int n_windowed_device; // of them those in KV_WINDOW
     const Backend *be;
+    // Layers with a state in place of K and V, which n_layers does not count; 0: none. Each sequence has one state, and
+    // n_checkpoints more are for returns, beginnings that are shared, and drafts.
+    int n_recurrent;
+    Recurrence rec;
+    int n_checkpoints;
 } KvShape;
 
 // Sets what a model's layers decide: how many there are of each kind, their heads and their window.
@@ -42,6 +47,9 @@ int kvshape_partners_needed(const KvShape *s, int step_rows);
 // Blocks of KV_WINDOW that one sequence needs at most, besides those of the step's rows: the window may begin and end
 // inside a block, and a sealed group is read as a whole.
 int64_t kvshape_partners_of_one(int window, int block);
+size_t kvshape_state_bytes(const KvShape *s);     // of kvshape_bytes, all states
+size_t kvshape_one_state_bytes(const KvShape *s); // that of one sequence
+StatePool kvshape_states(const KvShape *s);       // without its memory
 // The pool of one kind (KV_FULL, KV_WINDOW) without its memory: sizes and types are set, pointers are NULL.
 KvPool kvshape_pool(const KvShape *s, int kind);
 

@@ -83,7 +83,22 @@ static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, cons
     return OK;
 }
 
-static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Sequence *q, const BlockCursor *p) {
+// The block's checkpoint behind slot `end`, if it has one: *goes_on, the sequence can go on behind the block.
+static Status read_states(KvReader *r, KvCache *kv, const Sequence *q, int end, bool *goes_on) {
+    const StatePool *states = &kv->states.pool;
+    *goes_on = true;
+    for (int layer = 0; layer < states->n_layers && *goes_on; layer++) {
+        const float *values;
+        size_t n = states->floats;
+        TRY(kvreader_state(r, (uint32_t)layer, &values, &n));
+        *goes_on = values != NULL;
+        if (values) memcpy(kvcache_state(kv, q, end, layer), values, n * sizeof *values);
+    }
+    return OK;
+}
+
+static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Sequence *q, const BlockCursor *p,
+                         bool *goes_on) {
     TRY(check_place(s, r, q, p));
     while (kvreader_more(r)) {
         KvChunk c;
@@ -91,6 +106,7 @@ static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Seque
         TRY(kvreader_rows(r, &c, &rows));
         kvcache_store_rows(kv, q, (int)c.layer, p->first + (int)c.first, (int)c.n, rows);
     }
+    TRY(read_states(r, kv, q, p->first + s->block, goes_on));
     return kvreader_end(r);
 }
 
@@ -105,21 +121,22 @@ static int open_block(const char *path, Status *st) {
     return -1;
 }
 
-// Loads one block; false: there is no file or no room, or *st says what is wrong with the file.
+// Loads one block, and goes on behind it unless it lacks the states of recurrent layers; false: there is no file or no
+// room, or *st says what is wrong with the file.
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
     char *path = path_of(s, &p->name, suffix);
     int fd = open_block(path, st);
-    bool good = fd >= 0 && kvcache_reserve(kv, q, p->first + s->block);
+    bool good = fd >= 0 && kvcache_reserve_loaded(kv, q, p->first + s->block), goes_on = false;
     if (good) {
         KvReader r = {.name = path, .read = kvreader_from_fd, .arg = &fd};
-        *st = read_block(s, &r, kv, q, p);
+        *st = read_block(s, &r, kv, q, p, &goes_on);
         good = !st->code;
         kvreader_free(&r);
         if (st->code == QUILL_MODEL) unlink(path); // it will be written again
     }
     if (fd >= 0) close(fd);
     free(path);
-    if (good) q->n_cached = p->first + s->block;
+    if (good && goes_on) kvcache_advance(kv, q, p->first + s->block - q->n_cached);
     return good;
 }
 
@@ -132,7 +149,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     BlockCursor p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
-    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
+    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && p.first + 2 * s->block < q->n_tokens);
     kvcache_truncate(kv, q, q->n_tokens); // gives back slots reserved for a block that was not loaded
     kvcache_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;
@@ -153,6 +170,9 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
         kvcache_load_rows(kv, q, layer, p->first, s->block, room);
         TRY(kvwriter_rows(w));
     }
+    int state = kv->states.pool.n_layers ? kv->states.of_block[q->blocks[p->first / s->block]] : -1;
+    for (int layer = 0; layer < kv->states.pool.n_layers && state >= 0; layer++)
+        TRY(kvwriter_state(w, (uint32_t)layer, state_at(&kv->states.pool, state, layer), kv->states.pool.floats));
     TRY(kvrows_intact(kv->pool));
     return kvwriter_end(w);
 }

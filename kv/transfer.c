@@ -55,7 +55,7 @@ static Status finish_sending(Sending *s) {
         return (Status){.code = 128 + signals_caught()};
     if (!s->failed.code && r->finish == FINISH_BROKEN) TRY(engine_fault(s->e));
     if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
-    note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->logits));
+    note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->r->seq, s->logits));
     return s->failed;
 }
 

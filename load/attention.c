@@ -36,10 +36,15 @@ static int source_of(const Loader *l, int i) {
 // KV heads are the same in all layers of a kind that have some.
 static Status load_kv_heads(Loader *l) {
     ModelConfig *c = &l->m->c;
-    TRY(loader_layer_ints(l, "attention.head_count_kv", 1, c->n_heads, false, c->n_heads, &l->kv_heads));
+    TRY(loader_layer_ints(l, "attention.head_count_kv", l->recurrent ? 0 : 1, c->n_heads, false, c->n_heads,
+                          &l->kv_heads));
     c->n_kv_heads = c->window_heads = 0;
     for (int i = 0; i < c->n_layers; i++) {
         int *of_kind = loader_window(l, i) > 0 ? &c->window_heads : &c->n_kv_heads, n = l->kv_heads[i];
+        if (loader_is_recurrent(l, i)) continue;
+        if (n < 1)
+            return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: 1 to %d expected for layer %d, %d found",
+                                l->file, c->arch, c->n_heads, i, n);
         if (c->n_heads % n)
             return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: a divisor of %d heads expected, %d found",
                                 l->file, c->arch, c->n_heads, n);
@@ -51,6 +56,7 @@ static Status load_kv_heads(Loader *l) {
                                 l->file, c->arch, *of_kind, loader_window(l, i) > 0 ? "with" : "without", n, i);
     }
     if (c->n_kv_heads == 0) c->n_kv_heads = c->window_heads;
+    if (c->n_kv_heads == 0) c->n_kv_heads = 1; // no layer has attention
     if (c->window_heads == 0) c->window_heads = c->n_kv_heads;
     return OK;
 }
@@ -135,7 +141,7 @@ Status loader_describe_heads(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // layers of its pool
-    for (int k = 0; k < from; k++) n_before += (loader_window(l, k) > 0) == (window > 0);
+    for (int k = 0; k < from; k++) n_before += !loader_is_recurrent(l, k) && (loader_window(l, k) > 0) == (window > 0);
     y->heads = (Heads){.n_heads = c->n_heads,
                        .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
                        .head_dim = window > 0 ? c->window_dim : c->head_dim,
@@ -195,7 +201,7 @@ Status loader_attention(const Loader *l, int i) {
         TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
         TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
     } else {
-        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
+        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, y->kind.gated ? 2 * q_dim : q_dim, c->dim));
         if (owns_kv(c, i)) TRY(load_kv(l, i, kv_dim));
     }
     if (l->family->sinks) TRY(loader_layer_vector(l, i, "attn_sinks", &y->sinks, c->n_heads, true));

@@ -15,6 +15,7 @@ typedef struct {
     const Family *family;
     const char *file;
     const uint8_t *windowed; // (n_layers) whether a layer has the window; NULL: as the family has it
+    uint8_t *recurrent;      // (n_layers) whether a layer has a state in place of K and V; NULL: none has
     // Family.scales: what the embedding, scores, branches and logits are multiplied by; 0: scores are scaled as usual
     float embedding, scores, branches, logits;
     int *kv_heads, *ffn; // (n_layers) KV heads; widths of feed-forwards without experts
@@ -41,6 +42,8 @@ bool loader_layer_has(const Loader *l, int layer, const char *part);
 Status loader_layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in);
 Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *out, int n, int n_out, int n_in);
 Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
+// (n, n_each) elements in f32, which must be there.
+Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each);
 
 // Several matrices of the same input that the file has as one, row above row.
 typedef struct {
@@ -58,6 +61,12 @@ Status loader_attention(const Loader *l, int layer);
 // ---- RoPE (load/rope.c) ----
 Status loader_rope(const Loader *l);               // the model's tables
 int loader_layer_rope(const Loader *l, int layer); // which of them a layer has
+
+// ---- recurrent layers (load/recurrent.c) ----
+// Which layers are recurrent, and what they do; the caller frees l->recurrent. Call it before head_count_kv is read.
+Status loader_recurrent_shape(Loader *l);
+Status loader_recurrent(const Loader *l, int layer); // its weights
+bool loader_is_recurrent(const Loader *l, int layer);
 
 // ---- experts (load/experts.c) ----
 Status loader_experts_shape(Loader *l); // how many, and their widths; none where the file has none

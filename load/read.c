@@ -193,6 +193,12 @@ Status loader_layer_vector(const Loader *l, int layer, const char *part, const f
     return loader_vector(l, out, name, n, required);
 }
 
+Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return load_floats(l, out, name, n_each, n, true);
+}
+
 Status loader_layer_fused(const Loader *l, int layer, const char *part, const FusedPart *parts, int n_parts, int n_in) {
     Tensor whole;
     int n_out = 0, first = 0;

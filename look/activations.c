@@ -41,6 +41,7 @@ Status activations_new(Activations *a, const Engine *e) {
     size_t n = (size_t)m->c.n_layers * FEEDS_HEAD + 1;
     a->sums = mem_alloc(n * (size_t)a->widest * sizeof *a->sums);
     a->count = mem_alloc(n * sizeof *a->count);
+    a->gated = mem_alloc((size_t)a->widest * sizeof *a->gated);
     size_t experts = (size_t)m->c.n_layers * (size_t)m->c.n_experts;
     if (experts == 0) return OK;
     for (int k = 0; k < 2; k++) a->expert_sums[k] = mem_alloc(experts * (size_t)a->widest * sizeof(double));
@@ -53,6 +54,7 @@ void activations_free(Activations *a) {
     free(a->count);
     for (int k = 0; k < 2; k++) free(a->expert_sums[k]);
     free(a->expert_count);
+    free(a->gated);
     *a = (Activations){0};
 }
 
@@ -90,6 +92,14 @@ static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     }
 }
 
+// What Wo takes of gated attention: the gates lie in w->mix, behind each head's rows of Q.
+static const float *gated_row(Activations *a, const Workspace *w, const Layer *l, int row, const float *found) {
+    const float *both = w->mix + (size_t)row * (size_t)w->mix_dim;
+    int hd = l->heads.head_dim;
+    for (int i = 0; i < l->wo.n_in; i++) a->gated[i] = found[i] / (1 + expf(-both[(i / hd * 2 + 1) * hd + i % hd]));
+    return a->gated;
+}
+
 static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b) {
     Activations *a = arg;
     const Ends *ends = &a->model->ends;
@@ -100,10 +110,13 @@ static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, c
     const float *h = experts ? w->h + expert_rows_shared(w, l) : w->h;
     const float *rows[] = {w->x, w->a, w->x, h, w->x};
     const float *norms[] = {l->norm_att, NULL, l->norm_ffn, NULL, ends->norm_out};
-    int strides[] = {w->dim, w->q_dim, w->dim, experts ? n : w->ffn, w->dim};
-    for (int i = 0; i < b->n_rows; i++)
-        add_row(a->sums + at * (size_t)a->widest, rows[feed] + (size_t)i * (size_t)strides[feed], norms[feed],
-                feed == FEEDS_HEAD ? ends->eps : l->kind.eps, n);
+    int strides[] = {w->dim, l->wo.n_in, w->dim, experts ? n : w->ffn, w->dim};
+    bool gated = feed == FEEDS_ATTENTION_OUT && l->kind.gated;
+    for (int i = 0; i < b->n_rows; i++) {
+        const float *row = rows[feed] + (size_t)i * (size_t)strides[feed];
+        if (gated) row = gated_row(a, w, l, i, row);
+        add_row(a->sums + at * (size_t)a->widest, row, norms[feed], feed == FEEDS_HEAD ? ends->eps : l->kind.eps, n);
+    }
     a->count[at] += b->n_rows;
 }
 
@@ -163,9 +176,14 @@ Status activations_save(const Activations *a, const char *path, const char *text
                                           experts ? &none : &l->w_down,
                                           &l->shared_gate,
                                           &l->shared_up,
-                                          &l->shared_down};
-        const WatchFeed feeds[] = {FEEDS_QKV,    FEEDS_QKV,     FEEDS_QKV,    FEEDS_ATTENTION_OUT, FEEDS_FFN_IN,
-                                   FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_FFN_IN, FEEDS_FFN_IN,        FEEDS_FFN_OUT};
+                                          &l->shared_down,
+                                          &l->w_mix,
+                                          &l->w_z,
+                                          &l->w_beta,
+                                          &l->w_alpha};
+        const WatchFeed feeds[] = {
+            FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV,     FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT,
+            FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_QKV,           FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV};
         for (size_t k = 0; k < ARRAY_LEN(of); k++) add_sums(&list, of[k], feeds[k], l);
         if (!experts) continue;
         add_expert_sums(&list, &l->w_gate, false, l);

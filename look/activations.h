@@ -13,6 +13,7 @@ typedef struct {
     // experts: (n_layers, n_experts) of `widest` columns each: [0] inputs of gate and up, [1] inputs of down
     double *expert_sums[2];
     double *expert_count; // (n_layers, n_experts)
+    float *gated;         // (widest) a row of gated attention
 } Activations;
 
 // QUILL_USAGE: layers on a GPU, or kernels that do not keep activations in f32.

@@ -6,12 +6,14 @@
 #include "base/signals.h"
 
 static Batch new_batch(int max_rows) {
-    int *rows = mem_alloc((size_t)max_rows * 4 * sizeof *rows);
+    int *rows = mem_alloc(((size_t)max_rows * 5 + 1) * sizeof *rows);
     return (Batch){.n_seqs = 1,
                    .token = rows,
                    .pos = rows + max_rows,
                    .slot = rows + 2 * max_rows,
-                   .seq = rows + 3 * max_rows}; // seq stays 0
+                   .seq = rows + 3 * max_rows, // stays 0
+                   .state_in = rows + 4 * max_rows,
+                   .state_out = rows + 4 * max_rows + 1};
 }
 
 // Puts the next tokens of seq into the batch, as many as a step takes and the cache has room for. For --evict policies
@@ -28,6 +30,7 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     b->window_table = mem_resize(b->window_table, (size_t)b->max_blocks * sizeof *b->window_table);
     for (int kind = 0; kind < KV_KINDS; kind++)
         kvcache_table(&e->kv, seq, kind, kind == KV_WINDOW ? b->window_table : b->block_table);
+    kvcache_put_states(&e->kv, seq, 0, 0, b);
     for (int i = 0; i < b->n_rows; i++) {
         b->pos[i] = seq->n_cached + i;
         b->token[i] = seq->tokens[b->pos[i]];
@@ -44,13 +47,14 @@ void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookS
     bool more = true;
     sequence_push(&seq, ids, n);
     // The cache cannot be full: n is within the context or --evict frees slots, and there is no other sequence.
-    for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b); seq.n_cached += b.n_rows) {
+    for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b);) {
         model_hidden(&e->model, &e->work, e->kv.pool, &b);
         for (int done = 0, n_slice; done < b.n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(LOOK_SLICE, e->work.max_out), b.n_rows - done);
             for (int i = 0; i < n_slice; i++) rows[i] = done + i;
             more = take(arg, model_logits(&e->model, &e->work, &b, rows, n_slice), seq.n_cached + done, n_slice);
         }
+        kvcache_advance(&e->kv, &seq, b.n_rows);
     }
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);

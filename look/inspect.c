@@ -284,6 +284,15 @@ static void print_summary(const Inspection *in, Buf *out) {
         if (c->n_shared_kv > 0)
             buf_printf(out, "KV          the last %d layers use the K and V of earlier ones\n", c->n_shared_kv);
     }
+    if (!in->model_status.code && c->n_recurrent > 0) {
+        KvShape s = memory_plan_kv_shape(&in->model);
+        buf_printf(out, "recurrent   %d of %d layers, a state of %s for each sequence", c->n_recurrent, c->n_layers,
+                   units_bytes((double)kvshape_one_state_bytes(&s), a));
+        if (c->rec.n_values > 0)
+            buf_printf(out, "; %d key heads of %d, %d value heads of %d", c->rec.n_keys, c->rec.key_dim,
+                       c->rec.n_values, c->rec.value_dim);
+        buf_printf(out, "; convolution of %d\n", c->rec.taps);
+    }
     if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
     else buf_printf(out, "tokenizer   cannot be loaded: %s\n", in->tok_status.message);
     buf_printf(out, "template    %s\n", in->template);
@@ -330,6 +339,10 @@ static json_t *config_json(const ModelConfig *c) {
     if (c->n_windowed > 0) set_int(j, "window_head_dim", c->window_dim);
     if (c->n_shared_kv > 0) set_int(j, "n_shared_kv", c->n_shared_kv);
     if (c->kv_rank > 0) set_int(j, "kv_rank", c->kv_rank);
+    if (c->n_recurrent > 0) {
+        set_int(j, "n_recurrent", c->n_recurrent);
+        set_int(j, "state_floats", (double)recurrence_floats(&c->rec));
+    }
     set_int(j, "n_rot", c->n_rot);
     jsonio_put(j, "rope_base", jsonio_number((double)c->rope_base, 6));
     jsonio_put(j, "rope_scaling", jsonio_text(str_of(c->rope_scaling)));

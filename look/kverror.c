@@ -115,4 +115,6 @@ static void attended(void *arg, const Workspace *w, const Layer *l, const Batch 
 
 Watch kverror_watch(KvError *c) { return (Watch){.attended = attended, .arg = c}; }
 
-double kverror_of(const KvError *c, int layer) { return sqrt(c->error[layer] / c->norm[layer]); }
+double kverror_of(const KvError *c, int layer) {
+    return c->norm[layer] > 0 ? sqrt(c->error[layer] / c->norm[layer]) : 0; // a layer without K and V
+}

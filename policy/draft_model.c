@@ -52,7 +52,7 @@ Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_na
 
 static KvShape shape_of(const Model *m, KvShape kv) {
     kvshape_set_layers(&kv, m->layers, m->c.n_layers);
-    kv.type_k = kv.type_v = m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
+    kv.type_k = kv.type_v = model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
     kv.keep_partners = true; // drafts are taken back again and again
     return kv;
 }
@@ -121,6 +121,12 @@ bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int 
 
 static const float *forward(DraftModel *d) {
     Batch *b = &d->step.batch;
+    for (int i = 0; i < b->n_seqs; i++) { // the slots are there: places for the states of these rows
+        const SeqRows *rows = &d->step.rows[i];
+        bool there = kvcache_reserve(&d->kv, rows->seq, rows->slot + rows->n_known);
+        assert(there);
+        (void)there;
+    }
     step_fill(&d->step);
     b->copy = d->kv.copies;
     b->window_copy = d->kv.partner_copies;
@@ -129,7 +135,7 @@ static const float *forward(DraftModel *d) {
     d->kv.n_copies = 0;
     for (int i = 0; i < b->n_seqs; i++) {
         Sequence *q = d->step.rows[i].seq;
-        q->n_cached += d->step.rows[i].n_known;
+        kvcache_advance(&d->kv, q, d->step.rows[i].n_known);
         kvcache_commit(&d->kv, q, q->n_cached);
     }
     return logits;

@@ -222,11 +222,12 @@ static int fitting(int type, uint64_t n_in) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-// Norms, biases, factors and the experts' router are not quantised: they are small, and their errors do not average
-// out.
+// Norms, biases, factors, convolutions, decays and the experts' router are not quantised: they are small, and their
+// errors do not average out.
 static bool is_matrix(const GgufTensor *t) {
     return t->n_dims >= 2 && str_has_suffix(t->name, ".weight") && !contains(t->name, "_norm") &&
-           !contains(t->name, "ffn_gate_inp");
+           !contains(t->name, "ffn_gate_inp") && !contains(t->name, "ssm_conv1d") && !contains(t->name, "ssm_ba") &&
+           !contains(t->name, "ssm_beta") && !contains(t->name, "ssm_alpha") && !contains(t->name, "shortconv.conv");
 }
 
 static Status plan_tensor(const Gguf *g, PlanTensor *p) {

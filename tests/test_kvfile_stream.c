@@ -21,7 +21,7 @@ static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
         assert_int_equal(w.s.next.first, whole); // nothing that is ready waits
         assert_int_equal(lseek(w.fd, 0, SEEK_CUR) > before, w.s.next.first > sent);
     }
-    assert_ok(kvfile_end(&w, e, run->logits));
+    assert_ok(kvfile_end(&w, e, r.seq, run->logits));
     kvwriter_free(&w);
     close(w.fd);
     timeline_free(&r.time);

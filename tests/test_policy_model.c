@@ -38,7 +38,10 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
     assert_ok((p->exact ? cpu_backend_deterministic : cpu_backend)(p->isa, &be));
     assert_ok(model_load(&r->m, g, be));
     r->pool = threads_new(2);
-    KvShape shape = {.n_layers = r->m.c.n_layers,
+    KvShape shape = {.n_layers = r->m.c.n_layers - r->m.c.n_recurrent,
+                     .n_recurrent = r->m.c.n_recurrent,
+                     .rec = r->m.c.rec,
+                     .n_checkpoints = 20,
                      .n_kv_heads = r->m.c.n_kv_heads,
                      .head_dim = r->m.c.head_dim,
                      .type_k = p->type_k,
@@ -56,7 +59,7 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
 }
 
 static uint8_t *read_kv(const Rig *r, const Sequence *q, int n, size_t *n_bytes) {
-    size_t one = kvrows_bytes(r->kv.pool, n), layers = (size_t)r->m.c.n_layers;
+    size_t one = kvrows_bytes(r->kv.pool, n), layers = (size_t)r->m.c.n_layers - (size_t)r->m.c.n_recurrent;
     uint8_t *rows = mem_alloc(layers * one + 1);
     for (size_t layer = 0; layer < layers; layer++)
         kvrows_read(r->kv.pool, (int)layer, q->blocks, 0, n, rows + layer * one);
@@ -209,6 +212,20 @@ static void test_same_bits(void **state) {
         gguf_close(g);
     }
     assert_true(n_preempted > 2);
+}
+
+// States of recurrent layers: behind drafts that were refused, steps that were dropped, and for requests that gave their
+// blocks back.
+static void test_recurrent_bits(void **state) {
+    (void)state;
+    int n_preempted = 0;
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        if (!cpu_has_isa(isas[i])) continue;
+        Gguf *g = tiny_model(&(TinyModel){.arch = i % 2 ? "lfm2" : "qwen35", .seed = 5});
+        n_preempted += same_bits(g, isas[i], TYPE_F16, i % 2 ? TYPE_Q8_0 : TYPE_F16);
+        gguf_close(g);
+    }
+    assert_true(n_preempted > 0);
 }
 
 // The fast paths, where a row's numbers depend on how many rows there are.
@@ -423,6 +440,7 @@ static void test_nothing_of_drafts_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_recurrent_bits),
         cmocka_unit_test(test_near_texts),
         cmocka_unit_test(test_forks_as_alone),
         cmocka_unit_test(test_nothing_of_drafts_is_kept),

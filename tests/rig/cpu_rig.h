@@ -13,12 +13,14 @@ typedef struct {
     bool deterministic;
     int threads; // 0: 1
     int kv_type;
-    int block;        // 0: contiguous
-    uint64_t shuffle; // of the blocks; 0: as they come
-    int window;       // of every layer's attention; 0: the model's own
-    int n_ctx;        // and rows in a step; 0: N_CTX and MOST_ROWS
-    int n_seqs;       // 0: 5
-    int step_rows;    // blocks for windows as steps of so many rows need them; 0: one for each block
+    int block;         // 0: contiguous
+    uint64_t shuffle;  // of the blocks; 0: as they come
+    int window;        // of every layer's attention; 0: the model's own
+    int n_ctx;         // and rows in a step; 0: N_CTX and MOST_ROWS
+    int n_seqs;        // 0: 5
+    int n_checkpoints; // of recurrent layers' states
+    bool share;
+    int step_rows;     // blocks for windows as steps of so many rows need them; 0: one for each block
 } Setup;
 
 // False: this CPU cannot run it.
@@ -36,6 +38,8 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     shape.block = s.block;
     shape.n_ctx = n_ctx;
     shape.n_seqs = s.n_seqs ? s.n_seqs : 5;
+    shape.n_checkpoints = s.n_checkpoints;
+    shape.share = s.share;
     if (s.step_rows) shape.n_partners = kvshape_partners_needed(&shape, s.step_rows);
     assert_ok(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);

@@ -11,6 +11,7 @@
 
 #include "base/jsonio.h"
 #include "formats/types.h"
+#include "tests/rig/hf_recurrent.h"
 
 _Noreturn void hf_directory_impossible(const char *what, const char *name) {
     fprintf(stderr, "hf_directory: %s: %s\n", what, name);
@@ -79,6 +80,21 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                   {"post_norm", "post_per_layer_input_norm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
+static const NamePair next[] = {
+    {"post_attention_norm", "post_attention_layernorm"}, {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},   {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},   {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
+static const NamePair lfm[] = {{"attn_norm", "operator_norm"},
+                               {"ffn_norm", "ffn_norm"},
+                               {"attn_output", "self_attn.out_proj"},
+                               {"attn_q_norm", "self_attn.q_layernorm"},
+                               {"attn_k_norm", "self_attn.k_layernorm"},
+                               {"shortconv.in_proj", "conv.in_proj"},
+                               {"shortconv.out_proj", "conv.out_proj"},
+                               {"ffn_gate", "feed_forward.w1"},
+                               {"ffn_up", "feed_forward.w3"},
+                               {"ffn_down", "feed_forward.w2"}};
+
 // What sets a family apart in a directory.
 typedef struct {
     const char *arch, *model_type;
@@ -104,6 +120,10 @@ static const Style styles[] = {
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
     {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
     {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
+    {.arch = "qwen3next", .model_type = "qwen3_next", .norm_minus_one = true, .names = next, .n_names = 6},
+    {.arch = "qwen35", .model_type = "qwen3_5_text", .norm_minus_one = true, .names = next, .n_names = 6},
+    {.arch = "qwen35moe", .model_type = "qwen3_5_moe_text", .norm_minus_one = true, .names = next, .n_names = 6},
+    {.arch = "lfm2", .model_type = "lfm2", .names = lfm, .n_names = 10},
     {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
 };
 
@@ -137,6 +157,7 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
     const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                              {"output_norm.weight", "model.norm.weight"},
                              {"output.weight", "lm_head.weight"},
+                             {"token_embd_norm.weight", "model.embedding_norm.weight"},
                              {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
                              {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
                              {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
@@ -394,6 +415,23 @@ static bool add_kv_b(DirectoryWriter *w, json_t *map, const char *base, const Gg
     return true;
 }
 
+// False: it is no tensor of a recurrent layer that directories have in another way.
+static bool add_recurrent(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
+    int layer, at = 0;
+    char name[160];
+    HfRecurrent r;
+    if (sscanf(gguf, "blk.%d.%n", &layer, &at) != 1 || at == 0) return false;
+    if (!hf_recurrent_write(w->g, w->arch, layer, gguf + at, t, &r)) return false;
+    size_t begin = w->data.n;
+    if (*r.name) {
+        begin_expert(w, map, base, name, layer, r.name);
+        buf_append(&w->data, r.data.data, r.data.n);
+        add_header(w, name, dtype_of(t), r.dims, r.n_dims, begin);
+    }
+    buf_free(&r.data);
+    return true;
+}
+
 static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
     Buf text = {0};
     jsonio_print(w->header, JSON_COMPACT, &text);
@@ -424,8 +462,8 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
         for (int i = n * file / n_files; i < n * (file + 1) / n_files; i++) {
             const GgufTensor *t = gguf_tensor_at(w->g, i);
             snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
-            if (add_gemma4(w, map, base, t, gguf) || add_experts(w, map, base, t, gguf) ||
-                add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
+            if (add_recurrent(w, map, base, t, gguf) || add_gemma4(w, map, base, t, gguf) ||
+                add_experts(w, map, base, t, gguf) || add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
                 continue;
             bool embedding = strcmp(gguf, "token_embd.weight") == 0;
             if (embedding && *head) {
@@ -599,6 +637,27 @@ static void put_gemma4(const DirectoryWriter *w, json_t *config) {
                json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", sliding));
 }
 
+static void put_recurrent(const DirectoryWriter *w, json_t *config) {
+    double inner = number(w->g, w->arch, "ssm.inner_size");
+    if (!isnan(inner)) put(config, "linear_value_head_dim", inner / number(w->g, w->arch, "ssm.time_step_rank"));
+    if (strcmp(w->arch, "lfm2") != 0) return;
+    json_t *types = json_array();
+    char name[64];
+    for (int i = 0; i < (int)number(w->g, w->arch, "block_count"); i++) {
+        snprintf(name, sizeof name, "blk.%d.attn_q.weight", i);
+        bool attends = gguf_tensor(w->g, name);
+        if (attends) {
+            snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
+            double rows = (double)gguf_tensor(w->g, name)->dims[1];
+            put(config, "num_key_value_heads", rows / number(w->g, w->arch, "attention.key_length"));
+        }
+        jsonio_append(types, json_string(attends ? "full_attention" : "conv"));
+    }
+    jsonio_put(config, "layer_types", types);
+    jsonio_put(config, "block_auto_adjust_ff_dim", json_false());
+    put(config, "norm_eps", number(w->g, w->arch, "attention.layer_norm_rms_epsilon"));
+}
+
 static void write_config(const DirectoryWriter *w, const char *dir) {
     static const NamePair keys[] = {{"embedding_length", "hidden_size"},
                                     {"block_count", "num_hidden_layers"},
@@ -614,6 +673,12 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
                                     {"residual_scale", "residual_multiplier"},
                                     {"attention.scale", "attention_multiplier"},
                                     {"expert_used_count", "num_experts_per_tok"},
+                                    {"full_attention_interval", "full_attention_interval"},
+                                    {"ssm.group_count", "linear_num_key_heads"},
+                                    {"ssm.time_step_rank", "linear_num_value_heads"},
+                                    {"ssm.state_size", "linear_key_head_dim"},
+                                    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+                                    {"shortconv.l_cache", "conv_L_cache"},
                                     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
                                     {"logit_scale", "logits_scaling"}};
     json_t *config = json_object(), *over = w->how->config ? json_loads(w->how->config, 0, NULL) : NULL, *value;
@@ -626,6 +691,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     bool qwen = strncmp(w->arch, "qwen", 4) == 0;
     put(config, qwen ? "num_experts" : "num_local_experts", number(w->g, w->arch, "expert_count"));
     put(config, qwen ? "moe_intermediate_size" : "intermediate_size", width);
+    put_recurrent(w, config);
     if (strcmp(w->arch, "qwen3moe") == 0) jsonio_put(config, "norm_topk_prob", json_true());
     double dim = number(w->g, w->arch, "embedding_length"), head_dim = number(w->g, w->arch, "attention.key_length");
     put(config, "head_dim", head_dim);
@@ -654,7 +720,8 @@ void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) 
     DirectoryWriter w = {
         .g = g, .style = style_of(mixtral_model ? "mixtral" : arch), .how = how ? how : &plain, .arch = arch};
     w.n_heads = (int)number(g, arch, "attention.head_count");
-    w.n_kv_heads = (int)number(g, arch, "attention.head_count_kv");
+    double kv_heads = number(g, arch, "attention.head_count_kv");
+    w.n_kv_heads = isnan(kv_heads) ? 0 : (int)kv_heads; // a list: that family does not permute
     mkdir(dir, 0777);
     write_config(&w, dir);
     write_tensors(&w, dir);

@@ -24,6 +24,8 @@ static inline void poison_pool(KvPool *p) {
 }
 static inline void poison_pools(KvCache *kv) {
     for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind]);
+    const StatePool *p = &kv->states.pool;
+    if (p->data) memset(p->data, 0xff, (size_t)p->n_states * (size_t)p->n_layers * p->floats * sizeof(float));
 }
 
 static inline void rig_close(Rig *r) {
@@ -43,9 +45,9 @@ typedef struct {
 // `narrow` NULL: as model_forward narrows by itself.
 static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_parts, const Narrow *narrow) {
     int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
-    int *rows = malloc((size_t)(4 * most + 2 * n_parts * max_blocks) * sizeof *rows);
+    int *rows = malloc((size_t)(5 * most + n_parts + 2 * n_parts * max_blocks) * sizeof *rows);
     int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
-    int *window_table = table + n_parts * max_blocks;
+    int *window_table = table + n_parts * max_blocks, *states = window_table + n_parts * max_blocks;
     Batch b = {.n_seqs = n_parts,
                .max_blocks = max_blocks,
                .token = token,
@@ -55,12 +57,15 @@ static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_part
                .out_row = out,
                .block_table = table,
                .window_table = window_table,
+               .state_in = states,
+               .state_out = states + n_parts,
                .narrow = narrow};
     for (int p = 0; p < n_parts; p++) {
         Sequence *s = parts[p].s;
         assert_true(kvcache_reserve(&r->kv, s, s->n_cached + parts[p].n));
         kvcache_table(&r->kv, s, KV_FULL, table + p * max_blocks);
         kvcache_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
+        kvcache_put_states(&r->kv, s, p, b.n_rows, &b);
         for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
             token[b.n_rows] = s->tokens[s->n_cached + i];
             pos[b.n_rows] = s->n_cached + i;
@@ -75,7 +80,7 @@ static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_part
     r->kv.n_copies = 0;
     for (int p = 0; p < n_parts; p++) {
         size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;
-        parts[p].s->n_cached += parts[p].n;
+        kvcache_advance(&r->kv, parts[p].s, parts[p].n);
         if (!parts[p].logits) continue;
         memcpy(parts[p].logits, logits, n * sizeof *logits);
         logits += n;

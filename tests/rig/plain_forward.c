@@ -34,6 +34,8 @@ static double number(const Plain *p, const char *suffix, double fallback) {
 
 static bool is(const Plain *p, const char *arch) { return strcmp(p->arch, arch) == 0; }
 
+static bool is_qwen35(const Plain *p) { return is(p, "qwen3next") || is(p, "qwen35") || is(p, "qwen35moe"); }
+
 static const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
     char name[96];
     if (layer < 0) snprintf(name, sizeof name, "%s.%s", part, kind);
@@ -197,14 +199,22 @@ static void attend(const Plain *p, int layer, int head, int t, const double *q, 
 }
 
 // Q, K and V of one row, as attention takes them.
-static void project(const Plain *p, int layer, int pos, const double *x, double *q, double *k, double *v) {
+static void project(const Plain *p, int layer, int pos, const double *x, double *q, double *k, double *v,
+                    double *gate) {
     int hd = head_dim(p, layer), q_dim = p->n_heads * hd, n_kv = kv_heads(p, layer), kv_dim = n_kv * hd;
     bool own = source(p, layer) == layer, has_v = tensor_of(p, layer, "attn_v", "weight");
     bool fused = tensor_of(p, layer, "attn_qkv", "weight");
-    double h[4096], span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
+    bool gated = is_qwen35(p);
+    double h[4096], both[8192],
+        span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer, "attn_norm", h, p->dim);
-    product(p, layer, fused ? "attn_qkv" : "attn_q", 0, q_dim, h, q);
+    product(p, layer, fused ? "attn_qkv" : "attn_q", 0, gated ? 2 * q_dim : q_dim, h, both);
+    for (int i = 0; i < q_dim; i++) {
+        int at = gated ? i / hd * 2 * hd + i % hd : i;
+        q[i] = both[at];
+        gate[i] = gated ? 1 / (1 + exp(-both[at + hd])) : 1;
+    }
     if (own) product(p, layer, fused ? "attn_qkv" : "attn_k", fused ? q_dim : 0, kv_dim, h, k);
     if (own && (fused || has_v))
         product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
@@ -237,7 +247,7 @@ static void dense(const Plain *p, int layer, const double *x, double *y) {
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, "ffn_norm", h, p->dim);
+    norm(p, layer, is_qwen35(p) ? "post_attention_norm" : "ffn_norm", h, p->dim);
     product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
     product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
     for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
@@ -342,7 +352,11 @@ static void experts(const Plain *p, int layer, double *x) {
     int n = (int)number(p, "expert_count", 0);
     bool beside = is(p, "gemma4");
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, beside ? "pre_ffw_norm_2" : is(p, "gpt-oss") ? "post_attention_norm" : "ffn_norm", h, p->dim);
+    norm(p, layer,
+         beside                             ? "pre_ffw_norm_2"
+         : is(p, "gpt-oss") || is_qwen35(p) ? "post_attention_norm"
+                                            : "ffn_norm",
+         h, p->dim);
     router_input(p, layer, x, h, in);
     product(p, layer, "ffn_gate_inp", 0, n, in, logits);
     route(p, layer, logits, n, weight);
@@ -432,10 +446,11 @@ static void attend_latent(const Plain *p, int layer, int t, const double *x, dou
 
 static void attend_heads(const Plain *p, int layer, int t, const double *x, double *a) {
     int hd = head_dim(p, layer), n_kv = kv_heads(p, layer), group = p->n_heads / n_kv, from = source(p, layer);
-    double *k = p->k[from], *v = p->v[from], q[4096];
-    project(p, layer, t, x, q, k + t * n_kv * hd, v + t * n_kv * hd);
+    double *k = p->k[from], *v = p->v[from], q[4096], gate[4096];
+    project(p, layer, t, x, q, k + t * n_kv * hd, v + t * n_kv * hd, gate);
     for (int i = 0; i < p->n_heads; i++)
         attend(p, layer, i, t, q + i * hd, k + i / group * hd, v + i / group * hd, a + i * hd);
+    for (int i = 0; i < p->n_heads * hd; i++) a[i] *= gate[i];
 }
 
 // x += what the layer has for the token besides, then the layer's own scale.
@@ -457,8 +472,140 @@ static void end_layer(const Plain *p, int layer, int t, double *x) {
     for (int i = 0; scale && i < p->dim; i++) x[i] *= (double)((const float *)scale->data)[0];
 }
 
+// ---- recurrent layers -----------------------------------------------------------------------------------------------
+
+static double silu(double v) { return v / (1 + exp(-v)); }
+
+// u (n, width) = the causal convolution of in (n, width), each channel with its own taps.
+static void convolve(const Plain *p, int layer, const char *part, const double *in, double *u, int n, int width) {
+    const GgufTensor *w = tensor_of(p, layer, part, "weight");
+    int taps = (int)w->dims[0];
+    for (int t = 0; t < n; t++)
+        for (int c = 0; c < width; c++) {
+            double sum = 0;
+            for (int j = 0; j < taps; j++)
+                if (t - taps + 1 + j >= 0)
+                    sum += (double)((const float *)w->data)[c * taps + j] * in[(t - taps + 1 + j) * width + c];
+            u[t * width + c] = sum;
+        }
+}
+
+static void short_convolution(const Plain *p, int layer, double *x, int n) {
+    int dim = p->dim;
+    size_t bytes = (size_t)(n * dim) * sizeof(double);
+    double h[4096], bcx[3 * 4096], *in = calloc(1, bytes), *gate = malloc(bytes), *u = malloc(bytes);
+    for (int t = 0; t < n; t++) {
+        memcpy(h, x + t * dim, (size_t)dim * sizeof *h);
+        norm(p, layer, "attn_norm", h, dim);
+        product(p, layer, "shortconv.in_proj", 0, 3 * dim, h, bcx);
+        for (int i = 0; i < dim; i++) {
+            in[t * dim + i] = bcx[i] * bcx[2 * dim + i];
+            gate[t * dim + i] = bcx[dim + i];
+        }
+    }
+    convolve(p, layer, "shortconv.conv", in, u, n, dim);
+    for (int t = 0; t < n; t++) {
+        for (int i = 0; i < dim; i++) u[t * dim + i] *= gate[t * dim + i];
+        product(p, layer, "shortconv.out_proj", 0, dim, u + t * dim, h);
+        add_branch(p, layer, "none", h, x + t * dim);
+    }
+    free(in);
+    free(gate);
+    free(u);
+}
+
+typedef struct {
+    int nk, nv, s, width; // heads of keys and values, a head's size, channels of the convolution
+} Delta;
+
+// x / sqrt(x.x + 1e-6)
+static void make_unit(double *x, int n) {
+    double squares = 1e-6;
+    for (int i = 0; i < n; i++) squares += x[i] * x[i];
+    for (int i = 0; i < n; i++) x[i] /= sqrt(squares);
+}
+
+// One value head over all rows: u (n, width) has q, k, v; ba (n, 2 nv) beta's and alpha's products; out (n, nv s).
+static void delta_head(const Plain *p, const Delta *d, int layer, int head, const double *u, const double *ba,
+                       double *out, int n) {
+    bool grouped = is(p, "qwen3next");
+    int s = d->s, group = d->nv / d->nk, key = grouped ? head / group : head % d->nk;
+    int b_at = grouped ? key * 2 * group + head % group : head, a_at = grouped ? b_at + group : d->nv + head;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ssm_a", layer);
+    double a = (double)((const float *)gguf_tensor(p->g, name)->data)[head];
+    double dt = (double)((const float *)tensor_of(p, layer, "ssm_dt", "bias")->data)[head];
+    double *m = calloc((size_t)(s * s), sizeof *m), q[512], k[512];
+    for (int t = 0; t < n; t++) {
+        const double *row = u + t * d->width, *v = row + 2 * d->nk * s + head * s;
+        double *o = out + (t * d->nv + head) * s, beta = 1 / (1 + exp(-ba[t * 2 * d->nv + b_at]));
+        double decay = exp(a * log1p(exp(ba[t * 2 * d->nv + a_at] + dt)));
+        memcpy(q, row + key * s, (size_t)s * sizeof *q);
+        memcpy(k, row + (d->nk + key) * s, (size_t)s * sizeof *k);
+        make_unit(q, s);
+        make_unit(k, s);
+        for (int j = 0; j < s; j++) {
+            double found = 0;
+            for (int i = 0; i < s; i++) found += (m[i * s + j] *= decay) * k[i];
+            o[j] = 0;
+            for (int i = 0; i < s; i++) o[j] += (m[i * s + j] += k[i] * beta * (v[j] - found)) * q[i] / sqrt(s);
+        }
+    }
+    free(m);
+}
+
+static void gated_delta(const Plain *p, int layer, double *x, int n) {
+    Delta d = {(int)number(p, "ssm.group_count", 0), (int)number(p, "ssm.time_step_rank", 0),
+               (int)number(p, "ssm.state_size", 0), 0};
+    int inner = d.nv * d.s;
+    d.width = 2 * d.nk * d.s + inner;
+    size_t rows = (size_t)n * sizeof(double);
+    double *in = calloc((size_t)d.width, rows), *u = malloc(rows * (size_t)d.width), *z = malloc(rows * (size_t)inner);
+    double *ba = malloc(rows * 2 * (size_t)d.nv), *out = malloc(rows * (size_t)inner), h[4096];
+    for (int t = 0; t < n; t++) {
+        memcpy(h, x + t * p->dim, (size_t)p->dim * sizeof *h);
+        norm(p, layer, "attn_norm", h, p->dim);
+        product(p, layer, "attn_qkv", 0, d.width, h, in + t * d.width);
+        product(p, layer, "attn_gate", 0, inner, h, z + t * inner);
+        if (is(p, "qwen3next")) product(p, layer, "ssm_ba", 0, 2 * d.nv, h, ba + t * 2 * d.nv);
+        else {
+            product(p, layer, "ssm_beta", 0, d.nv, h, ba + t * 2 * d.nv);
+            product(p, layer, "ssm_alpha", 0, d.nv, h, ba + t * 2 * d.nv + d.nv);
+        }
+    }
+    convolve(p, layer, "ssm_conv1d", in, u, n, d.width);
+    for (int i = 0; i < n * d.width; i++) u[i] = silu(u[i]);
+    for (int head = 0; head < d.nv; head++) delta_head(p, &d, layer, head, u, ba, out, n);
+    for (int t = 0; t < n; t++) {
+        norm(p, layer, "ssm_norm", out + t * inner, inner);
+        for (int i = 0; i < inner; i++) out[t * inner + i] *= silu(z[t * inner + i]);
+        product(p, layer, "ssm_out", 0, p->dim, out + t * inner, h);
+        add_branch(p, layer, "none", h, x + t * p->dim);
+    }
+    free(in);
+    free(u);
+    free(z);
+    free(ba);
+    free(out);
+}
+
+static void feed(const Plain *p, int layer, double *row) {
+    if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, row);
+    else feed_forward(p, layer, row);
+}
+
+// False: the layer is not recurrent.
+static bool run_recurrent(const Plain *p, int layer, double *x, int n) {
+    bool delta = tensor_of(p, layer, "ssm_out", "weight");
+    if (!delta && !tensor_of(p, layer, "shortconv.conv", "weight")) return false;
+    (delta ? gated_delta : short_convolution)(p, layer, x, n);
+    for (int t = 0; t < n; t++) feed(p, layer, x + t * p->dim);
+    return true;
+}
+
 static void run_layer(const Plain *p, int layer, double *x, int n) {
     bool latent = is(p, "deepseek2");
+    if (run_recurrent(p, layer, x, n)) return;
     int a_dim = (int)tensor_of(p, layer, "attn_output", "weight")->dims[0];
     size_t room = (size_t)n * (size_t)p->n_heads * (size_t)(p->head_dim + p->n_rot) * 4;
     double a[8192], out[4096];
@@ -470,9 +617,8 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
         if (latent) attend_latent(p, layer, t, row, p->k[layer], p->v[layer], a);
         else attend_heads(p, layer, t, row, a);
         product(p, layer, "attn_output", 0, p->dim, a, out);
-        add_branch(p, layer, is(p, "gpt-oss") ? "none" : "post_attention_norm", out, row);
-        if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, row);
-        else feed_forward(p, layer, row);
+        add_branch(p, layer, is(p, "gpt-oss") || is_qwen35(p) ? "none" : "post_attention_norm", out, row);
+        feed(p, layer, row);
         end_layer(p, layer, t, row);
     }
 }
@@ -509,7 +655,7 @@ float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
     p.v = calloc((size_t)p.n_layers, sizeof *p.v);
     for (int layer = 0; layer < p.n_layers; layer++) run_layer(&p, layer, x, n);
     for (int t = 0; t < n; t++) {
-        norm(&p, -1, "output_norm", x + t * p.dim, p.dim);
+        norm(&p, -1, is(&p, "lfm2") ? "token_embd_norm" : "output_norm", x + t * p.dim, p.dim);
         product(&p, -1, head, 0, n_vocab, x + t * p.dim, out);
         for (int i = 0; i < n_vocab; i++)
             logits[t * n_vocab + i] =

@@ -79,7 +79,9 @@ typedef struct {
     bool qkv_bias, qk_norm, norms_behind;
     bool experts, shared, sinks, all_biases; // sinks: and another name of the feed-forward's norm
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
-    int n_layers; // 0: 2
+    bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate
+    const char *norm_out;                   // NULL: output_norm
+    int n_layers;                           // 0: 2
     int window;
     float score_cap, logit_cap, swa_base;
     const char *rope;
@@ -156,6 +158,25 @@ static const Arch archs[] = {
      .rope = "yarn",
      .ctx_orig = 64,
      .freq_base = 500},
+    {.name = "qwen3next",
+     .n_layers = 3,
+     .qk_norm = true,
+     .experts = true,
+     .shared = true,
+     .half_rope = true,
+     .delta = true,
+     .delta_grouped = true,
+     .gated = true},
+    {.name = "qwen35", .n_layers = 3, .qk_norm = true, .half_rope = true, .delta = true, .gated = true},
+    {.name = "qwen35moe",
+     .n_layers = 3,
+     .qk_norm = true,
+     .experts = true,
+     .shared = true,
+     .half_rope = true,
+     .delta = true,
+     .gated = true},
+    {.name = "lfm2", .n_layers = 3, .qk_norm = true, .conv = true, .norm_out = "token_embd_norm"},
 };
 
 static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
@@ -243,18 +264,51 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
     if (m->n_groups) add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
 }
 
-static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+// Every third layer has attention.
+static bool is_recurrent(const TinyModel *m, int layer) {
+    return (arch_of(m)->delta || arch_of(m)->conv) && (layer + 1) % 3 != 0;
+}
+
+static void add_table(Gguf *g, const char *name, int n_each, int n, float spread, uint64_t *random) {
+    add_vectors(g, name, n_each, n, 0, spread, random);
+}
+
+static void add_delta(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    int nv = m->value_heads, inner = nv * m->state, channels = 2 * m->key_heads * m->state + inner;
+    add_matrix(g, layer_name(name, layer, "attn_qkv.weight"), m->type, m->dim, channels, random);
+    add_matrix(g, layer_name(name, layer, "attn_gate.weight"), m->type, m->dim, inner, random);
+    if (arch_of(m)->delta_grouped) {
+        add_matrix(g, layer_name(name, layer, "ssm_ba.weight"), m->type, m->dim, 2 * nv, random);
+    } else {
+        add_matrix(g, layer_name(name, layer, "ssm_beta.weight"), m->type, m->dim, nv, random);
+        add_matrix(g, layer_name(name, layer, "ssm_alpha.weight"), m->type, m->dim, nv, random);
+    }
+    add_table(g, layer_name(name, layer, "ssm_conv1d.weight"), m->taps, channels, 0.7f, random);
+    add_vector(g, layer_name(name, layer, "ssm_a"), nv, -0.5f, 0.4f, random);
+    add_vector(g, layer_name(name, layer, "ssm_dt.bias"), nv, 0, 1, random);
+    add_vector(g, layer_name(name, layer, "ssm_norm.weight"), m->state, 1, 0.2f, random);
+    add_matrix(g, layer_name(name, layer, "ssm_out.weight"), m->type, inner, m->dim, random);
+}
+
+static void add_conv(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    add_matrix(g, layer_name(name, layer, "shortconv.in_proj.weight"), m->type, m->dim, 3 * m->dim, random);
+    add_table(g, layer_name(name, layer, "shortconv.conv.weight"), m->taps, m->dim, 1, random);
+    add_matrix(g, layer_name(name, layer, "shortconv.out_proj.weight"), m->type, m->dim, m->dim, random);
+}
+
+static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
     const Arch *a = arch_of(m);
-    int q = m->n_heads * head_dim(m, layer), kv = kv_heads(m, layer) * head_dim(m, layer), ffn = ffn_width(m, layer);
+    int q = m->n_heads * head_dim(m, layer), kv = kv_heads(m, layer) * head_dim(m, layer);
     bool own = has_kv(m, layer), v_is_k = a->gemma4 && m->n_experts && !slides(m, layer);
-    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
     if (a->fused_qkv) {
         add_matrix(g, layer_name(name, layer, "attn_qkv.weight"), m->type, m->dim, q + 2 * kv, random);
         if (m->qkv_bias) add_vector(g, layer_name(name, layer, "attn_qkv.bias"), q + 2 * kv, 0, 0.5f, random);
     } else if (a->latent) add_latent(g, m, layer, random);
     else {
-        add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, q, random);
+        add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, a->gated ? 2 * q : q, random);
         if (own) add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
         if (own && !v_is_k) add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
     }
@@ -273,11 +327,21 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     if (!a->latent) add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
     if (a->all_biases) add_vector(g, layer_name(name, layer, "attn_output.bias"), m->dim, 0, 0.5f, random);
     if (a->sinks) add_vector(g, layer_name(name, layer, "attn_sinks.weight"), m->n_heads, 0.5f, 1, random);
+}
+
+static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    const Arch *a = arch_of(m);
+    int ffn = ffn_width(m, layer);
+    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
+    if (!is_recurrent(m, layer)) add_attention(g, m, layer, random);
+    else if (a->delta) add_delta(g, m, layer, random);
+    else add_conv(g, m, layer, random);
     if (a->norms_behind) {
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
     }
-    const char *ffn_norm = a->sinks ? "post_attention_norm.weight" : "ffn_norm.weight";
+    const char *ffn_norm = a->sinks || a->delta ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
     if (a->gemma4) add_gemma4_layer(g, m, layer, random);
     if (m->n_experts && !a->gemma4 && !(a->latent && layer == 0)) {
@@ -299,7 +363,9 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
     uint64_t random = m->seed;
     add_matrix(g, "token_embd.weight", m->type, m->dim, m->vocab, &random);
     for (int layer = 0; layer < m->n_layers; layer++) add_layer(g, m, layer, &random);
-    add_vector(g, "output_norm.weight", m->dim, 1, 0.2f, &random);
+    char norm_out[64];
+    snprintf(norm_out, sizeof norm_out, "%s.weight", arch_of(m)->norm_out ? arch_of(m)->norm_out : "output_norm");
+    add_vector(g, norm_out, m->dim, 1, 0.2f, &random);
     if (!m->tied) add_matrix(g, "output.weight", m->type, m->dim, m->vocab, &random);
     if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->n_rot / 2, 4.5f, 3.5f, &random);
     if (arch_of(m)->gemma4) turn_first(g, m->n_rot / 2);
@@ -526,6 +592,25 @@ static void set_latent(Gguf *g, const TinyModel *m) {
     gguf_set_bool(g, "deepseek2.expert_weights_norm", true);
 }
 
+static void set_recurrent(Gguf *g, const TinyModel *m) {
+    if (arch_of(m)->delta) {
+        set_u32(g, m->arch, "full_attention_interval", 3);
+        set_u32(g, m->arch, "ssm.group_count", m->key_heads);
+        set_u32(g, m->arch, "ssm.time_step_rank", m->value_heads);
+        set_u32(g, m->arch, "ssm.state_size", m->state);
+        set_u32(g, m->arch, "ssm.inner_size", m->value_heads * m->state);
+        set_u32(g, m->arch, "ssm.conv_kernel", m->taps);
+    }
+    if (!arch_of(m)->conv) return;
+    int32_t *heads = mem_alloc((size_t)m->n_layers * sizeof *heads);
+    char key[96];
+    for (int i = 0; i < m->n_layers; i++) heads[i] = is_recurrent(m, i) ? 0 : m->n_kv_heads;
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", m->arch);
+    gguf_set_ints(g, key, heads, (size_t)m->n_layers);
+    set_u32(g, m->arch, "shortconv.l_cache", m->taps);
+    free(heads);
+}
+
 static void set_shape(Gguf *g, const TinyModel *m) {
     gguf_set_str(g, "general.architecture", m->arch);
     gguf_set_str(g, "general.name", "tiny");
@@ -541,7 +626,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
         if (m->ffn_shared) set_u32(g, m->arch, "expert_shared_feed_forward_length", m->ffn_shared);
     }
     set_u32(g, m->arch, "attention.head_count", m->n_heads);
-    set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
+    if (!arch_of(m)->conv) set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
+    set_recurrent(g, m);
     set_u32(g, m->arch, "attention.key_length", m->head_dim);
     set_u32(g, m->arch, "attention.value_length", m->head_dim);
     set_u32(g, m->arch, "rope.dimension_count", m->n_rot);
@@ -574,6 +660,10 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.n_experts && arch->experts) m.n_experts = 8;
     if (!m.n_used && m.n_experts) m.n_used = m.n_experts < 3 ? 1 : 3;
     if (!m.ffn_shared && arch->shared) m.ffn_shared = m.ffn;
+    if (!m.key_heads) m.key_heads = 2;
+    if (!m.value_heads) m.value_heads = 2 * m.key_heads;
+    if (!m.state) m.state = 16;
+    if (!m.taps) m.taps = arch->conv ? 3 : 4;
     if (!m.vocab) m.vocab = 320;
     if (!m.ctx) m.ctx = 256;
     if (m.freq_base == 0) m.freq_base = arch->freq_base != 0 ? arch->freq_base : 10000;

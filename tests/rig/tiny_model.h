@@ -20,10 +20,12 @@ typedef struct {
     // "glm4" (gate and up fused, biases, RoPE on half a head), "qwen2moe" (experts and a shared one), "qwen3moe"
     // (experts), "gemma4" (two sizes of heads, shared K and V, per-layer embeddings; with n_experts its mixture kind,
     // whose V is K), "deepseek2" (compressed K and V, one dense layer, then experts), "gpt-oss" (experts, sinks,
-    // windows, YaRN, biases everywhere)
+    // windows, YaRN, biases everywhere);
+    // "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated attention, RoPE on half
+    // a head), "lfm2" (short convolutions in all layers but each third)
     const char *arch;
     int dim;           // 0: 64
-    int n_layers;      // 0: 2; gemma2 3, gemma3 7, smollm3 4, so that there are layers of both kinds
+    int n_layers;      // 0: 2; gemma2 and those with recurrent layers 3, gemma3 7, smollm3 4: layers of both kinds
     int n_heads;       // 0: 4
     int n_kv_heads;    // 0: half of n_heads
     int head_dim;      // 0: dim / n_heads
@@ -38,6 +40,10 @@ typedef struct {
     int v_dim;         // deepseek2: elements of V a head; 0: head_dim
     int n_groups;      // deepseek2: of experts, half of which a row chooses from, by sigmoids; 0: none, by a softmax
     int expert_type;   // of the experts' matrices; 0: `type`
+    int key_heads;     // of gated DeltaNet; 0: 2
+    int value_heads;   // 0: twice as many
+    int state;         // elements of such a head; 0: 16
+    int taps;          // of convolutions; 0: 4, "lfm2" 3
     int vocab;         // 0: 320
     int ctx;           // 0: 256
     int type;          // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32

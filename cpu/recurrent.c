@@ -1,0 +1,231 @@
+// cpu/recurrent.c: see cpu/recurrent.h.
+//
+// A row of w->mix of MIXER_DELTA: q, k, v (channels), z (n_values * value_dim), then four times n_values: beta and
+// alpha as their products give them, beta and the decay as the recurrence takes them. Of MIXER_CONV: B, C, X.
+#include "cpu/recurrent.h"
+
+#include "cpu/cpu.h"
+#include "cpu/matmul.h"
+#include "cpu/tasks.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+    MOST_TAPS = 16, // the loader's limit
+    CHANNELS = 128, // of a task of the convolution
+};
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const Layer *l;
+    const Batch *b;
+    int n_parts; // tasks of a sequence
+} Recurrent;
+
+// ---- places ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int first, n;
+} SeqSpan;
+
+// The rows of sequence `seq` of the batch.
+static SeqSpan span_of(const Batch *b, int seq) {
+    SeqSpan r = {0, 0};
+    while (b->seq[r.first] != seq) r.first++;
+    while (r.first + r.n < b->n_rows && b->seq[r.first + r.n] == seq) r.n++;
+    return r;
+}
+
+static float *mix_row(const Recurrent *s, int row) { return s->w->mix + (size_t)row * (size_t)s->w->mix_dim; }
+
+static float *out_row(const Recurrent *s, int row) { return s->w->a + (size_t)row * (size_t)layer_mixed(s->l); }
+
+// Where a row of MIXER_DELTA has z, and the four numbers of its value heads.
+static int z_at(const Recurrence *r) { return r->channels; }
+static int heads_at(const Recurrence *r, int which) {
+    return r->channels + r->n_values * r->value_dim + which * r->n_values;
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+void recurrent_in(Workspace *w, const Layer *l, const Batch *b) {
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    const Recurrence *r = &l->rec;
+    size_t stride = (size_t)w->mix_dim;
+    MatmulRows rows = matmul_normed_rows(w, l->norm_att, l->kind.eps, b);
+    MatmulJob jobs[] = {{.w = &l->w_mix, .y = w->mix, .y_stride = stride},
+                        {.w = &l->w_z, .y = w->mix + z_at(r), .y_stride = stride}};
+    matmul_run(k, w, jobs, l->kind.mixer == MIXER_DELTA ? 2 : 1, rows);
+    if (l->kind.mixer != MIXER_DELTA) return;
+    MatmulJob heads[] = {{.w = &l->w_beta, .y = w->mix + heads_at(r, 0), .y_stride = stride},
+                         {.w = &l->w_alpha, .y = w->mix + heads_at(r, 1), .y_stride = stride}};
+    rows.exact = true; // a few rows of weights, whose sigmoid and exponential scale everything
+    matmul_run(k, w, heads, l->w_alpha.data ? 2 : 1, rows);
+}
+
+// ---- the convolution ------------------------------------------------------------------------------------------------
+
+// The inputs in front of a sequence's first row: channels [c, c + n) of the state's tail.
+static void load_tail(const Recurrent *s, int seq, int c, int n, float *before) {
+    const Recurrence *r = &s->l->rec;
+    int state = s->b->state_in[seq];
+    size_t bytes = (size_t)n * sizeof *before;
+    for (int i = 0; i < r->taps - 1; i++) {
+        if (state < 0) memset(before + i * n, 0, bytes);
+        else
+            memcpy(before + i * n,
+                   state_at(s->b->states, state, s->l->state_layer) + (size_t)i * (size_t)r->channels + c, bytes);
+    }
+}
+
+// The tails behind the rows whose states are kept.
+static void keep_tails(const Recurrent *s, SeqSpan rows, int c, int n, const float *before) {
+    const Recurrence *r = &s->l->rec;
+    size_t bytes = (size_t)n * sizeof *before;
+    for (int i = 0; i < rows.n; i++) {
+        int state = s->b->state_out[rows.first + i];
+        if (state < 0) continue;
+        float *tail = state_at(s->b->states, state, s->l->state_layer) + c;
+        for (int j = 0; j < r->taps - 1; j++) {
+            int from = i - (r->taps - 2) + j; // a row of the batch, or of those before it
+            memcpy(tail + (size_t)j * (size_t)r->channels,
+                   from < 0 ? before + (from + r->taps - 1) * n : mix_row(s, rows.first + from) + c, bytes);
+        }
+    }
+}
+
+static void finish_channels(const Recurrent *s, int row, int c, int n) {
+    static const float ones[CHANNELS] = {[0 ... CHANNELS - 1] = 1};
+    float *u = mix_row(s, row) + c;
+    if (s->l->kind.mixer == MIXER_DELTA) {
+        s->k->gate(ACT_SILU, u, ones, n);
+        return;
+    }
+    const float *gate = u + s->l->rec.channels;
+    float *a = out_row(s, row) + c;
+    for (int i = 0; i < n; i++) a[i] = gate[i] * u[i];
+}
+
+static void convolve_part(void *arg, int task, int thread) {
+    (void)thread;
+    const Recurrent *s = arg;
+    const Recurrence *r = &s->l->rec;
+    float before[(MOST_TAPS - 1) * CHANNELS];
+    int seq = task / s->n_parts, c = task % s->n_parts * CHANNELS, n = int_min(CHANNELS, r->channels - c);
+    SeqSpan rows = span_of(s->b, seq);
+    if (s->l->kind.mixer == MIXER_CONV)
+        for (int i = 0; i < rows.n; i++) {
+            float *in = mix_row(s, rows.first + i) + c;
+            const float *x = in + 2 * r->channels;
+            for (int j = 0; j < n; j++) in[j] *= x[j];
+        }
+    load_tail(s, seq, c, n, before);
+    keep_tails(s, rows, c, n, before);
+    s->k->convolve(&(ConvolveTask){.n_rows = rows.n,
+                                   .n_channels = n,
+                                   .taps = r->taps,
+                                   .weights = s->l->conv + (size_t)c * (size_t)r->taps,
+                                   .before = before,
+                                   .rows = mix_row(s, rows.first) + c,
+                                   .stride = (size_t)s->w->mix_dim});
+    for (int i = 0; i < rows.n; i++) finish_channels(s, rows.first + i, c, n);
+}
+
+// ---- the delta rule -------------------------------------------------------------------------------------------------
+
+// x / sqrt(x.x + DELTA_EPS), divided by `by`.
+static void unit_head(const Recurrent *s, float *x, int n, float by) {
+    float weights[SEAL_HEAD];
+    for (int i = 0; i < n; i++) weights[i] = 1 / (sqrtf((float)n) * by);
+    s->k->rmsnorm(x, x, weights, n, DELTA_EPS / (float)n);
+}
+
+static float softplus(float v) { return v > 20 ? v : log1pf(expf(v)); }
+
+// What the recurrence takes of q, k, beta and the decay.
+static void prepare_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    const Recurrent *s = arg;
+    const Recurrence *r = &s->l->rec;
+    int group = r->n_values / r->n_keys;
+    bool fused = !s->l->w_alpha.data;
+    for (int row = first; row < last; row++) {
+        float *mix = mix_row(s, row), *beta = mix + heads_at(r, 2), *decay = mix + heads_at(r, 3);
+        const float *raw = mix + heads_at(r, 0);
+        for (int h = 0; h < r->n_keys; h++) {
+            unit_head(s, mix + h * r->key_dim, r->key_dim, sqrtf((float)r->key_dim));
+            unit_head(s, mix + (r->n_keys + h) * r->key_dim, r->key_dim, 1);
+        }
+        for (int h = 0; h < r->n_values; h++) {
+            int at = fused ? h / group * 2 * group + h % group : h, alpha = at + (fused ? group : r->n_values);
+            beta[h] = 1 / (1 + expf(-raw[at]));
+            decay[h] = s->l->decay[h] * softplus(raw[alpha] + s->l->dt_bias[h]);
+        }
+    }
+}
+
+// The head's matrix of a state.
+static float *matrix_of(const Recurrent *s, int state, int head) {
+    const Recurrence *r = &s->l->rec;
+    return state_at(s->b->states, state, s->l->state_layer) + (size_t)(r->taps - 1) * (size_t)r->channels +
+           (size_t)head * (size_t)r->key_dim * (size_t)r->value_dim;
+}
+
+// norm(out) * silu(z) of one head; z is used up.
+static void finish_head(const Recurrent *s, int row, int head) {
+    const Recurrence *r = &s->l->rec;
+    int n = r->value_dim;
+    float *out = out_row(s, row) + head * n, *z = mix_row(s, row) + z_at(r) + head * n;
+    s->k->rmsnorm(out, out, s->l->norm_state, n, s->l->kind.eps);
+    s->k->gate(ACT_SILU, z, out, n);
+    memcpy(out, z, (size_t)n * sizeof *out);
+}
+
+// One value head of one sequence: the rows up to each state that is kept, then the next ones.
+static void delta_head(void *arg, int task, int thread) {
+    const Recurrent *s = arg;
+    const Recurrence *r = &s->l->rec;
+    const Batch *b = s->b;
+    int seq = task / r->n_values, head = task % r->n_values;
+    int key = r->grouped ? head / (r->n_values / r->n_keys) : head % r->n_keys;
+    SeqSpan rows = span_of(b, seq);
+    int last = rows.first + rows.n - 1, in = b->state_in[seq];
+    size_t bytes = (size_t)r->key_dim * (size_t)r->value_dim * sizeof(float);
+    assert(b->state_out[last] >= 0);
+    float *m = matrix_of(s, b->state_out[last], head);
+    if (in < 0) memset(m, 0, bytes);
+    else if (in != b->state_out[last]) memcpy(m, matrix_of(s, in, head), bytes);
+    for (int row = rows.first, end; row <= last; row = end) {
+        for (end = row; b->state_out[end++] < 0;) {
+        }
+        float *mix = mix_row(s, row);
+        s->k->delta(&(DeltaTask){.n_rows = end - row,
+                                 .key_dim = r->key_dim,
+                                 .value_dim = r->value_dim,
+                                 .q = mix + key * r->key_dim,
+                                 .k = mix + (r->n_keys + key) * r->key_dim,
+                                 .v = mix + 2 * r->n_keys * r->key_dim + head * r->value_dim,
+                                 .beta = mix + heads_at(r, 2) + head,
+                                 .decay = mix + heads_at(r, 3) + head,
+                                 .stride = (size_t)s->w->mix_dim,
+                                 .out = out_row(s, row) + head * r->value_dim,
+                                 .out_stride = (size_t)layer_mixed(s->l),
+                                 .state = m,
+                                 .scratch = tasks_scratch(s->w, thread)});
+        if (end <= last) memcpy(matrix_of(s, b->state_out[end - 1], head), m, bytes);
+    }
+    for (int row = rows.first; row <= last; row++) finish_head(s, row, head);
+}
+
+void recurrent_run(Workspace *w, const Layer *l, const Batch *b) {
+    const Recurrence *r = &l->rec;
+    Recurrent s = {.k = cpu_kernels_of(l->be), .w = w, .l = l, .b = b};
+    s.n_parts = (r->channels + CHANNELS - 1) / CHANNELS;
+    threads_run(w->pool, convolve_part, &s, b->n_seqs * s.n_parts);
+    if (l->kind.mixer != MIXER_DELTA) return;
+    tasks_over_rows(w, b->n_rows, 8.0 * r->n_keys * r->key_dim, prepare_rows, &s);
+    threads_run(w->pool, delta_head, &s, b->n_seqs * r->n_values);
+}

@@ -1,0 +1,244 @@
+// cpu/vector_delta.c: the vector kernels of recurrent layers: the short convolution, the gated delta rule row by row
+// and in chunks (Yang et al. 2024, "Gated Delta Networks").
+//
+// In a chunk of C rows let G_t be the sum of the decays (logarithms) up to row t, and M the matrix in front of it:
+//     u_t = beta_t (v_t - e^G_t M^T k_t - sum over i < t of e^(G_t - G_i) (k_t.k_i) u_i)
+//     out_t = e^G_t M^T q_t + sum over i <= t of e^(G_t - G_i) (q_t.k_i) u_i
+//     M behind the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
+// so that all is matrix products but a triangular system of C rows, which is solved in blocks. Exponents are never
+// positive.
+#include "cpu/vector.h"
+
+enum {
+    CHUNK = DELTA_CHUNK,
+    LEAST_ROWS = 12, // fewer are computed row by row
+    BLOCK = 16,      // rows of the triangular system
+    TILE_ROWS = 4,
+    TILE_VECTORS = QUILL_SIMD == 512 ? 4 : 2,
+    STEP_VECTORS = 2, // of value columns of M: 128 rows of them stay in the innermost cache
+};
+
+// ---- the convolution ------------------------------------------------------------------------------------------------
+
+void vector_convolve(const ConvolveTask *t) {
+    enum { WIDTH = 128 };
+    for (int c0 = 0; c0 < t->n_channels; c0 += WIDTH) {
+        int n = int_min(WIDTH, t->n_channels - c0), last = t->taps - 1;
+        float weights[16][WIDTH];
+        for (int c = 0; c < n; c++)
+            for (int j = 0; j < t->taps; j++) weights[j][c] = t->weights[(c0 + c) * t->taps + j];
+        for (int i = t->n_rows - 1; i >= 0; i--) {
+            float *row = t->rows + (size_t)i * t->stride + c0;
+            const float *in[16];
+            for (int j = 0; j < t->taps; j++) {
+                int from = i - last + j;
+                in[j] = from >= 0 ? t->rows + (size_t)from * t->stride + c0
+                                  : t->before + (size_t)(from + last) * (size_t)t->n_channels + c0;
+            }
+            int c = 0;
+            for (; c + VL <= n; c += VL) {
+                vf sum = {0};
+                for (int j = 0; j < t->taps; j++) sum += vload(&weights[j][c]) * vload(in[j] + c);
+                vstore(row + c, sum);
+            }
+            for (; c < n; c++) {
+                float sum = 0;
+                for (int j = 0; j < t->taps; j++) sum += weights[j][c] * in[j][c];
+                row[c] = sum;
+            }
+        }
+    }
+}
+
+// ---- row by row -----------------------------------------------------------------------------------------------------
+
+// C vectors of value columns from `column` on; C is a constant.
+INLINE void step_columns(const DeltaTask *t, size_t row, int column, int C) {
+    const float *q = t->q + row * t->stride, *k = t->k + row * t->stride, *v = t->v + row * t->stride + column;
+    float decay = expf(t->decay[row * t->stride]), beta = t->beta[row * t->stride];
+    size_t width = (size_t)t->value_dim;
+    float *m = t->state + column;
+    vf found[STEP_VECTORS] = {0}, d[STEP_VECTORS], out[STEP_VECTORS] = {0};
+    for (int i = 0; i < t->key_dim; i++) UNROLL(2)
+    for (int c = 0; c < C; c++) found[c] += vload(m + (size_t)i * width + c * VL) * k[i];
+    UNROLL(2)
+    for (int c = 0; c < C; c++) d[c] = (vload(v + c * VL) - found[c] * decay) * beta;
+    for (int i = 0; i < t->key_dim; i++) UNROLL(2)
+    for (int c = 0; c < C; c++) {
+        float *at = m + (size_t)i * width + c * VL;
+        vf now = vload(at) * decay + d[c] * k[i];
+        out[c] += now * q[i];
+        vstore(at, now);
+    }
+    UNROLL(2)
+    for (int c = 0; c < C; c++) vstore(t->out + row * t->out_stride + column + c * VL, out[c]);
+}
+
+static void step_column(const DeltaTask *t, size_t row, int column) {
+    const float *q = t->q + row * t->stride, *k = t->k + row * t->stride;
+    float decay = expf(t->decay[row * t->stride]), found = 0, out = 0;
+    size_t width = (size_t)t->value_dim;
+    float *m = t->state + column;
+    for (int i = 0; i < t->key_dim; i++) found += m[(size_t)i * width] * k[i];
+    float d = (t->v[row * t->stride + (size_t)column] - found * decay) * t->beta[row * t->stride];
+    for (int i = 0; i < t->key_dim; i++) {
+        m[(size_t)i * width] = m[(size_t)i * width] * decay + d * k[i];
+        out += m[(size_t)i * width] * q[i];
+    }
+    t->out[row * t->out_stride + (size_t)column] = out;
+}
+
+void vector_delta_in_order(const DeltaTask *t) {
+    int column = 0;
+    for (; column + STEP_VECTORS * VL <= t->value_dim; column += STEP_VECTORS * VL)
+        for (size_t row = 0; row < (size_t)t->n_rows; row++) step_columns(t, row, column, STEP_VECTORS);
+    for (; column + VL <= t->value_dim; column += VL)
+        for (size_t row = 0; row < (size_t)t->n_rows; row++) step_columns(t, row, column, 1);
+    for (; column < t->value_dim; column++)
+        for (size_t row = 0; row < (size_t)t->n_rows; row++) step_column(t, row, column);
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// y (R rows, V vectors) += x b, `depth` deep; R and V are constants.
+INLINE void tile(float *y, size_t y_stride, const float *x, size_t x_stride, const float *b, size_t b_stride, int depth,
+                 int R, int V) {
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    UNROLL(4)
+    for (int r = 0; r < R; r++) UNROLL(4)
+    for (int v = 0; v < V; v++) sum[r][v] = vload(y + (size_t)r * y_stride + v * VL);
+    for (int i = 0; i < depth; i++) {
+        vf row[TILE_VECTORS];
+        UNROLL(4)
+        for (int v = 0; v < V; v++) row[v] = vload(b + (size_t)i * b_stride + v * VL);
+        UNROLL(4)
+        for (int r = 0; r < R; r++) {
+            vf scale = vset(x[(size_t)r * x_stride + (size_t)i]);
+            UNROLL(4)
+            for (int v = 0; v < V; v++) sum[r][v] += scale * row[v];
+        }
+    }
+    UNROLL(4)
+    for (int r = 0; r < R; r++) UNROLL(4)
+    for (int v = 0; v < V; v++) vstore(y + (size_t)r * y_stride + v * VL, sum[r][v]);
+}
+
+// y (n_rows, n_columns) += x (n_rows, depth) b (depth, n_columns); n_columns is whole vectors.
+static void add_product(float *y, size_t y_stride, const float *x, size_t x_stride, const float *b, size_t b_stride,
+                        int n_rows, int depth, int n_columns) {
+    for (int c = 0, wide; c < n_columns; c += wide * VL) {
+        wide = c + TILE_VECTORS * VL <= n_columns ? TILE_VECTORS : 1;
+        int r = 0;
+        for (; r + TILE_ROWS <= n_rows; r += TILE_ROWS) {
+            float *at = y + (size_t)r * y_stride + c;
+            const float *from = x + (size_t)r * x_stride;
+            if (wide == TILE_VECTORS)
+                tile(at, y_stride, from, x_stride, b + c, b_stride, depth, TILE_ROWS, TILE_VECTORS);
+            else tile(at, y_stride, from, x_stride, b + c, b_stride, depth, TILE_ROWS, 1);
+        }
+        for (; r < n_rows; r++) {
+            float *at = y + (size_t)r * y_stride + c;
+            const float *from = x + (size_t)r * x_stride;
+            if (wide == TILE_VECTORS) tile(at, y_stride, from, x_stride, b + c, b_stride, depth, 1, TILE_VECTORS);
+            else tile(at, y_stride, from, x_stride, b + c, b_stride, depth, 1, 1);
+        }
+    }
+}
+
+// ---- a chunk --------------------------------------------------------------------------------------------------------
+
+// Elements [0, n) of row t of both matrices: scaled by what decays between the rows, zeros above the diagonal.
+static void scale_row(DeltaChunk *room, int t, float beta, int n) {
+    float *solve = room->solve + t * CHUNK, *weigh = room->weigh + t * CHUNK;
+    for (int i = 0; i < n; i += VL) {
+        vf e = vexp(vset(room->sum[t]) - vload(room->sum + i));
+        vf a = vload(solve + i) * e * -beta, p = vload(weigh + i) * e;
+        for (int l = 0; l < VL; l++) {
+            solve[i + l] = i + l < t ? a[l] : 0;
+            weigh[i + l] = i + l <= t ? p[l] : 0;
+        }
+    }
+}
+
+// The two matrices between the chunk's own rows, and G.
+static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
+    int n = (n_rows + VL - 1) / VL * VL;
+    float sum = 0;
+    for (int i = 0; i < n_rows; i++) {
+        sum += t->decay[(size_t)i * t->stride];
+        room->sum[i] = sum;
+        room->grown[i] = expf(sum);
+    }
+    for (int i = n_rows; i < n; i++) room->sum[i] = sum;
+    for (int d = 0; d < t->key_dim; d++)
+        for (int i = 0; i < n; i++)
+            room->keys[d * CHUNK + i] = i < n_rows ? t->k[(size_t)i * t->stride + (size_t)d] : 0;
+    memset(room->solve, 0, sizeof room->solve);
+    memset(room->weigh, 0, sizeof room->weigh);
+    add_product(room->solve, CHUNK, t->k, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
+    add_product(room->weigh, CHUNK, t->q, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
+    for (int i = 0; i < n_rows; i++) scale_row(room, i, t->beta[(size_t)i * t->stride], n);
+}
+
+// u of all rows: what M says of them is there, then block by block what the rows in front say.
+static void solve_updates(const DeltaTask *t, DeltaChunk *room, int n_rows) {
+    size_t width = (size_t)t->value_dim;
+    memset(room->updates, 0, (size_t)n_rows * width * sizeof(float));
+    add_product(room->updates, width, t->k, t->stride, t->state, width, n_rows, t->key_dim, t->value_dim);
+    for (size_t i = 0; i < (size_t)n_rows; i++) {
+        float *u = room->updates + i * width, beta = t->beta[i * t->stride], grown = room->grown[i];
+        const float *v = t->v + i * t->stride;
+        for (size_t c = 0; c < width; c += VL) vstore(u + c, (vload(v + c) - vload(u + c) * grown) * beta);
+    }
+    for (int first = 0; first < n_rows; first += BLOCK) {
+        int end = int_min(n_rows, first + BLOCK);
+        add_product(room->updates + (size_t)first * width, width, room->solve + first * CHUNK, CHUNK, room->updates,
+                    width, end - first, first, t->value_dim);
+        for (int i = first + 1; i < end; i++)
+            add_product(room->updates + (size_t)i * width, width, room->solve + i * CHUNK + first, CHUNK,
+                        room->updates + (size_t)first * width, width, 1, i - first, t->value_dim);
+    }
+}
+
+static void chunk_outputs(const DeltaTask *t, const DeltaChunk *room, int n_rows) {
+    size_t width = (size_t)t->value_dim;
+    for (size_t i = 0; i < (size_t)n_rows; i++) memset(t->out + i * t->out_stride, 0, width * sizeof(float));
+    add_product(t->out, t->out_stride, t->q, t->stride, t->state, width, n_rows, t->key_dim, t->value_dim);
+    for (size_t i = 0; i < (size_t)n_rows; i++) {
+        float *out = t->out + i * t->out_stride;
+        for (size_t c = 0; c < width; c += VL) vstore(out + c, vload(out + c) * room->grown[i]);
+    }
+    for (int first = 0; first < n_rows; first += TILE_ROWS) { // zeros beyond the diagonal are left out
+        int end = int_min(n_rows, first + TILE_ROWS);
+        add_product(t->out + (size_t)first * t->out_stride, t->out_stride, room->weigh + first * CHUNK, CHUNK,
+                    room->updates, width, end - first, end, t->value_dim);
+    }
+}
+
+static void chunk_state(const DeltaTask *t, DeltaChunk *room, int n_rows) {
+    size_t width = (size_t)t->value_dim, all = (size_t)t->key_dim * width;
+    float last = room->sum[n_rows - 1], grown = room->grown[n_rows - 1];
+    for (int i = 0; i < n_rows; i++) room->grown[i] = expf(last - room->sum[i]);
+    for (int d = 0; d < t->key_dim; d++)
+        for (int i = 0; i < n_rows; i++) room->keys[d * CHUNK + i] *= room->grown[i];
+    for (size_t i = 0; i < all; i += VL) vstore(t->state + i, vload(t->state + i) * grown);
+    add_product(t->state, width, room->keys, CHUNK, room->updates, width, t->key_dim, n_rows, t->value_dim);
+}
+
+void vector_delta(const DeltaTask *t) {
+    if (t->n_rows < LEAST_ROWS || t->value_dim % VL) {
+        vector_delta_in_order(t);
+        return;
+    }
+    for (int first = 0, n; first < t->n_rows; first += n) {
+        DeltaTask part = *t;
+        size_t ahead = (size_t)first * t->stride;
+        n = int_min(CHUNK, t->n_rows - first);
+        part.q += ahead, part.k += ahead, part.v += ahead, part.beta += ahead, part.decay += ahead;
+        part.out += (size_t)first * t->out_stride;
+        relate_rows(&part, t->scratch, n);
+        solve_updates(&part, t->scratch, n);
+        chunk_outputs(&part, t->scratch, n);
+        chunk_state(&part, t->scratch, n);
+    }
+}

@@ -1,0 +1,97 @@
+// kv/kvstates.c: see kv/kvstates.h.
+#include "kv/kvstates.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+// Checkpoints of a context's grid are a part of all that there may be: others stand at the ends of prompts.
+enum { GRID_SHARE = 2 };
+
+Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) {
+    *s = (KvStates){.pool = kvshape_states(shape)};
+    if (s->pool.n_layers == 0) return OK;
+    size_t n = (size_t)s->pool.n_states;
+    s->pool.data = kvshape_state_bytes(shape) == SIZE_MAX ? NULL : pages_alloc(kvshape_state_bytes(shape), false);
+    if (!s->pool.data)
+        return status_error(QUILL_MEMORY,
+                            "KV cache: %zu bytes for %d states were refused by the system; try a smaller -c",
+                            kvshape_state_bytes(shape), s->pool.n_states);
+    s->refs = mem_alloc(n * sizeof *s->refs);
+    s->used = mem_alloc(n * sizeof *s->used);
+    s->block_of = mem_alloc(n * sizeof *s->block_of);
+    s->of_block = mem_alloc((size_t)n_blocks * sizeof *s->of_block);
+    for (size_t i = 0; i < n; i++) s->block_of[i] = -1;
+    for (int i = 0; i < n_blocks; i++) s->of_block[i] = -1;
+    s->every = s->block = block;
+    int grid = int_max(1, shape->n_checkpoints / GRID_SHARE);
+    while (s->every < shape->n_ctx && shape->n_ctx / s->every > grid) s->every *= 2;
+    return OK;
+}
+
+void kvstates_free(KvStates *s) {
+    StatePool *p = &s->pool;
+    if (p->data) pages_free(p->data, (size_t)p->n_states * (size_t)p->n_layers * p->floats * sizeof(float));
+    free(s->refs);
+    free(s->used);
+    free(s->block_of);
+    free(s->of_block);
+    *s = (KvStates){0};
+}
+
+static bool is_idle(const KvStates *s, int i) { return s->refs[i] == 0 || (s->refs[i] == 1 && s->block_of[i] >= 0); }
+
+int kvstates_left(const KvStates *s) {
+    int n = 0;
+    for (int i = 0; i < s->pool.n_states; i++) n += is_idle(s, i);
+    return n;
+}
+
+int kvstates_take(KvStates *s) {
+    int best = -1;
+    for (int i = 0; i < s->pool.n_states; i++) {
+        if (!is_idle(s, i)) continue;
+        if (s->refs[i] == 0) {
+            best = i;
+            break;
+        }
+        if (best < 0 || s->used[i] < s->used[best]) best = i;
+    }
+    assert(best >= 0);
+    if (s->refs[best] > 0) kvstates_forget(s, s->block_of[best]);
+    s->refs[best] = 1;
+    return best;
+}
+
+void kvstates_share(KvStates *s, int state) { s->refs[state]++; }
+
+void kvstates_drop(KvStates *s, int state) {
+    assert(s->refs[state] > 0);
+    s->refs[state]--;
+}
+
+bool kvstates_is_own(KvStates *s, int state) {
+    if (s->refs[state] == 2 && s->block_of[state] >= 0 && kvstates_left(s) == 0) kvstates_forget(s, s->block_of[state]);
+    return s->refs[state] == 1;
+}
+
+void kvstates_keep(KvStates *s, int block, int state) {
+    if (s->of_block[block] >= 0 || s->block_of[state] >= 0) return;
+    s->of_block[block] = state;
+    s->block_of[state] = block;
+    s->refs[state]++;
+    s->used[state] = ++s->events;
+}
+
+void kvstates_forget(KvStates *s, int block) {
+    if (s->pool.n_layers == 0 || s->of_block[block] < 0) return;
+    int state = s->of_block[block];
+    s->of_block[block] = -1;
+    s->block_of[state] = -1;
+    kvstates_drop(s, state);
+}
+
+int kvstates_find(KvStates *s, int block) {
+    int state = s->of_block[block];
+    if (state >= 0) s->used[state] = ++s->events;
+    return state;
+}

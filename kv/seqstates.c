@@ -1,0 +1,70 @@
+// kv/seqstates.c: see kv/seqstates.h.
+#include "kv/seqstates.h"
+
+#include <assert.h>
+
+static void push(SeqStates *s, int n_tokens, int state) {
+    if (s->n == s->cap) {
+        s->cap = int_max(4, 2 * s->cap);
+        s->list = mem_resize(s->list, (size_t)s->cap * sizeof *s->list);
+    }
+    s->list[s->n++] = (SeqState){n_tokens, state};
+}
+
+void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
+    while (s->n > 0 && s->list[s->n - 1].n_tokens > n_tokens) kvstates_drop(p, s->list[--s->n].state);
+}
+
+// Whether a checkpoint is to stand behind slot `at`; prefill: it is one of several that are computed at once.
+static bool is_checkpoint(const KvStates *p, int n_tokens, int at, bool prefill) {
+    int last = (n_tokens - 1) / p->block * p->block; // one token at least is computed anew
+    return at > 0 && at % p->block == 0 && (at % p->every == 0 || (prefill && at == last));
+}
+
+bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts) {
+    int first = int_max(now + 1, n_slots - int_max(0, n_drafts));
+    if (p->pool.n_layers == 0 || n_slots <= now) return true;
+    seqstates_drop(p, s, now);
+    bool in_place = n_drafts == 0 && s->n > 0 && kvstates_is_own(p, s->list->state);
+    int need = n_slots - first + 1 - in_place, spare = kvstates_left(p) - need;
+    if (spare < 0) return false;
+    for (int at = (now / p->block + 1) * p->block; at < first && spare > 0; at += p->block)
+        if (n_drafts >= 0 && is_checkpoint(p, n_tokens, at, n_drafts == 0)) {
+            push(s, at, kvstates_take(p));
+            spare--;
+        }
+    for (int at = first; at <= n_slots && !in_place; at++) push(s, at, kvstates_take(p));
+    if (!in_place) return true;
+    kvstates_share(p, s->list->state);
+    push(s, n_slots, s->list->state);
+    return true;
+}
+
+void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state) {
+    if (n_tokens > 0) kvstates_share(p, state); // before it is dropped: it may be the one that is there
+    seqstates_drop(p, s, -1);
+    if (n_tokens > 0) push(s, n_tokens, state);
+}
+
+void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int from, int to) {
+    int kept = 0, passed = 0;
+    while (passed < s->n && s->list[passed].n_tokens <= to) passed++;
+    for (int i = 0; i < s->n; i++) {
+        SeqState e = s->list[i];
+        if (i < passed && is_checkpoint(p, n_tokens, e.n_tokens, to - from > 1))
+            kvstates_keep(p, blocks[e.n_tokens / p->block - 1], e.state);
+        if (i < passed - 1) kvstates_drop(p, e.state);
+        else s->list[kept++] = e;
+    }
+    s->n = kept;
+    assert(p->pool.n_layers == 0 || to == from || s->list->n_tokens == to);
+}
+
+int seqstates_return(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int group) {
+    int at = n_tokens / p->block * p->block, state = -1;
+    for (; at > 0; at -= p->block)
+        if (at % group == 0 && (state = kvstates_find(p, blocks[at / p->block - 1])) >= 0) break;
+    at = int_max(0, at);
+    seqstates_set(p, s, at, state);
+    return at;
+}

@@ -1,0 +1,133 @@
+// load/recurrent.c: layers with a state in place of K and V: which layers of a model file these are, their shape, their
+// weights. See load/loader.h.
+#include "load/loader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST_TAPS = 16, MOST_HEADS = 1 << 10 };
+
+bool loader_is_recurrent(const Loader *l, int layer) { return l->recurrent && l->recurrent[layer]; }
+
+static Status wrong_length(const Loader *l, const char *key, uint64_t n) {
+    return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
+                        l->m->c.n_layers, (unsigned long long)n);
+}
+
+// An array of booleans names them; without it every layer but each full_attention_interval-th is recurrent.
+static Status delta_layers(const Loader *l, const char *key) {
+    int n = l->m->c.n_layers, every;
+    const GgufValue *v = gguf_value(l->g, key);
+    TRY(loader_int(l, "full_attention_interval", 1, 1 << 30, false, 4, &every));
+    if (v && (v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL))
+        return status_error(QUILL_MODEL, "%s: %s: an array of booleans expected, something else found", l->file, key);
+    if (v && v->n != (uint64_t)n) return wrong_length(l, key, v->n);
+    for (int i = 0; i < n; i++) l->recurrent[i] = v ? ((const uint8_t *)v->data)[i] : (i + 1) % every != 0;
+    return OK;
+}
+
+// Layers without heads of K and V have none: head_count_kv lists them.
+static Status conv_layers(const Loader *l, const char *key) {
+    int n = l->m->c.n_layers;
+    const GgufValue *v = gguf_value(l->g, key);
+    if (!v || v->type != GGUF_ARRAY)
+        return status_error(QUILL_MODEL, "%s: %s: an array of one number a layer expected, %s found", l->file, key,
+                            v ? "something else" : "none");
+    if (v->n != (uint64_t)n) return wrong_length(l, key, v->n);
+    int32_t *heads = mem_alloc((size_t)n * sizeof *heads);
+    Status st = gguf_ints(l->g, v, heads);
+    for (int i = 0; i < n && !st.code; i++) l->recurrent[i] = heads[i] == 0;
+    free(heads);
+    return st;
+}
+
+static Status delta_shape(const Loader *l, Recurrence *r) {
+    int inner;
+    TRY(loader_int(l, "ssm.group_count", 1, MOST_HEADS, true, 0, &r->n_keys));
+    TRY(loader_int(l, "ssm.time_step_rank", 1, MOST_HEADS, true, 0, &r->n_values));
+    TRY(loader_int(l, "ssm.state_size", 1, SEAL_HEAD, true, 0, &r->key_dim));
+    TRY(loader_int(l, "ssm.inner_size", 1, MOST_HEADS * SEAL_HEAD, true, 0, &inner));
+    TRY(loader_int(l, "ssm.conv_kernel", 2, MOST_TAPS, true, 0, &r->taps));
+    if (r->n_values % r->n_keys)
+        return status_error(QUILL_MODEL, "%s: %s.ssm.time_step_rank: a multiple of the %d key heads expected, %d found",
+                            l->file, l->family->arch, r->n_keys, r->n_values);
+    r->value_dim = inner / r->n_values;
+    if (inner % r->n_values || r->value_dim > SEAL_HEAD)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.ssm.inner_size: %d value heads of 1 to %d elements each expected, %d found",
+                            l->file, l->family->arch, r->n_values, SEAL_HEAD, inner);
+    r->channels = 2 * r->n_keys * r->key_dim + inner;
+    bool grouped;
+    TRY(gguf_bool(l->g, "quill.key_heads.grouped", &grouped, l->family->key_heads_grouped));
+    r->grouped = grouped;
+    return OK;
+}
+
+Status loader_recurrent_shape(Loader *l) {
+    ModelConfig *c = &l->m->c;
+    Mixer mixer = l->family->recurrent;
+    char key[96];
+    if (mixer == MIXER_NONE) return OK;
+    l->recurrent = mem_alloc((size_t)c->n_layers);
+    snprintf(key, sizeof key, "%s.%s", c->arch,
+             mixer == MIXER_DELTA ? "attention.recurrent_layers" : "attention.head_count_kv");
+    TRY(mixer == MIXER_DELTA ? delta_layers(l, key) : conv_layers(l, key));
+    if (mixer == MIXER_DELTA) TRY(delta_shape(l, &c->rec));
+    else {
+        c->rec = (Recurrence){.channels = c->dim};
+        TRY(loader_int(l, "shortconv.l_cache", 2, MOST_TAPS, true, 0, &c->rec.taps));
+    }
+    for (int i = 0; i < c->n_layers; i++) c->n_recurrent += l->recurrent[i] != 0;
+    return OK;
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+// (channels, taps) in f32.
+static Status load_taps(const Loader *l, int i, const char *part, const float **out) {
+    const Recurrence *r = &l->m->c.rec;
+    return loader_layer_table(l, i, part, out, r->channels, r->taps);
+}
+
+static Status load_conv(const Loader *l, int i) {
+    Layer *y = &l->m->layers[i];
+    int dim = l->m->c.dim;
+    TRY(loader_layer_matrix(l, i, "shortconv.in_proj", &y->w_mix, 3 * dim, dim));
+    TRY(load_taps(l, i, "shortconv.conv", &y->conv));
+    return loader_layer_matrix(l, i, "shortconv.out_proj", &y->wo, dim, dim);
+}
+
+static Status load_delta(const Loader *l, int i) {
+    Layer *y = &l->m->layers[i];
+    const Recurrence *r = &y->rec;
+    int dim = l->m->c.dim, inner = r->n_values * r->value_dim;
+    char name[96];
+    TRY(loader_layer_matrix(l, i, "attn_qkv", &y->w_mix, r->channels, dim));
+    TRY(loader_layer_matrix(l, i, "attn_gate", &y->w_z, inner, dim));
+    if (loader_layer_has(l, i, "ssm_ba")) {
+        TRY(loader_layer_matrix(l, i, "ssm_ba", &y->w_beta, 2 * r->n_values, dim));
+    } else {
+        TRY(loader_layer_matrix(l, i, "ssm_beta", &y->w_beta, r->n_values, dim));
+        TRY(loader_layer_matrix(l, i, "ssm_alpha", &y->w_alpha, r->n_values, dim));
+    }
+    TRY(load_taps(l, i, "ssm_conv1d", &y->conv));
+    snprintf(name, sizeof name, "blk.%d.ssm_a", i); // without an ending, as its files have it
+    TRY(loader_vector(l, &y->decay, name, r->n_values, true));
+    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
+    TRY(loader_vector(l, &y->dt_bias, name, r->n_values, true));
+    TRY(loader_layer_vector(l, i, "ssm_norm", &y->norm_state, r->value_dim, true));
+    return loader_layer_matrix(l, i, "ssm_out", &y->wo, dim, inner);
+}
+
+Status loader_recurrent(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    y->kind.mixer = l->family->recurrent;
+    y->kind.gated = 0; // of attention
+    y->rec = c->rec;
+    y->kv_kind = y->kv_layer = -1;
+    y->rope = (Rope){.mscale = 1, .span = 1};
+    y->state_layer = 0;
+    for (int k = 0; k < i; k++) y->state_layer += loader_is_recurrent(l, k);
+    return y->kind.mixer == MIXER_DELTA ? load_delta(l, i) : load_conv(l, i);
+}

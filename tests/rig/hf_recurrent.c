@@ -1,0 +1,112 @@
+// tests/rig/hf_recurrent.c: see tests/rig/hf_recurrent.h.
+#include "tests/rig/hf_recurrent.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    int n_keys, n_values, key_dim, value_dim;
+} Shape;
+
+static int number(const Gguf *g, const char *arch, const char *suffix) {
+    char key[96];
+    uint32_t n = 0;
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    return gguf_u32(g, key, &n, false, 0).code ? 0 : (int)n;
+}
+
+// The value head of the file that stands at place `at` in a directory, where those of a key head stand together. In
+// files of Qwen3.5 value head h belongs to key head h % n_keys.
+static int head_at(const Shape *s, bool grouped, int at) {
+    int group = s->n_values / s->n_keys;
+    return grouped ? at : at % group * s->n_keys + at / group;
+}
+
+// Appends value heads of `size` bytes each, in the directory's order.
+static void append_heads(Buf *out, const char *heads, const Shape *s, bool grouped, size_t size) {
+    for (int i = 0; i < s->n_values; i++) buf_append(out, heads + (size_t)head_at(s, grouped, i) * size, size);
+}
+
+// For each key head its q, k, v and z.
+static void append_qkvz(Buf *out, const char *qkv, const char *z, const Shape *s, size_t row) {
+    size_t group = (size_t)(s->n_values / s->n_keys), k = (size_t)s->key_dim * row,
+           v = group * (size_t)s->value_dim * row;
+    const char *all_k = qkv + (size_t)s->n_keys * k, *all_v = all_k + (size_t)s->n_keys * k;
+    for (size_t h = 0; h < (size_t)s->n_keys; h++) {
+        buf_append(out, qkv + h * k, k);
+        buf_append(out, all_k + h * k, k);
+        buf_append(out, all_v + h * v, v);
+        buf_append(out, z + h * v, v);
+    }
+}
+
+// Columns of value heads change places in each row.
+static void append_columns(Buf *out, const GgufTensor *t, const Shape *s, bool grouped) {
+    size_t row = t->n_bytes / (size_t)t->dims[1];
+    for (size_t i = 0; i < t->dims[1]; i++)
+        append_heads(out, (const char *)t->data + i * row, s, grouped, row / (size_t)s->n_values);
+}
+
+static bool is(const char *part, const char *name) { return strcmp(part, name) == 0; }
+
+bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
+                        HfRecurrent *out) {
+    Shape s = {number(g, arch, "ssm.group_count"), number(g, arch, "ssm.time_step_rank"),
+               number(g, arch, "ssm.state_size"), 0};
+    bool next = strcmp(arch, "qwen3next") == 0, conv = is(part, "shortconv.conv.weight");
+    *out = (HfRecurrent){.n_dims = t->n_dims, .dims = {(size_t)t->dims[t->n_dims == 2], (size_t)t->dims[0]}};
+    const char *data = t->data;
+    size_t row = t->n_bytes / out->dims[0];
+    if (conv || is(part, "ssm_conv1d.weight")) {
+        out->n_dims = 3;
+        out->dims[2] = (size_t)t->dims[0];
+        out->dims[1] = 1;
+    }
+    if (conv) {
+        strcpy(out->name, "conv.conv.weight");
+        buf_append(&out->data, data, t->n_bytes);
+        return true;
+    }
+    if (s.n_keys == 0) return false;
+    s.value_dim = number(g, arch, "ssm.inner_size") / s.n_values;
+    size_t keys = 2 * (size_t)(s.n_keys * s.key_dim) * row;
+    if (is(part, "ssm_conv1d.weight") || (is(part, "attn_qkv.weight") && !next)) {
+        strcpy(out->name, out->n_dims == 3 ? "linear_attn.conv1d.weight" : "linear_attn.in_proj_qkv.weight");
+        buf_append(&out->data, data, keys);
+        append_heads(&out->data, data + keys, &s, next, (size_t)s.value_dim * row);
+    } else if (is(part, "attn_qkv.weight")) {
+        char gate[64];
+        snprintf(gate, sizeof gate, "blk.%d.attn_gate.weight", layer);
+        const GgufTensor *z = gguf_tensor(g, gate);
+        if (!z) return false; // a fused matrix of attention
+        strcpy(out->name, "linear_attn.in_proj_qkvz.weight");
+        append_qkvz(&out->data, data, z->data, &s, row);
+        out->dims[0] += (size_t)z->dims[1];
+    } else if (is(part, "attn_gate.weight")) {
+        if (!next) strcpy(out->name, "linear_attn.in_proj_z.weight");
+        append_heads(&out->data, data, &s, next, (size_t)s.value_dim * row);
+    } else if (is(part, "ssm_ba.weight") || is(part, "ssm_beta.weight") || is(part, "ssm_alpha.weight")) {
+        strcpy(out->name, next                          ? "linear_attn.in_proj_ba.weight"
+                          : is(part, "ssm_beta.weight") ? "linear_attn.in_proj_b.weight"
+                                                        : "linear_attn.in_proj_a.weight");
+        if (next) buf_append(&out->data, data, t->n_bytes);
+        else append_heads(&out->data, data, &s, false, row);
+    } else if (is(part, "ssm_a")) {
+        strcpy(out->name, "linear_attn.A_log");
+        for (int i = 0; i < s.n_values; i++) {
+            float v = logf(-((const float *)t->data)[head_at(&s, next, i)]);
+            buf_append(&out->data, &v, sizeof v);
+        }
+    } else if (is(part, "ssm_dt.bias")) {
+        strcpy(out->name, "linear_attn.dt_bias");
+        append_heads(&out->data, data, &s, next, sizeof(float));
+    } else if (is(part, "ssm_norm.weight")) {
+        strcpy(out->name, "linear_attn.norm.weight");
+        buf_append(&out->data, data, t->n_bytes);
+    } else if (is(part, "ssm_out.weight")) {
+        strcpy(out->name, "linear_attn.out_proj.weight");
+        append_columns(&out->data, t, &s, next);
+    } else return false;
+    return true;
+}

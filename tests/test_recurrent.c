@@ -1,0 +1,348 @@
+// tests/test_recurrent.c: layers with a state in place of K and V: the kernels of every instruction set against the
+// scalar ones, and states that are kept, shared, returned to and saved: the logits are those of one run from the start.
+#include "tests/rig/testing.h"
+
+#include "cpu/cpu.h"
+#include "kv/kvfile.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/tiny_model.h"
+
+#include <math.h>
+
+enum { VOCAB = 320 };
+
+static float *random_floats(size_t n, float scale, uint64_t *random) {
+    float *v = malloc(n * sizeof *v);
+    for (size_t i = 0; i < n; i++) v[i] = scale * test_uniform(random);
+    return v;
+}
+
+// ---- kernels --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    DeltaTask t;
+    float *rows, *out, *state;
+    size_t n_out, n_state;
+} DeltaCase;
+
+// Rows of q, k (of length 1), v, beta and decay side by side, as they lie in a workspace.
+static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, uint64_t seed) {
+    size_t stride = (size_t)(2 * key_dim + value_dim + 2 + 3), n = (size_t)n_rows;
+    DeltaCase c = {.n_out = n * (size_t)(value_dim + 5), .n_state = (size_t)(key_dim * value_dim)};
+    c.rows = random_floats(n * stride, 1, &seed);
+    c.state = random_floats(c.n_state, 0.5f, &seed);
+    c.out = calloc(c.n_out, sizeof *c.out);
+    for (size_t i = 0; i < n; i++) {
+        float *row = c.rows + i * stride, *beta = row + 2 * key_dim + value_dim;
+        for (int part = 0; part < 2; part++) {
+            float squares = 1e-6f, *x = row + part * key_dim;
+            for (int k = 0; k < key_dim; k++) squares += x[k] * x[k];
+            for (int k = 0; k < key_dim; k++) x[k] /= sqrtf(squares);
+        }
+        beta[0] = 0.5f + 0.5f * beta[0];
+        beta[1] = decay * (beta[1] - 1.01f);
+    }
+    c.t = (DeltaTask){.n_rows = n_rows,
+                      .key_dim = key_dim,
+                      .value_dim = value_dim,
+                      .q = c.rows,
+                      .k = c.rows + key_dim,
+                      .v = c.rows + 2 * key_dim,
+                      .beta = c.rows + 2 * key_dim + value_dim,
+                      .decay = c.rows + 2 * key_dim + value_dim + 1,
+                      .stride = stride,
+                      .out = c.out,
+                      .out_stride = (size_t)(value_dim + 5),
+                      .state = c.state};
+    return c;
+}
+
+static void free_case(DeltaCase *c) {
+    free(c->rows);
+    free(c->out);
+    free(c->state);
+}
+
+static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int n_rows, const int dims[2],
+                        float decay) {
+    DeltaCase want = new_case(n_rows, dims[0], dims[1], decay, 7), got = new_case(n_rows, dims[0], dims[1], decay, 7);
+    got.t.scratch = malloc(k->delta_scratch + 1);
+    cpu_scalar.delta(&want.t);
+    (in_order ? k->delta_in_order : k->delta)(&got.t);
+    double out = test_distance(got.out, want.out, want.n_out), m = test_distance(got.state, want.state, want.n_state);
+    if (!(out < 3e-6 && m < 3e-6))
+        fail_msg("%s%s: %d rows, %d x %d, decay %g: distance %.3g, of the state %.3g", isa, in_order ? " in order" : "",
+                 n_rows, dims[0], dims[1], (double)decay, out, m);
+    free(got.t.scratch);
+    free_case(&want);
+    free_case(&got);
+}
+
+static void test_delta(void **state) {
+    (void)state;
+    static const int rows[] = {1, 2, 11, 12, 13, 31, 63, 64, 65, 131},
+                     dims[][2] = {{8, 16}, {13, 7}, {16, 16}, {5, 32}, {40, 48}, {64, 80}, {17, 33}, {128, 128}};
+    static const float decays[] = {0.02f, 0.5f, 20};
+    for (int i = 0; i < isa_count(); i++) {
+        const Backend *be;
+        assert_ok(isa_backend(isa_name(i), false, &be));
+        for (size_t r = 0; r < ARRAY_LEN(rows); r++)
+            for (size_t d = 0; d < ARRAY_LEN(dims); d++)
+                for (size_t e = 0; e < ARRAY_LEN(decays); e++)
+                    for (int in_order = 0; in_order < 2; in_order++)
+                        check_delta(isa_name(i), cpu_kernels_of(be), in_order, rows[r], dims[d], decays[e]);
+    }
+}
+
+static void test_convolve(void **state) {
+    (void)state;
+    static const int shapes[][3] = {{1, 1, 2}, {5, 3, 4}, {2, 17, 16}, {70, 33, 3}, {9, 128, 4}, {4, 129, 5}};
+    for (int i = 0; i < isa_count(); i++)
+        for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+            int n_rows = shapes[s][0], n = shapes[s][1], taps = shapes[s][2];
+            uint64_t random = s;
+            size_t stride = (size_t)n + 3, all = (size_t)n_rows * stride;
+            float *rows = random_floats(all, 1, &random), *weights = random_floats((size_t)(n * taps), 1, &random);
+            float *before = random_floats((size_t)(n * (taps - 1)), 1, &random), *want = malloc(all * sizeof *want);
+            const Backend *be;
+            assert_ok(isa_backend(isa_name(i), false, &be));
+            memcpy(want, rows, all * sizeof *want);
+            ConvolveTask t = {n_rows, n, taps, weights, before, want, stride};
+            cpu_scalar.convolve(&t);
+            t.rows = rows;
+            cpu_kernels_of(be)->convolve(&t);
+            double d = test_distance(rows, want, all);
+            if (!(d < 1e-6)) fail_msg("%s: shape %zu: distance %.3g", isa_name(i), s, d);
+            free(rows);
+            free(weights);
+            free(before);
+            free(want);
+        }
+}
+
+// ---- states ---------------------------------------------------------------------------------------------------------
+
+static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2"};
+
+// Computes the sequence's next n tokens; the logits of all of them, or of none.
+static void compute(Rig *r, Sequence *s, int n, float *logits) {
+    step(r, &(RowsOfSequence){s, n, logits}, 1);
+    kvcache_commit(&r->kv, s, s->n_cached);
+}
+
+static void assert_row(const float *all, int at, const float *row, const char *what) {
+    if (memcmp(all + (size_t)at * VOCAB, row, VOCAB * sizeof *row) != 0)
+        fail_msg("%s: token %d: distance %.3g", what, at, test_distance(row, all + (size_t)at * VOCAB, VOCAB));
+}
+
+// Computes what is left of the sequence in chunks; every row's logits must be those of `want`.
+static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const char *what) {
+    float *got = malloc((size_t)chunk * VOCAB * sizeof *got);
+    while (s->n_cached < s->n_tokens) {
+        int first = s->n_cached, n = int_min(chunk, s->n_tokens - first);
+        compute(r, s, n, got);
+        for (int i = 0; i < n; i++) assert_row(want, first + i, got + (size_t)i * VOCAB, what);
+    }
+    free(got);
+}
+
+enum { LENGTH = 70 };
+
+typedef struct {
+    Rig r;
+    int tokens[2][LENGTH]; // two texts that begin alike
+    float *want[2];        // their logits
+} States;
+
+enum { ALIKE = 37 };
+
+static void open_states(States *s, const Gguf *g, Setup setup) {
+    assert_true(rig_open(&s->r, g, setup));
+    random_tokens(s->tokens[0], LENGTH, VOCAB, 3);
+    random_tokens(s->tokens[1], LENGTH, VOCAB, 4);
+    memcpy(s->tokens[1], s->tokens[0], ALIKE * sizeof(int));
+    for (int i = 0; i < 2; i++) s->want[i] = run_tokens(&s->r, s->tokens[i], LENGTH, LENGTH);
+}
+
+static void close_states(States *s) {
+    for (int i = 0; i < s->r.kv.states.pool.n_states; i++) // checkpoints of named blocks alone
+        assert_true(s->r.kv.states.refs[i] == (s->r.kv.states.block_of[i] >= 0));
+    for (int i = 0; i < 2; i++) free(s->want[i]);
+    rig_close(&s->r);
+}
+
+static void drop(Rig *r, Sequence *s) {
+    kvcache_release(&r->kv, s);
+    sequence_free(s);
+}
+
+// Going back to any place and on with another text.
+static void check_return(States *s, int to) {
+    Sequence q = {0};
+    sequence_push(&q, s->tokens[0], LENGTH);
+    finish_as(&s->r, &q, 13, s->want[0], "the first text");
+    kvcache_truncate(&s->r.kv, &q, to);
+    assert_true(q.n_cached <= to && q.n_tokens == to);
+    sequence_push(&q, s->tokens[0] + to, LENGTH - to);
+    finish_as(&s->r, &q, 9, s->want[0], "the same text again");
+    kvcache_truncate(&s->r.kv, &q, int_min(to, ALIKE));
+    sequence_push(&q, s->tokens[1] + q.n_tokens, LENGTH - q.n_tokens);
+    finish_as(&s->r, &q, 1, s->want[1], "another text");
+    drop(&s->r, &q);
+}
+
+// Two that share a state go on each for itself, in the same steps.
+static void check_fork(States *s) {
+    Sequence a = {0}, b = {0};
+    float logits[2][VOCAB];
+    sequence_push(&a, s->tokens[0], ALIKE);
+    finish_as(&s->r, &a, ALIKE, s->want[0], "before the fork");
+    kvcache_fork(&s->r.kv, &a, &b);
+    sequence_push(&a, s->tokens[0] + ALIKE, LENGTH - ALIKE);
+    sequence_push(&b, s->tokens[1] + ALIKE, LENGTH - ALIKE);
+    for (int i = ALIKE; i < LENGTH; i++) {
+        step(&s->r, (RowsOfSequence[]){{&b, 1, logits[1]}, {&a, 1, logits[0]}}, 2);
+        assert_row(s->want[1], i, logits[1], "the fork");
+        assert_row(s->want[0], i, logits[0], "what was forked");
+    }
+    drop(&s->r, &a);
+    drop(&s->r, &b);
+}
+
+// Drafts of which some are kept: the state is that of the last one kept.
+static void check_drafts(States *s, int kept) {
+    enum { KNOWN = 20, DRAFTS = 6 };
+    Sequence q = {0};
+    int rows[2 * DRAFTS + 2], seq[DRAFTS + 1] = {0}, at[DRAFTS + 1], token[DRAFTS + 1];
+    sequence_push(&q, s->tokens[0], KNOWN + 1);
+    compute(&s->r, &q, KNOWN, NULL);
+    assert_true(kvcache_reserve_drafts(&s->r.kv, &q, KNOWN + 1 + DRAFTS, DRAFTS));
+    int table[N_CTX];
+    kvcache_table(&s->r.kv, &q, KV_FULL, table);
+    for (int i = 0; i <= DRAFTS; i++) {
+        at[i] = KNOWN + i;
+        token[i] = i <= kept ? s->tokens[0][KNOWN + i] : 5;
+    }
+    Batch b = {.n_rows = DRAFTS + 1,
+               .n_seqs = 1,
+               .max_blocks = q.n_blocks,
+               .token = token,
+               .pos = at,
+               .slot = at,
+               .seq = seq,
+               .block_table = table,
+               .state_in = rows,
+               .state_out = rows + 1};
+    kvcache_put_states(&s->r.kv, &q, 0, 0, &b);
+    model_forward(&s->r.m, &s->r.w, s->r.kv.pool, &b);
+    kvcache_advance(&s->r.kv, &q, 1);
+    for (int i = 0; i < kept; i++) kvcache_advance(&s->r.kv, &q, 1);
+    sequence_push(&q, s->tokens[0] + KNOWN + 1, LENGTH - KNOWN - 1);
+    kvcache_truncate(&s->r.kv, &q, LENGTH);
+    assert_int_equal(q.n_cached, KNOWN + 1 + kept);
+    finish_as(&s->r, &q, 4, s->want[0], "behind the drafts");
+    drop(&s->r, &q);
+}
+
+static void test_states(void **state) {
+    (void)state;
+    static const Setup setups[] = {{.block = 8, .n_checkpoints = 8},
+                                   {.block = 16, .n_checkpoints = 30, .kv_type = TYPE_Q8_0},
+                                   {.block = 0, .n_checkpoints = 3, .threads = 2}};
+    for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = families[f], .n_experts = f == 1 || f == 3 ? 0 : 4, .seed = f});
+        for (int i = 0; i < isa_count(); i++)
+            for (size_t k = 0; k < ARRAY_LEN(setups); k++) {
+                States s;
+                Setup setup = setups[k];
+                setup.isa = isa_name(i);
+                setup.deterministic = true;
+                if (isa_is_of_integers(isa_name(i))) continue;
+                open_states(&s, g, setup);
+                for (int to = 1; to < LENGTH; to += 17) check_return(&s, to);
+                check_fork(&s);
+                if (setup.n_checkpoints > 6 && !setup.kv_type)
+                    for (int kept = 0; kept <= 6; kept += 3) check_drafts(&s, kept);
+                close_states(&s);
+            }
+        gguf_close(g);
+    }
+}
+
+// A beginning that is shared ends at a checkpoint; there are few or none without places for them.
+static void test_shared_beginnings(void **state) {
+    (void)state;
+    for (int n_checkpoints = 0; n_checkpoints <= 8; n_checkpoints += 8) {
+        States s;
+        Gguf *g = tiny_model(&(TinyModel){.arch = "qwen35"});
+        open_states(&s, g, (Setup){.block = 8, .n_checkpoints = n_checkpoints, .deterministic = true, .share = true});
+        Sequence a = {0}, b = {0};
+        sequence_push(&a, s.tokens[0], LENGTH);
+        finish_as(&s.r, &a, 30, s.want[0], "the first");
+        sequence_push(&b, s.tokens[1], LENGTH);
+        int n = kvcache_match_prefix(&s.r.kv, &b);
+        assert_true(n <= ALIKE && (n > 0 || n_checkpoints == 0));
+        finish_as(&s.r, &b, 30, s.want[1], "one that begins alike");
+        drop(&s.r, &a);
+        sequence_push(&a, s.tokens[0], LENGTH);
+        n = kvcache_match_prefix(&s.r.kv, &a); // of released blocks
+        assert_true(n > 0 || n_checkpoints == 0);
+        finish_as(&s.r, &a, 30, s.want[0], "the first again");
+        drop(&s.r, &a);
+        drop(&s.r, &b);
+        close_states(&s);
+        gguf_close(g);
+    }
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+static void test_kv_file(void **state) {
+    (void)state;
+    for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+        const char *path = test_tmp("state.kv");
+        Engine e;
+        EngineConfig config = {.device = "cpu",
+                               .isa = "scalar",
+                               .threads = 1,
+                               .quiet = true,
+                               .ctx_size = 128,
+                               .kv_block = 16,
+                               .type_k = TYPE_F32,
+                               .type_v = TYPE_F32};
+        assert_ok(engine_open_view(&e, &config, (EngineNeeds){0}, tiny_model(&(TinyModel){.arch = families[f]})));
+        Rig r = {.m = e.model, .pool = e.pool, .w = e.work, .kv = e.kv};
+        Sequence a = {0}, b = {0};
+        int tokens[40];
+        float want[VOCAB], got[VOCAB];
+        random_tokens(tokens, 40, VOCAB, 9);
+        sequence_push(&a, tokens, 40);
+        step(&r, &(RowsOfSequence){&a, 39, NULL}, 1);
+        e.kv = r.kv;
+        assert_ok(kvfile_save(path, &e, &a));
+        r.kv = e.kv;
+        step(&r, &(RowsOfSequence){&a, 1, want}, 1);
+        kvcache_release(&r.kv, &a);
+        e.kv = r.kv;
+        memset(e.kv.states.pool.data, 0xff,
+               e.kv.states.pool.floats * sizeof(float)); // what is loaded comes from the file
+        assert_ok(kvfile_load(path, &e, &b));
+        assert_int_equal(b.n_cached, 39);
+        r.kv = e.kv;
+        step(&r, &(RowsOfSequence){&b, 1, got}, 1);
+        assert_memory_equal(want, got, sizeof want);
+        drop(&r, &a);
+        drop(&r, &b);
+        e.kv = r.kv;
+        engine_close(&e);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_delta),   cmocka_unit_test(test_convolve),
+        cmocka_unit_test(test_states),  cmocka_unit_test(test_shared_beginnings),
+        cmocka_unit_test(test_kv_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
