@@ -649,7 +649,9 @@ static void put_recurrent(const DirectoryWriter *w, json_t *config) {
         if (attends) {
             snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
             double rows = (double)gguf_tensor(w->g, name)->dims[1];
-            put(config, "num_key_value_heads", rows / number(w->g, w->arch, "attention.key_length"));
+            double head_dim = number(w->g, w->arch, "attention.key_length");
+            if (isnan(head_dim)) head_dim = number(w->g, w->arch, "embedding_length") / w->n_heads;
+            put(config, "num_key_value_heads", rows / head_dim);
         }
         jsonio_append(types, json_string(attends ? "full_attention" : "conv"));
     }
