@@ -7,7 +7,7 @@
 
 typedef struct {
     int n_keys, n_values, key_dim, value_dim;
-} Shape;
+} DeltaHeads;
 
 static int number(const Gguf *g, const char *arch, const char *suffix) {
     char key[96];
@@ -18,18 +18,18 @@ static int number(const Gguf *g, const char *arch, const char *suffix) {
 
 // The value head of the file that stands at place `at` in a directory, where those of a key head stand together. In
 // files of Qwen3.5 value head h belongs to key head h % n_keys.
-static int head_at(const Shape *s, bool grouped, int at) {
+static int head_at(const DeltaHeads *s, bool grouped, int at) {
     int group = s->n_values / s->n_keys;
     return grouped ? at : at % group * s->n_keys + at / group;
 }
 
 // Appends value heads of `size` bytes each, in the directory's order.
-static void append_heads(Buf *out, const char *heads, const Shape *s, bool grouped, size_t size) {
+static void append_heads(Buf *out, const char *heads, const DeltaHeads *s, bool grouped, size_t size) {
     for (int i = 0; i < s->n_values; i++) buf_append(out, heads + (size_t)head_at(s, grouped, i) * size, size);
 }
 
 // For each key head its q, k, v and z.
-static void append_qkvz(Buf *out, const char *qkv, const char *z, const Shape *s, size_t row) {
+static void append_qkvz(Buf *out, const char *qkv, const char *z, const DeltaHeads *s, size_t row) {
     size_t group = (size_t)(s->n_values / s->n_keys), k = (size_t)s->key_dim * row,
            v = group * (size_t)s->value_dim * row;
     const char *all_k = qkv + (size_t)s->n_keys * k, *all_v = all_k + (size_t)s->n_keys * k;
@@ -42,27 +42,30 @@ static void append_qkvz(Buf *out, const char *qkv, const char *z, const Shape *s
 }
 
 // Columns of value heads change places in each row.
-static void append_columns(Buf *out, const GgufTensor *t, const Shape *s, bool grouped) {
+static void append_columns(Buf *out, const GgufTensor *t, const DeltaHeads *s, bool grouped) {
     size_t row = t->n_bytes / (size_t)t->dims[1];
     for (size_t i = 0; i < t->dims[1]; i++)
         append_heads(out, (const char *)t->data + i * row, s, grouped, row / (size_t)s->n_values);
+}
+
+// A convolution has a dimension of 1 between its channels and its taps.
+static void make_taps(HfRecurrent *out, const GgufTensor *t) {
+    out->n_dims = 3;
+    out->dims[2] = (size_t)t->dims[0];
+    out->dims[1] = 1;
 }
 
 static bool is(const char *part, const char *name) { return strcmp(part, name) == 0; }
 
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out) {
-    Shape s = {number(g, arch, "ssm.group_count"), number(g, arch, "ssm.time_step_rank"),
-               number(g, arch, "ssm.state_size"), 0};
+    DeltaHeads s = {number(g, arch, "ssm.group_count"), number(g, arch, "ssm.time_step_rank"),
+                    number(g, arch, "ssm.state_size"), 0};
     bool next = strcmp(arch, "qwen3next") == 0, conv = is(part, "shortconv.conv.weight");
     *out = (HfRecurrent){.n_dims = t->n_dims, .dims = {(size_t)t->dims[t->n_dims == 2], (size_t)t->dims[0]}};
     const char *data = t->data;
     size_t row = t->n_bytes / out->dims[0];
-    if (conv || is(part, "ssm_conv1d.weight")) {
-        out->n_dims = 3;
-        out->dims[2] = (size_t)t->dims[0];
-        out->dims[1] = 1;
-    }
+    if (conv || is(part, "ssm_conv1d.weight")) make_taps(out, t);
     if (conv) {
         strcpy(out->name, "conv.conv.weight");
         buf_append(&out->data, data, t->n_bytes);
