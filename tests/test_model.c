@@ -127,6 +127,8 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
     (void)state;
     static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_KIVI2};
     for (int a = 0; families_at(a); a++) {
+        // Chunks of a recurrence end at checkpoints, whose places depend on the blocks.
+        if (families_at(a)->recurrent != MIXER_NONE) continue;
         TinyModel shape = tiny(families_at(a)->arch);
         Gguf *g = tiny_model(&shape);
         int tokens[PROMPT];

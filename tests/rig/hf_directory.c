@@ -36,10 +36,6 @@ void hf_directory_json(const char *dir, const char *file, json_t *value) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-typedef struct {
-    const char *gguf, *hf;
-} NamePair;
-
 static const NamePair usual[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
@@ -80,21 +76,6 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                   {"post_norm", "post_per_layer_input_norm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
-static const NamePair next[] = {
-    {"post_attention_norm", "post_attention_layernorm"}, {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},   {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},   {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
-static const NamePair lfm[] = {{"attn_norm", "operator_norm"},
-                               {"ffn_norm", "ffn_norm"},
-                               {"attn_output", "self_attn.out_proj"},
-                               {"attn_q_norm", "self_attn.q_layernorm"},
-                               {"attn_k_norm", "self_attn.k_layernorm"},
-                               {"shortconv.in_proj", "conv.in_proj"},
-                               {"shortconv.out_proj", "conv.out_proj"},
-                               {"ffn_gate", "feed_forward.w1"},
-                               {"ffn_up", "feed_forward.w3"},
-                               {"ffn_down", "feed_forward.w2"}};
-
 // What sets a family apart in a directory.
 typedef struct {
     const char *arch, *model_type;
@@ -120,10 +101,14 @@ static const Style styles[] = {
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
     {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
     {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
-    {.arch = "qwen3next", .model_type = "qwen3_next", .norm_minus_one = true, .names = next, .n_names = 6},
-    {.arch = "qwen35", .model_type = "qwen3_5_text", .norm_minus_one = true, .names = next, .n_names = 6},
-    {.arch = "qwen35moe", .model_type = "qwen3_5_moe_text", .norm_minus_one = true, .names = next, .n_names = 6},
-    {.arch = "lfm2", .model_type = "lfm2", .names = lfm, .n_names = 10},
+    {.arch = "qwen3next", .model_type = "qwen3_next", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},
+    {.arch = "qwen35", .model_type = "qwen3_5_text", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},
+    {.arch = "qwen35moe",
+     .model_type = "qwen3_5_moe_text",
+     .norm_minus_one = true,
+     .names = hf_next_names,
+     .n_names = 6},
+    {.arch = "lfm2", .model_type = "lfm2", .names = hf_lfm_names, .n_names = 10},
     {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
 };
 
@@ -637,29 +622,6 @@ static void put_gemma4(const DirectoryWriter *w, json_t *config) {
                json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", sliding));
 }
 
-static void put_recurrent(const DirectoryWriter *w, json_t *config) {
-    double inner = number(w->g, w->arch, "ssm.inner_size");
-    if (!isnan(inner)) put(config, "linear_value_head_dim", inner / number(w->g, w->arch, "ssm.time_step_rank"));
-    if (strcmp(w->arch, "lfm2") != 0) return;
-    json_t *types = json_array();
-    char name[64];
-    for (int i = 0; i < (int)number(w->g, w->arch, "block_count"); i++) {
-        snprintf(name, sizeof name, "blk.%d.attn_q.weight", i);
-        bool attends = gguf_tensor(w->g, name);
-        if (attends) {
-            snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
-            double rows = (double)gguf_tensor(w->g, name)->dims[1];
-            double head_dim = number(w->g, w->arch, "attention.key_length");
-            if (isnan(head_dim)) head_dim = number(w->g, w->arch, "embedding_length") / w->n_heads;
-            put(config, "num_key_value_heads", rows / head_dim);
-        }
-        jsonio_append(types, json_string(attends ? "full_attention" : "conv"));
-    }
-    jsonio_put(config, "layer_types", types);
-    jsonio_put(config, "block_auto_adjust_ff_dim", json_false());
-    put(config, "norm_eps", number(w->g, w->arch, "attention.layer_norm_rms_epsilon"));
-}
-
 static void write_config(const DirectoryWriter *w, const char *dir) {
     static const NamePair keys[] = {{"embedding_length", "hidden_size"},
                                     {"block_count", "num_hidden_layers"},
@@ -693,7 +655,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     bool qwen = strncmp(w->arch, "qwen", 4) == 0;
     put(config, qwen ? "num_experts" : "num_local_experts", number(w->g, w->arch, "expert_count"));
     put(config, qwen ? "moe_intermediate_size" : "intermediate_size", width);
-    put_recurrent(w, config);
+    hf_recurrent_config(w->g, w->arch, w->n_heads, config);
     if (strcmp(w->arch, "qwen3moe") == 0) jsonio_put(config, "norm_topk_prob", json_true());
     double dim = number(w->g, w->arch, "embedding_length"), head_dim = number(w->g, w->arch, "attention.key_length");
     put(config, "head_dim", head_dim);

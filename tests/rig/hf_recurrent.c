@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/jsonio.h"
+
 typedef struct {
     int n_keys, n_values, key_dim, value_dim;
 } DeltaHeads;
@@ -112,4 +114,26 @@ bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *
         append_columns(&out->data, t, &s, next);
     } else return false;
     return true;
+}
+
+static void put_int(json_t *config, const char *key, int n) { jsonio_put(config, key, json_integer(n)); }
+
+void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config) {
+    int inner = number(g, arch, "ssm.inner_size"), head_dim = number(g, arch, "attention.key_length");
+    float eps;
+    if (inner) put_int(config, "linear_value_head_dim", inner / number(g, arch, "ssm.time_step_rank"));
+    if (strcmp(arch, "lfm2") != 0) return;
+    if (!head_dim) head_dim = number(g, arch, "embedding_length") / n_heads;
+    json_t *types = json_array();
+    for (int i = 0; i < number(g, arch, "block_count"); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
+        const GgufTensor *k = gguf_tensor(g, name);
+        if (k) put_int(config, "num_key_value_heads", (int)k->dims[1] / head_dim);
+        jsonio_append(types, json_string(k ? "full_attention" : "conv"));
+    }
+    jsonio_put(config, "layer_types", types);
+    jsonio_put(config, "block_auto_adjust_ff_dim", json_false());
+    if (!gguf_f32(g, "lfm2.attention.layer_norm_rms_epsilon", &eps, true, 0).code)
+        jsonio_put(config, "norm_eps", json_real((double)eps));
 }
