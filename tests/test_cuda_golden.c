@@ -21,9 +21,9 @@ static const struct {
               {"glm4", "glm4", 0, false},
               {"mixtral", "mixtral", 0, false},
               {"qwen2moe", "qwen2moe", 0, true},
-              {"qwen3moe", "qwen3moe", 0, true},
+              {"qwen3moe", "qwen3moe", 0, false},
               {"gptoss", "gptoss", 0, true},
-              {"gptoss_mxfp4", "gptoss_mxfp4", 0, true}};
+              {"gptoss_mxfp4", "gptoss_mxfp4", 0, false}};
 
 // Activations beside quantised weights are int8 or bf16.
 static double limit_of(const char *file) { return strstr(file, "mxfp4") ? 8e-2 : 1e-5; }
