@@ -88,8 +88,8 @@ const Option cli_options[] = {
     {"--choice", "TEXT,TEXT,...", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.choice), 0, 0, NULL, "the answer is one of these texts; \\, is a comma in one"},
     {"--grammar", "TEXT", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.grammar), 0, 0, NULL, "the answer follows a grammar in llama.cpp's notation (GBNF)"},
     {"--grammar-file", "FILE", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.grammar_file), 0, 0, NULL, "the same from a file"},
-    {"--tools", "FILE", MODES_ANSWER, G_FORM, TEXT, AT(answer.tools.file), 0, 0, NULL, "tools that the answer may call, as OpenAI's API has them in JSON; the chat template shows them to the model, calls follow their schemas, and --json has them"},
-    {"--tool-choice", "auto|none|required|NAME", MODES_ANSWER, G_FORM, TEXT, AT(answer.tools.choice), 0, 0, NULL, "auto: text or calls; none: no call; required: calls alone; or one call of the tool of this name"},
+    {"--tools", "FILE", MODES_ANSWER, G_FORM, TEXT, AT(answer.tools.file), 0, 0, NULL, "functions that the answer may call, in OpenAI's JSON; calls follow their schemas (docs/structured.md)"},
+    {"--tool-choice", "auto|none|required|NAME", MODES_ANSWER, G_FORM, TEXT, AT(answer.tools.choice), 0, 0, NULL, "auto: text or calls; none: no call; required: calls alone; NAME: one call of this function"},
 
     {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
     {"-t --threads", "N", (MODES_COMPUTE & ~M(BENCH)) | M(QUANTIZE), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
