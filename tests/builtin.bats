@@ -15,6 +15,11 @@ share() {
     grep -F "| $1" table | grep -oE '[0-9]+\.[0-9]+ %' | head -1 | awk -v least="$2" '{ exit !($1 >= least) }'
 }
 
+# told OPENING LEAST: so many of 20 seeds tell a story
+told() {
+    grep -F "| \`$1\` |" table | awk -F'|' -v least="$2" '{ exit !($4 >= least) }'
+}
+
 @test "the built-in model answers held-out questions, and its grammar accepts its stories" {
     python3 "$TOP/scripts/eval_model.py" --quill "$QUILL" --only questions,openings,stories \
         --questions 60 --stories 12 --training-bytes 1M >table
@@ -24,6 +29,8 @@ share() {
     share '"I don' 75
     share "arithmetic" 93
     share "sentences that the grammar accepts" 90
+    told "Once upon a time" 18
+    told "Tell me a story" 18
 }
 
 @test "a chat with the built-in model is saved under its name and can be continued" {
