@@ -15,7 +15,8 @@ BF16. A GPU is used when there is one.
     --teacher GGUF       learns from that model's logits too: a small model of the same vocabulary, for speculation
     --resume             goes on from RUN/ckpt.pt: same data order, same schedule. --steps may change, and the schedule
                          follows; with another --data, its rows are read from the first. SIGINT and SIGTERM save and stop
-    --export CKPT        works at any time, also while another process trains
+    --export CKPT        works at any time, also while another process trains; --mean-with GGUF gives back some of what
+                         the training from that model forgot
     --bench N            N steps on random documents, then tokens a second; needs no data
 
 The input is text. Each document begins with <|endoftext|>; a chat is ChatML with its marks written out. Answers weigh
@@ -84,6 +85,8 @@ def parse_args():
     p.add_argument("--export", metavar="CKPT")
     p.add_argument("--gguf", default="model.gguf")
     p.add_argument("--out-type", choices=["f32", "q8_0"], default="q8_0")
+    p.add_argument("--mean-with", metavar="GGUF", help="with --export: the mean of the weights and those of this model ...")
+    p.add_argument("--share", type=float, default=0.75, help="... of which the checkpoint has this share")
     p.add_argument("--corpus-script", default="scripts/make_corpus.py", help="for the GGUF's metadata")
     p.add_argument("--corpus-seed", default="1", help="likewise")
     p.add_argument("--bench", type=int, default=0, metavar="N")
@@ -901,6 +904,10 @@ def export(args):
     import gguf
     import torch
     state = torch.load(args.export, weights_only=True, map_location="cpu")
+    if args.mean_with:
+        older = torch.zeros_like(state["master"])
+        read_weights(args.mean_with, Layout(state["shape"]), older, state["shape"])
+        state["master"] = older.lerp(state["master"], args.share)
     q8 = args.out_type == "q8_0"
     w = gguf.GGUFWriter(args.gguf + ".tmp", "llama")
     add_provenance(w, state, args, len(state["master"]))

@@ -113,6 +113,13 @@ def check_start(folder, state):
     ours, theirs = (train_model.load_tokenizer(json.loads(s["tokenizer"])["model"]) for s in (state, again))
     text = "Anna's 12 blue cups,\n\nand Tom \u4e00."
     assert ours.encode(text).ids == theirs.encode(text).ids
+    mean = os.path.join(folder, "mean.gguf")
+    for share in (0.5, 1.0):  # the mean with itself is itself
+        run(sys.executable, os.path.join(SCRIPTS, "train_model.py"), "--export", os.path.join(out, "ckpt.pt"), "--gguf", mean,
+            "--out-type", "f32", "--mean-with", gguf, "--share", str(share))
+        read = torch.zeros_like(state["master"])
+        train_model.read_weights(mean, train_model.Layout(state["shape"]), read, state["shape"])
+        near("mean of two models", read, state["master"], 1e-6)
     shape = "dim=128,heads=2,kv_heads=1,ffn=256,layers=2"
     pupil = train(folder, os.path.join(folder, "pupil"), "--teacher", gguf, "--shape", shape, "--steps", "2")
     assert pupil["step"] == 2 and torch.isfinite(pupil["master"]).all()
