@@ -149,7 +149,7 @@ tokens_of() { # of a prompt, in lines
         [ "$(errors_of $mode)" = "0 0 0 0 0 0 " ]
     done
     errors_of reuse | awk '{ exit !(NF == 6 && $1 < 0.001 && $3 > 0.001 && $6 > $2 && $6 < 1) }'
-    { errors_of reuse; errors_of cacheblend,ratio=0.5; } | awk '{ sum[NR] = $3 + $4 + $5 + $6 } END { exit !(sum[2] > 0 && sum[2] < sum[1]) }'
+    { errors_of reuse; echo; errors_of cacheblend,ratio=0.5; } | awk '{ sum[NR] = $3 + $4 + $5 + $6 } END { exit !(sum[2] > 0 && sum[2] < sum[1]) }'
     run -2 "${ask[@]}" --blend-error "Where?"
     [[ $output == *"--blend-error: --chunk FILE expected"* ]]
 }
