@@ -133,12 +133,12 @@ static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     if (end == text || *end != '.' || layer < 0) return false;
     if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
     char *part = end + 1, *kind = strrchr(part, '.');
-    if (!kind) return false;
     for (size_t i = 0; i < ARRAY_LEN(bare_parts); i++)
         if (strcmp(part, bare_parts[i].part) == 0 && bare_parts[i].names & (int)r->m->family->names) {
             snprintf(out, NAME_BYTES, "blk.%ld.%s", layer, bare_parts[i].gguf);
             return true;
         }
+    if (!kind) return false;
     *kind++ = 0;
     for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
         if (strcmp(kind, left_out[i]) == 0) return true;
