@@ -363,7 +363,7 @@ static ChainHash root_of(KvHead head, const char *kernels) {
     head.n_tokens = head.n_slots = 0;
     kv_start(start);
     buf_append(&all, start, sizeof start);
-    buf_append(&all, &head, sizeof head);
+    buf_append(&all, &head, KV_HEAD); // without the padding at its end
     buf_str(&all, kernels);
     ChainHash root = chain_root(all.data, all.n);
     buf_free(&all);

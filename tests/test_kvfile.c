@@ -146,7 +146,7 @@ static void test_rows(void **state) {
     Bytes f = read_bytes(path);
     const KvPool *kv = e.kv.pool;
     size_t of_k = 2 * (size_t)kv->head_dim, of_v = 4 * (size_t)kv->head_dim;
-    const uint8_t *at = f.bytes + KV_BYTES_HEAD + sizeof(KvHead) + 8 + 16 + 71 * 4;
+    const uint8_t *at = f.bytes + KV_BYTES_HEAD + KV_HEAD + 8 + 16 + 71 * 4;
     assert_int_equal(kvrows_bytes(kv, 70), 70 * 2 * (of_k + of_v));
     for (int first = 0; first < 70; first += 64)
         for (int layer = 0; layer < 2; layer++, at += 8) {

@@ -146,12 +146,12 @@ static void test_hostile_sealed(void **state) {
         {offsetof(KvHead, type_v), TYPE_F32, QUILL_MODEL, "V in KIVI2 expected, F32 found; start with the -ctv"},
         {offsetof(KvHead, group), 1, QUILL_MODEL, "32 to 32 slots a group expected, 1 found"},
         {offsetof(KvHead, group), 0, QUILL_MODEL, "32 to 32 slots a group expected, 0 found"},
-        {offsetof(KvHead, head_dim), 513, QUILL_MODEL, "1 to 512 elements a head expected, 513 found"},
+        {offsetof(KvHead, head_dim), 577, QUILL_MODEL, "1 to 576 elements a head expected, 577 found"},
         {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found"},
     };
     assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
     // A group takes 32 x (34 + 12) bytes, and the three slots behind it 3 x (16 + 16).
-    size_t rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + SEALED_TOKENS * 4, group = 32 * (34 + 12);
+    size_t rows = KV_BYTES_START + 16 + KV_HEAD + 16 + SEALED_TOKENS * 4, group = 32 * (34 + 12);
     assert_int_equal(rows + 2 * (16 + 12 + group + 3 * 32) + 16 + 4, f.n);
     static const uint32_t lengths[] = {0, 12, 13, 12 + 5 * 32};
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
@@ -166,7 +166,7 @@ static void test_hostile_frames(void **state) {
     Bytes f = saved(&smallest, 6);
     Guard g;
     guard_open(&g, &smallest);
-    size_t head = KV_BYTES_START, tokens = head + 16 + sizeof(KvHead), rows = tokens + 16 + 6 * 4,
+    size_t head = KV_BYTES_START, tokens = head + 16 + KV_HEAD, rows = tokens + 16 + 6 * 4,
            layer = 16 + 12 + 5 * 4 * 8, end = rows + 2 * layer;
     assert_int_equal(end + 16 + 4, f.n);
     assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 84 bytes expected, 0 found");
@@ -206,7 +206,7 @@ static void test_changed_value(void **state) {
     GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     const char *path = test_tmp("changed.kv");
     open_engine(&e, &smallest);
-    size_t rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
+    size_t rows = KV_BYTES_START + 16 + KV_HEAD + 16 + 6 * 4;
     for (int change = 0; change < 3; change++) { // nothing, the first K, the last V of the first layer
         size_t at = rows + 8 + 12 + (change == 2 ? 5 * 32 - 4 : 0);
         float x;

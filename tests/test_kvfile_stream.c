@@ -96,7 +96,7 @@ static void test_changed_stream(void **state) {
     open_engine(&e, &smallest);
     send_prompt(&e, &s, 6, path);
     Bytes f = read_bytes(path);
-    size_t rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
+    size_t rows = KV_BYTES_START + 16 + KV_HEAD + 16 + 6 * 4;
     for (int change = 0; change < 2; change++) {
         for (int slot = 0; slot < 6 && change; slot++) { // K of one head, four elements
             float k[4] = {9.0f - (float)slot, -7, 5, (float)slot};
@@ -126,7 +126,7 @@ static void test_hostile_logits(void **state) {
     open_engine(&e, &smallest);
     send_prompt(&e, &s, 6, path);
     Bytes f = read_bytes(path);
-    size_t last = f.n - 16 - 4 - 16 - ENGINE_VOCAB * 4, rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
+    size_t last = f.n - 16 - 4 - 16 - ENGINE_VOCAB * 4, rows = KV_BYTES_START + 16 + KV_HEAD + 16 + 6 * 4;
     assert_memory_equal(f.bytes + last, "LAST", 4);
     Guard g;
     guard_open(&g, &smallest);

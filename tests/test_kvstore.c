@@ -208,7 +208,7 @@ static void test_other_blocks(void **state) {
     assert_ok(file_read(block_path(&v.store, &like, v.tokens, 3), &other));
     assert_block_refused(&v, other.data, other.n, "other blocks before it");
     buf_free(&other);
-    enum { LINK = 12 + 16 + 64 + 8, TOKS = LINK + 36 + 16 };
+    enum { LINK = KV_START + 16 + KV_HEAD + 8, TOKS = LINK + 36 + 16 };
     static const struct {
         size_t at;
         const char *words;

@@ -333,6 +333,8 @@ static void check_attend(const SealedAttendCase *c, const AttendKernel *k, bool 
                             .slot = c->slot,
                             .q = c->q,
                             .out = out,
+                            .stride = (size_t)(c->heads.n_heads * s->head_dim),
+                            .kv_stride = (size_t)(N_KV_HEADS * s->head_dim),
                             .layer = LAYER,
                             .kv_head = h,
                             .first = first,

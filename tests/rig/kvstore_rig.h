@@ -146,10 +146,10 @@ static inline int count_files(const Store *s, const char *ending) {
 // The path of the nth block's file, by a chain of names of the test's own.
 static const char *block_path(const Store *s, const KvHead *head, const int *tokens, int nth) {
     static char path[1200];
-    uint8_t bytes[12 + sizeof *head + 4] =
-        "QUILLKV\n\2"; // the file's first bytes: blocks of another version are others'
-    memcpy(bytes + 12, head, sizeof *head);
-    memcpy(bytes + 12 + sizeof *head, "test", 4);
+    uint8_t bytes[KV_START + KV_HEAD + 4];
+    kv_start(bytes); // blocks of another version are others'
+    memcpy(bytes + KV_START, head, KV_HEAD);
+    memcpy(bytes + KV_START + KV_HEAD, "test", 4);
     ChainHash h = chain_root(bytes, sizeof bytes);
     for (int i = 0; i <= nth; i++) h = chain_next(&h, tokens + i * BLOCK, BLOCK);
     int n = snprintf(path, sizeof path, "%s/", s->dir);
