@@ -171,9 +171,10 @@ static void count_costs(Engine *e, const Batch *b) {
     Cost c = costs_batch(&e->model, e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
         Request *r = scheduler_request(e->sched, b->seq[row]);
-        bool prefill = b->slot[row] < r->n_prompt;
+        int n_prompt = r->n_prompt - r->seq->n_gone; // slots of the prompt; token i is in slot i - n_gone
+        bool prefill = b->slot[row] < n_prompt;
         for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) {
-            if ((b->slot[row + n] < r->n_prompt) != prefill) break;
+            if ((b->slot[row + n] < n_prompt) != prefill) break;
             n++;
         }
         double share = (double)n / b->n_rows;

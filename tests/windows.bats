@@ -70,6 +70,7 @@ answer() {
     for plan in sinks,sink=4,window=60 shift h2o,heavy=40,recent=40; do
         "$QUILL" -m "$TINY/gemma3.gguf" --raw --greedy --ignore-eos -c 100 -n 150 --evict $plan --json hello >text
         grep -q '"completion_tokens": *150' text
+        grep -qE '"decode_flops": *[1-9]' text # slots move forward, tokens stay tokens of the answer
     done
 }
 

@@ -97,14 +97,16 @@ def long_number(place, token):
 
 
 CLASSES = {
+    "forced bytes": ("where only one continuation is possible, llguidance admits the one token that its tokenizer makes "
+                     "of it, here a byte; quill admits every token that it begins with", None),
     "long numbers": ("quill ends integers and fractions after 16 digits, exponents after two",
-                     lambda s, p, t, ours: not ours and in_number(p, t) and long_number(p, t)),
+                     lambda s, p, t, ours: (not ours or not t) and in_number(p, t) and long_number(p, t)),
     "spelling of bounded numbers": ("between bounds the two admit different spellings of the same numbers (1.0, 1e1, -0)",
                                     lambda s, p, t, ours: in_number(p, t) and any(k in s for k in NUMBERS)),
     "other properties": ("llguidance admits properties that are not named, quill only where additionalProperties says so",
-                         lambda s, p, t, ours: not ours and '"properties"' in s and (p.key or not p.string)),
+                         lambda s, p, t, ours: not ours and '"properties"' in s and (p.key or not p.string or any(b in t for b in (b'",', b"],", b"},")))),
     "formats": ("the expressions of formats differ: days of a month, lengths of names",
-                lambda s, p, t, ours: p.string and '"format"' in s),
+                lambda s, p, t, ours: (p.string or b'"' in t) and '"format"' in s),
     "escapes": ("of characters that patterns and lengths count, quill has the usual form alone; of others, pairs of "
                 "surrogates alone, and no NUL",
                 lambda s, p, t, ours: p.string and (b"\\" in t or "\\" in p.text[-6:])),
@@ -170,10 +172,12 @@ def walk(tokenizer, wrapper, grammar, r, most):
     return None, prefixes, masks
 
 
-def classify(kind, schema, prefix, token, ours):
+def classify(kind, schema, prefix, token, ours, forced):
+    if ours and forced and token.startswith(forced):
+        return "forced bytes"
     place = Place(prefix) if kind == "schema" else None
     for name, (_, rule) in CLASSES.items():
-        if place and rule(schema, place, token, ours):
+        if place and rule and rule(schema, place, token, ours):
             return name
     return None
 
@@ -217,18 +221,20 @@ def main():
                 refused.append((kind, "quill", error))
                 break
             for prefix, x, y in zip(prefixes, mine, theirs):
-                end_same = x[ends].any() == y[ends].any()
+                end_same = bool(x[ends].any() == y[ends].any())
                 x, y = x & ~special, y & ~special
                 total[kind] += 1
                 different = numpy.flatnonzero(x != y)
                 equal[kind] += end_same and not len(different)
                 bytes_ = b"".join(wrapper.tokens[i] for i in prefix)
-                found = set() if end_same else {(classify(kind, text, bytes_, b"", not y[ends].any()), b"(end)")}
+                only = numpy.flatnonzero(y)
+                forced = wrapper.tokens[only[0]] if len(only) == 1 else None  # the one token of llguidance's mask
+                found = set() if end_same else {(classify(kind, text, bytes_, b"", not y[ends].any(), None), b"(end)")}
                 if dump and (len(different) or not end_same):
                     some = [[wrapper.tokens[i].hex(), bool(x[i])] for i in different[:200]]
                     dump.write(json.dumps([kind, text, bytes_.hex(), end_same, bool(y[ends].any()), some]) + "\n")
                 for i in different[:2000]:
-                    found.add((classify(kind, text, bytes_, wrapper.tokens[i], bool(x[i])), wrapper.tokens[i]))
+                    found.add((classify(kind, text, bytes_, wrapper.tokens[i], bool(x[i]), forced), wrapper.tokens[i]))
                 for name in {n for n, _ in found}:
                     classes[kind, name] += 1
                     if shown[kind, name] < a.show and name is None:
