@@ -319,6 +319,7 @@ void cli_free(Options *o) {
     free(o->prompt.parts);
     free((void *)o->answer.sampling.bias);
     free(o->answer.stop);
+    free(o->answer.chunks);
     free((void *)o->engine.kv_dir);
     free(o->kv.words);
     free(o->hub.words);
