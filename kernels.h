@@ -1,14 +1,14 @@
-// kernels.h: the one contract between the model and what computes it: tensors, layers, batches, KV storage, backends.
+// kernels.h: the contract between the model and its backends: tensors, layers, batches, KV storage, operations.
 //
-// A batch is rows. A row is a token of a sequence with two numbers that are never conflated: its `slot`, the row in its
-// sequence's cache, and its `pos`, the RoPE position. A row sees the keys of its own sequence at slots <= its own and
-// writes its K and V at its slot; all K and V of a layer are written before any row of that layer reads. There is no
-// prefill flag, no length and no mask: prefill, chunked prefill, decoding, batches, speculation are choices of rows.
-// A layer is five operations, the same on every backend; n_rows == 1 is a batch of one.
+// A batch is a list of rows. A row is one token of one sequence. It has two numbers that must not be confused: `slot`,
+// its index in the cache of its sequence, and `pos`, its RoPE position. A row writes its K and V at its slot, and
+// attends to its own sequence at slots <= its own. All rows write their K and V of a layer before any row reads them.
+// There is no prefill flag, no length and no mask: prefill, chunked prefill, decoding, batching and speculation differ
+// in their rows only. A layer is five operations, the same on every backend; a single row is a batch with n_rows == 1.
 //
-// Memory is the host's unless a backend has its own (Backend.memory): then Model, KvPool and Workspace carry a handle
-// to what it keeps there, and model.c hands the residual stream over where the layers change from the host to the
-// device.
+// All data is in the host's memory, except that a backend may have a memory of its own (Backend.memory). Then Model,
+// KvPool and Workspace hold handles to the data there, and model.c copies the residual stream from the host to the
+// device between the host's last layer and the device's first.
 #ifndef QUILL_KERNELS_H
 #define QUILL_KERNELS_H
 
@@ -25,21 +25,21 @@ typedef struct KvPool KvPool;
 typedef struct StatePool StatePool;
 typedef struct Workspace Workspace;
 
-// A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
+// A matrix as it is stored in the model file: n_out rows of n_in elements. The data belongs to the file.
 typedef struct {
     const void *data;
-    const float *scales; // (n_out * n_in / group), unaligned, of a type whose scales lie apart; otherwise NULL
+    const float *scales; // (n_out * n_in / group), unaligned; NULL unless the type stores its scales apart
     const float *bias;   // (n_out), or NULL
     int type;            // TYPE_ of formats/types.h
-    int group;           // with scales: elements under one scale, counted over the flat tensor
+    int group;           // with scales: elements per scale, counted over the flat tensor
     int n_out, n_in;
-    int stack; // matrices of n_out x n_in one behind the other, each with its bias: experts, heads; 0: this one alone
-    int stack_rows; // from a matrix of a stack to the next, n_out or more; 0: n_out
+    int stack;      // number of consecutive n_out x n_in matrices, each with its bias (experts, heads); 0: one matrix
+    int stack_rows; // rows from one matrix of a stack to the next, at least n_out; 0: n_out
     size_t row_bytes;
-    const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
+    const void *device; // a copy in the memory and layout of the backend that uses the tensor; NULL: `data` is used
 } Tensor;
 
-// Rows of all matrices of a stack.
+// Number of rows of all matrices of a stack.
 static inline size_t tensor_rows(const Tensor *t) { return (size_t)t->n_out * (size_t)(t->stack > 0 ? t->stack : 1); }
 
 // Matrix i of a stack.
@@ -55,20 +55,20 @@ static inline Tensor tensor_of_stack(const Tensor *t, int i) {
     return one;
 }
 
-// What a row's position does to its Q and K in a layer. Layers with the same RoPE use the same table.
+// The rotary position embedding (RoPE) of a layer's Q and K. Layers with the same RoPE share a table.
 typedef struct {
-    int table;          // index of its cosines and sines among the model's: Workspace.rope_cos, rope_sin
-    int n_rot;          // leading elements of a head that are turned, even; 0: none
+    int table;          // index of its cosines and sines in Workspace.rope_cos and rope_sin
+    int n_rot;          // number of leading elements of a head that are rotated, even; 0: none
     int adjacent;       // 1: pairs are (2i, 2i+1); 0: (i, i + n_rot/2)
-    float mscale;       // on cos and sin: YaRN's magnitude, the factor of long contexts; otherwise 1
-    float temperature;  // rope_temperature; 0: Q stays as it is turned
+    float mscale;       // factor of cos and sin: the magnitude of YaRN or LongRoPE; otherwise 1
+    float temperature;  // see rope_temperature; 0: Q is not scaled
     int span;           // positions that share a temperature, at least 1
     const double *freq; // (n_rot/2) radians per position
 } Rope;
 
-enum { ROPE_TABLES = 2 }; // at most, in one model
+enum { ROPE_TABLES = 2 }; // the most tables of one model
 
-// Turns a head that stands at some position on by `positions`, without the magnitude, which it has already.
+// Rotates a head that is already rotated to some position further by `positions`. Does not multiply by mscale again.
 static inline void rope_turn(const Rope *r, float *head, double positions) {
     for (int i = 0; i < r->n_rot / 2; i++) {
         double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
@@ -79,40 +79,41 @@ static inline void rope_turn(const Rope *r, float *head, double positions) {
     }
 }
 
-// What Q is multiplied by at a position, once it is turned: scores grow slowly beyond the context of training.
+// The factor of the rotated Q at a position. It makes scores grow slowly beyond the context of training.
 HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
     return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + pos / r->span));
 }
 
-// What attention of a layer does. All fields are words of 4 bytes without padding: kv/fingerprint.c hashes them as
-// bytes.
+// The attention of a layer. All fields have 4 bytes, without padding: kv/fingerprint.c hashes them as bytes.
 typedef struct {
     int n_heads, n_kv_heads, head_dim; // head_dim: of Q and K
-    int v_dim;                         // of V and of what attention finds, up to head_dim; 0: as head_dim
+    int v_dim;                         // elements of a head of V and of the attention output, <= head_dim; 0: head_dim
     int window;                        // a row sees its last `window` slots; 0: all
-    float scale;                       // of the scores
-    float softcap;                     // scores become softcap * tanh(score / softcap); 0: they stay
+    float scale;                       // factor of the scores
+    float softcap;                     // scores become softcap * tanh(score / softcap); 0: no cap
 } Heads;
 
 static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim : h->head_dim; }
 
-// What mixes the rows of a sequence in a layer, and what computes each row by itself. Attention alone has K and V.
-// MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): the one KV head of a slot is what V is made of, behind
-// it the part of K that RoPE turns; Q and what attention finds go through a matrix of each head.
+// A layer has a mixer, which combines the rows of a sequence, and a feed-forward, which computes each row by itself.
+// MIXER_ATTENTION and MIXER_LATENT have K and V. MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): a slot
+// has one KV head, which is the compressed vector (used as V) followed by the rotated part of K. A matrix of each head
+// maps Q into the compressed space (k_b), and another one maps the attention output out of it (v_b).
 // The two recurrent mixers have a state of fixed size for each sequence instead (StatePool): MIXER_DELTA is gated
 // DeltaNet (Yang et al. 2024), MIXER_CONV a short convolution between two gates (LFM2).
 typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT, MIXER_DELTA, MIXER_CONV } Mixer;
 static inline bool mixer_is_recurrent(Mixer m) { return m == MIXER_DELTA || m == MIXER_CONV; }
 typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
-// The gate of FFN_GATED and of every expert: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)),
-// which is GELU by tanh. ACT_SWIGLU_CLAMPED, of experts alone, is act(v) = v * sigmoid(1.702 v) of v = min(gate, 7),
-// times clamp(up, -7, 7) + 1.
+// The activation of the gate in FFN_GATED and in every expert.
+// ACT_SILU: act(v) = v * sigmoid(v).
+// ACT_GELU: act(v) = v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU in its tanh form.
+// ACT_SWIGLU_CLAMPED (experts only): v * sigmoid(1.702 v) with v = min(gate, 7), times clamp(up, -7, 7) + 1.
 typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
-// The weights of a row's chosen experts: a softmax over their logits alone, or their part of one over all experts; or
-// the sigmoid of each one's logit, divided by their sum or as it is. Of sigmoids the choice is by sigmoid +
-// expert_bias.
+// The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
+// softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
+// chosen experts. ROUTE_SIGMOID: sigmoids as they are. Both sigmoid kinds choose by sigmoid + expert_bias.
 typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
-// What the norms of Q and K go over: every head by itself, or all heads of a row together.
+// Whether the norms of Q and K normalise each head separately or all heads of a row together.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
 #define GELU_CUBE 0.044715f
@@ -126,32 +127,32 @@ typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
 
 HOST_DEVICE static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
 
-// What a layer does besides its heads: words of 4 bytes without padding, as Heads.
+// The hyper-parameters of a layer that are not in Heads. As in Heads all fields have 4 bytes, without padding.
 typedef struct {
     Mixer mixer;
     FeedForward ffn;
     Activation act;
     QkNorm qk_norm;
-    int gated; // 1: of each head Wq has head_dim rows for Q, then head_dim for a gate; a is multiplied by its sigmoid
-    float eps; // of all its norms
-    // FFN_EXPERTS: how many there are, how many a row takes, and what their outputs weigh; the weights are multiplied
-    // by route_scale
+    int gated; // 1: for each head Wq has head_dim rows of Q, then head_dim of a gate, whose sigmoid multiplies `a`
+    float eps; // of all norms of the layer
+    // FFN_EXPERTS: number of experts, number used by each row, and their weights, which are multiplied by route_scale
     int n_experts, n_used;
     Routing routing;
     float route_scale;
-    int n_groups, n_groups_used; // of experts, by their order: the best ones are chosen first; 0: there are no groups
-    float out_scale;             // of the residual stream behind the layer; 0: it stays
+    int n_groups, n_groups_used; // consecutive experts form groups; a row's experts come from its best groups; 0: none
+    float out_scale;             // factor of the residual stream after the layer; 0: no scaling
 } LayerKind;
 
-// What a recurrent layer does; words of 4 bytes without padding, as Heads. A causal convolution of `taps` inputs runs
-// over every channel by itself:
+// The recurrence of a recurrent layer. As in Heads all fields have 4 bytes, without padding. Each channel has a causal
+// convolution of its own with `taps` inputs:
 //     u_t[c] = sum over j of conv[c][j] in_{t - taps + 1 + j}[c], zeros before the sequence's start.
 // MIXER_CONV: in = B * X and a = C * u, where B, C and X are the three parts of w_mix h.
 // MIXER_DELTA: in = w_mix h, and silu(u) holds q, k (n_keys, key_dim) and v (n_values, value_dim). q and k become
 // x / sqrt(x.x + 1e-6), and q is divided by sqrt(key_dim). Each value head has a matrix M (key_dim, value_dim), zeros
 // at the start: M *= exp(decay * softplus(alpha + dt_bias)); M += k d^T with d = sigmoid(beta) (v - M^T k); then
-// a = norm(M^T q) * silu(z). Value head h has the q and k of key head h / (n_values / n_keys) if `grouped`, else of
-// h % n_keys. Without w_alpha, w_beta has for each key head the rows of beta of its value heads, then those of alpha.
+// a = norm(M^T q) * silu(z). Value head h uses q and k of key head h / (n_values / n_keys) if `grouped`, else of
+// h % n_keys. If there is no w_alpha, w_beta holds both: for each key head the rows of beta of its value heads, then
+// those of alpha.
 typedef struct {
     int channels, taps;
     int n_keys, n_values, key_dim, value_dim; // MIXER_DELTA; otherwise 0
@@ -159,60 +160,61 @@ typedef struct {
 } Recurrence;
 #define DELTA_EPS 1e-6f
 
-// Every norm is an RMSNorm with weights; NULL: the layer does not have it.
+// A layer: hyper-parameters and weights. Every norm is an RMSNorm with weights; NULL: the layer does not have it.
 typedef struct {
     LayerKind kind;
     Heads heads;
     Recurrence rec;
     Rope rope;
-    // (n_heads*head_dim, dim), (n_kv_heads*head_dim, dim), (n_kv_heads*v_dim, dim), (dim, n_heads*v_dim). Without wk
-    // the layer uses the K and V of an earlier one, which has the same place in the pool; with wk alone V is K before
-    // its norm and RoPE
+    // (n_heads*head_dim, dim), (n_kv_heads*head_dim, dim), (n_kv_heads*v_dim, dim), (dim, n_heads*v_dim). A layer
+    // without wk uses the K and V of an earlier layer, the one with the same kv_kind and kv_layer. With wk but without
+    // wv, V is K before its norm and RoPE.
     Tensor wq, wk, wv, wo;
-    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); of FFN_EXPERTS stacks of n_experts
+    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts
     Tensor router;               // (n_experts, dim) of FFN_EXPERTS
-    // The expert that every row takes besides; without data: there is none. Its output is multiplied by
-    // sigmoid(shared_route x), unless that has no data.
+    // The shared expert, which every row uses in addition; no data: there is none. Its output is multiplied by
+    // sigmoid(shared_route x) if shared_route has data.
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
     Tensor shared_route;                        // (1, dim)
-    // Recurrent mixers: (channels, dim), of MIXER_CONV (3 dim, dim); wo (dim, layer_mixed) comes behind
+    // The input matrix of recurrent mixers: (channels, dim), for MIXER_CONV (3 dim, dim). Their output matrix is wo
+    // (dim, layer_mixed).
     Tensor w_mix;
     Tensor w_z, w_beta, w_alpha;               // MIXER_DELTA: (n_values*value_dim, dim), 2 x (n_values, dim)
     const float *conv;                         // (channels, taps)
     const float *decay, *dt_bias, *norm_state; // MIXER_DELTA: 2 x (n_values), (value_dim)
-    // MIXER_LATENT. wk makes what is stored, (v_dim + n_rot, dim); wq (n_heads * (n + n_rot), dim), or of q_a's
-    // outputs.
-    Tensor q_a;      // (any, dim) in front of wq; without data: wq takes x
-    Tensor k_b, v_b; // stacks of n_heads: (v_dim, n) of the part of Q without RoPE, (v, v_dim) of what attention finds
-    // What every layer adds besides: per_out (act(per_gate x) * its part of Workspace.per); without data: nothing
+    // MIXER_LATENT. wk (v_dim + n_rot, dim) computes the stored vector; wq (n_heads * (n + n_rot), dim or q_a.n_out)
+    Tensor q_a;      // (any, dim) applied before wq; no data: wq takes x
+    Tensor k_b, v_b; // stacks of n_heads: (v_dim, n) for the unrotated part of Q, (v, v_dim) for the attention output
+    // A further term of x: per_out (act(per_gate x) * the layer's part of Workspace.per); no data: none
     Tensor per_gate, per_out;         // (Ends.per, dim), (dim, Ends.per)
     const float *norm_att, *norm_ffn; // (dim) before the mixer and before the feed-forward
-    const float *norm_q, *norm_k; // (layer_norm_q, layer_norm_k) of Q and K, before RoPE; MIXER_LATENT: of what is V
-    const float *norm_att_out, *norm_ffn_out; // (dim) of what is added to x behind the mixer and the feed-forward
+    // (layer_norm_q, layer_norm_k) of Q and K, before RoPE; for MIXER_LATENT norm_k is of the compressed vector
+    const float *norm_q, *norm_k;
+    const float *norm_att_out, *norm_ffn_out; // (dim) of the outputs of mixer and feed-forward, before they are added
     const float *norm_v;                      // (v_dim) of each head of V
-    const float *norm_q_a;                    // (q_a.n_out) of what q_a makes
-    const float *norm_per;                    // (dim) of what per_out makes
-    // FFN_EXPERTS: of x for the router and for the experts, where these are not norm_ffn, which the shared one has; of
-    // what the shared expert and the others give (dim)
+    const float *norm_q_a;                    // (q_a.n_out) of the output of q_a
+    const float *norm_per;                    // (dim) of the output of per_out
+    // FFN_EXPERTS, (dim). norm_router, norm_experts: of the inputs of the router and of the routed experts; NULL: their
+    // input is that of the shared expert (norm_ffn). The others: of the outputs of the shared and of the routed experts
     const float *norm_router, *norm_experts, *norm_shared_out, *norm_experts_out;
-    const float *expert_bias, *expert_scale; // (n_experts) added for the choice; times the weight
-    const float *sinks;    // (n_heads) a further score of each head, whose value is nothing; NULL: none
+    const float *expert_bias, *expert_scale; // (n_experts) added to scores for the choice; factors of weights
+    const float *sinks;    // (n_heads) an additional score in the softmax of each head, without a value; NULL: none
     int index;             // of the layer in the model
-    int kv_kind, kv_layer; // its pool among the model's, and its place there; -1: no K and V
-    int state_layer;       // its place among the layers with a state; -1: it has none
-    bool kv_used_later;    // a later layer uses the same K and V, and what the step has of them
-    int host_ffn;          // 1: its feed-forward is the host's, also where the rest is a device's (model_keep_experts)
+    int kv_kind, kv_layer; // which of the model's pools holds its K and V, and its index there; -1: no K and V
+    int state_layer;       // its index among the layers with a state; -1: it has no state
+    bool kv_used_later;    // a later layer uses the same K and V, also the rows in Workspace.k and v
+    int host_ffn;          // 1: the host computes its feed-forward even if a device has the layer (model_keep_experts)
     const Backend *be;
-    const void *device; // the backend's copy of all of it; NULL: it uses what is above
+    const void *device; // the backend's copy of the layer; NULL: the backend uses the fields above
 } Layer;
 
 static inline bool layer_attends(const Layer *l) {
     return l->kind.mixer == MIXER_ATTENTION || l->kind.mixer == MIXER_LATENT;
 }
-// Whether a layer has K and V of its own; otherwise it attends to those of the layer that has its place in the pool.
+// Whether a layer computes K and V of its own. Otherwise it attends to those of the layer with the same kv_layer.
 static inline bool layer_owns_kv(const Layer *l) { return l->kv_kind >= 0 && l->wk.data; }
 
-// Elements of the norms of Q and of K.
+// Number of elements of the norms of Q and of K.
 static inline int layer_norm_q(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_heads : 1);
 }
@@ -221,13 +223,13 @@ static inline int layer_norm_k(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
 }
 
-// Elements of a row of Workspace.a, which Wo takes.
+// Elements of a row of Workspace.a, the input of Wo.
 static inline int layer_mixed(const Layer *l) {
     if (!mixer_is_recurrent(l->kind.mixer)) return l->heads.n_heads * l->heads.head_dim;
     return l->kind.mixer == MIXER_DELTA ? l->rec.n_values * l->rec.value_dim : l->rec.channels;
 }
-// Elements of a row of Workspace.mix: what w_mix, w_z, w_beta and w_alpha give, and beta and the decay for use; or of
-// gated attention what Wq gives.
+// Elements of a row of Workspace.mix. MIXER_DELTA: the outputs of w_mix, w_z, w_beta and w_alpha, then the final beta
+// and decay of each value head. MIXER_CONV: the output of w_mix. Gated attention: the output of Wq.
 static inline int layer_mix_width(const Layer *l) {
     const Recurrence *r = &l->rec;
     if (l->kind.mixer == MIXER_CONV) return 3 * r->channels;
@@ -241,8 +243,9 @@ static inline size_t recurrence_floats(const Recurrence *r) {
            (size_t)r->n_values * (size_t)r->key_dim * (size_t)r->value_dim;
 }
 
-// X(field) for every matrix of a Layer, those of FFN_EXPERTS and of recurrent mixers alone last; X(field, elements) for
-// every vector but those of recurrent mixers, of which the norms of Q and K come last.
+// EACH_LAYER_MATRIX: X(field) for every matrix of a Layer; those that only FFN_EXPERTS or recurrent mixers have come
+// last. EACH_LAYER_VECTOR: X(field, elements) for its vectors except those of recurrent mixers; the norms of Q and K
+// come last.
 // clang-format off
 #define EACH_GATED_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
 #define EACH_LAYER_MATRIX(X) \
@@ -251,64 +254,65 @@ static inline size_t recurrence_floats(const Recurrence *r) {
     X(w_mix) X(w_z) X(w_beta) X(w_alpha)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
-#define EACH_HOST_VECTOR(X, dim, l) /* that the file has, of the host's layers alone; norm_v is all ones */ \
+#define EACH_HOST_VECTOR(X, dim, l) /* only of layers on the host; norm_v is missing: it is all ones, not in the file */ \
     X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
     X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
     X(expert_bias, (l)->kind.n_experts) X(expert_scale, (l)->kind.n_experts)
 // clang-format on
 
-// What stands before the first layer and behind the last one.
+// The parts of the model before the first layer and after the last one.
 typedef struct {
     Tensor tok_embd, head;
     const float *norm_out; // (dim)
     float eps;
     float embd_scale; // x = embd_scale * row of tok_embd
-    float softcap;    // logits become softcap * tanh(logit / softcap); 0: they stay
-    // What each layer gets of a token besides: per values, (norm_per(per_proj x) + a row of per_embd * sqrt(per)) /
-    // sqrt(2)
-    int per;                   // 0: nothing
+    float softcap;    // logits become softcap * tanh(logit / softcap); 0: no cap
+    // Per-layer embeddings: each layer gets `per` additional values for a token, its part of
+    // (norm_per(per_proj x) + sqrt(per) * row of per_embd) / sqrt(2).
+    int per;                   // 0: the model has none
     Tensor per_embd, per_proj; // (n_vocab, n_layers*per), (n_layers*per, dim)
     const float *norm_per;     // (per)
     int n_ropes;
-    Rope ropes[ROPE_TABLES]; // (n_ropes) whose cosines and sines a step needs
+    Rope ropes[ROPE_TABLES]; // (n_ropes) all different RoPEs of the layers
 } Ends;
 
-// The model's pools of K and V: layers that see all of a sequence have theirs in the first, layers with a window in the
-// second, so that blocks which no row sees any more can be used again there.
+// The model's two pools of K and V. KV_FULL holds the layers that see the whole sequence. KV_WINDOW holds the layers
+// with a window: its blocks are reused as soon as no row can see them.
 enum { KV_FULL, KV_WINDOW, KV_KINDS };
 
-// What attention is to report of a batch of one sequence: how much its queries looked at each slot. Dense KV alone.
+// Attention weights that a step is to record: how much weight each slot received. Needs a batch of one sequence and
+// dense KV.
 typedef struct {
     int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
-    float *mass;   // (n_layers, n_kv_heads, n_slots) by Layer.index, added to: softmax weights over the rows and a
-                   // group's heads
+    float *mass;   // (n_layers, n_kv_heads, n_slots) by Layer.index: to each the step adds the softmax weights of its
+                   // rows, summed over the query heads of the KV head
     float *scores; // (n_kv_heads, n_slots) scratch
-    float *device; // the mass of a device's layers, in its memory, where DeviceMemory.probe_new has put it
+    float *device; // the mass of the device's layers, in the device's memory (DeviceMemory.probe_new)
 } Probe;
 
-// Lets some of the batch's rows alone go on after a layer has stored K and V; the others end there.
+// Selects the rows that continue after a layer has stored K and V. The other rows end there.
 typedef struct {
-    int layer; // -1: each but the last
-    // Puts the rows that go on into `rows`, ascending, the rows whose logits are wanted among them; returns how many.
+    int layer; // Layer.index; -1: each layer but the last
+    // Writes the rows that continue to `rows`, ascending, including all rows of b->out_row; returns their number.
     int (*choose)(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows);
     void *arg;
 } Narrow;
 
-// K and V of slots that no row of the batch computes, which somebody brings while the step runs.
+// K and V of slots that no row of the batch computes: another thread loads them while the step runs.
 typedef struct {
-    void (*wait)(void *arg, const Layer *l); // before the layer stores K and V: until those are in its pool
+    void (*wait)(void *arg, const Layer *l); // called before the layer stores K and V: returns when its pool has them
     void *arg;
 } KvArrival;
 
-// Which product of a layer is about to be computed, and from what: w->x, which the product takes normalised, or w->a or
-// w->h as they are.
+// The product that is about to be computed. Its input is w->x after a norm (FEEDS_QKV, FEEDS_FFN_IN, FEEDS_HEAD), or
+// w->a or w->h as it is (FEEDS_ATTENTION_OUT, FEEDS_FFN_OUT).
 typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_HEAD, N_FEEDS } WatchFeed;
 
-// Somebody who looks at what happens in each layer; NULL: not at this. On the host alone.
+// Callbacks that observe the layers; either may be NULL. Only for layers that the host computes.
 typedef struct {
-    // Behind attention, while w->q, w->k, w->v and w->a hold the rows'.
+    // Called after attention, while w->q, w->k, w->v and w->a hold the values of the rows.
     void (*attended)(void *arg, const Workspace *w, const Layer *l, const Batch *b);
-    // In front of a product; of FEEDS_HEAD l is the last layer. Kernels that keep w->h packed (AMX) cannot be watched.
+    // Called before a product; for FEEDS_HEAD l is the last layer. Kernels that keep w->h packed (AMX) do not allow it.
     void (*feeds)(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b);
     void *arg;
 } Watch;
@@ -317,59 +321,61 @@ struct Batch {
     int n_rows, n_out, n_seqs, max_blocks, n_copies;
     int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
     int *out_row;                  // (n_out) rows whose logits are wanted
-    // (n_out) NULL, or: the device draws a token from each row's logits, which stay there (model_draws). In the batch
-    // after such a one, which has as many rows, a token -1 is the one that was drawn there.
+    // (n_out) how the device draws a token from the logits of each row, which stay on the device (model_draws); NULL:
+    // the host gets the logits. In the batch after one with draws, which has as many rows, a row with the token -1 uses
+    // the token drawn at its index.
     const Draw *draw;
     int *block_table;  // (n_seqs, max_blocks) physical block of KV_FULL of each logical block
-    int *window_table; // the same of KV_WINDOW, anything for blocks that no row sees; NULL without such layers
+    int *window_table; // the same of KV_WINDOW, any value for blocks that no row sees; NULL without such layers
     int (*copy)[2];    // (n_copies) blocks (src, dst) copied in every layer of KV_FULL, in this order, before any write
     int (*window_copy)[2];    // (n_copies) the same of KV_WINDOW
-    Probe *probe;             // NULL: nothing is reported
-    const Narrow *narrow;     // NULL: rows without logits end in the last layer, where that is possible
-    const Watch *watch;       // NULL: nobody looks
-    const KvArrival *arrival; // NULL: all K and V that the rows see are there. The host's layers alone wait
-    // Recurrent layers: the pool, and for each sequence the state in front of its first row (-1: the start); for each
-    // row where the state behind it is kept, -1: it is not. The last row of a sequence keeps its state; that may be the
-    // place of the one in front of the first row, which is not needed any more then. NULL: no layer is recurrent.
+    Probe *probe;             // NULL: no attention weights are recorded
+    const Narrow *narrow;     // NULL: rows without logits end in the last layer, if the backend can do that
+    const Watch *watch;       // NULL: no callbacks
+    const KvArrival *arrival; // NULL: all K and V that the rows see are in the pool. Only the host's layers wait
+    // For recurrent layers; NULL: there are none. state_in: for each sequence the index of its state before its first
+    // row, -1: the start of the sequence. state_out: for each row the index where the state after it is stored, -1: it
+    // is not stored. The last row of a sequence always stores its state, possibly over the sequence's state_in.
     StatePool *states;
     int *state_in, *state_out; // (n_seqs), (n_rows)
-    int n_step;                // set by model_forward and model_hidden: n_rows before a layer narrowed them
+    int n_step;                // set by model_forward and model_hidden: n_rows before any layer narrowed them
 };
 
-// Whether a step has one row of each sequence, as in decoding.
+// Whether the step has one row for each sequence, as in decoding.
 static inline bool batch_decodes(const Batch *b) { return b->n_step == b->n_seqs; }
 
-// The K and V of the layers of one kind in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times
-// kv_slot_bytes each. Dense types hold head_dim values a slot in K and v_dim in V. Of a sealed type (kv_is_sealed) a
-// row sees the groups of SEAL slots before its own group as they were sealed, and its own group dense: what it reads is
-// a function of its slot alone, whatever the batches were. A group is sealed in the step that computes its last slot;
-// until then its rows are kept from step to step in a tail page, which belongs to the block of the group's first slot.
-// The rows of a sequence in a batch are then consecutive slots. The last n_device layers' part, tail pages too, is in a
-// device's memory; k, v, tail_k and tail_v hold the others'.
+// The K and V of the layers of one kind, in blocks of `block` slots. Each plane, K and V, is an array (n_layers,
+// n_blocks, n_kv_heads, block) of kv_slot_bytes. Dense types hold head_dim values per slot in K and v_dim in V.
+// Sealed types (kv_is_sealed) quantise groups of SEAL slots. A row reads the groups before its own as sealed data and
+// its own group as dense data, so that what it reads depends on its slot only, not on how steps were cut. A group is
+// sealed in the step that computes its last slot. Until then a tail page keeps its rows from step to step; the page
+// belongs to the block of the group's first slot. With sealed types the rows of a sequence in a batch must be
+// consecutive slots.
+// The last n_device layers, with their tail pages, are in a device's memory; k, v, tail_k and tail_v hold the others.
 struct KvPool {
     int kind;     // KV_FULL or KV_WINDOW
     int n_layers; // may be 0: then there are no planes
     int n_blocks, n_kv_heads, block, head_dim;
-    int v_dim;          // values of V a slot; 0: head_dim
-    bool v_in_k;        // V of a slot is the first v_dim values of its K, and has no plane of its own
+    int v_dim;          // values of V per slot; 0: head_dim
+    bool v_in_k;        // V of a slot is the first v_dim values of its K; there is no plane for V
     int type_k, type_v; // types of formats/kv_types.h
     uint8_t *k, *v;
     size_t bytes_k, bytes_v; // of k and v
     int n_device;
-    const Backend *be; // whose memory the device's part is in; NULL: there is none
+    const Backend *be; // the device that holds the last n_device layers; NULL: none
     void *device;
     // sealed types
-    bool rotate;            // K is stored turned by a Hadamard matrix, as its queries are
+    bool rotate;            // stored K and its queries are multiplied by a Hadamard matrix
     int n_tails;            // pages
     int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
-    float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim, or v_dim); NULL: that plane is dense
+    float *tail_k, *tail_v; // (host layers, n_tails, n_kv_heads, SEAL, head_dim or v_dim); NULL: that plane is dense
 };
 
-// The states of recurrent layers, f32: (n_states, n_layers, floats). A state is that of one sequence behind one of its
-// tokens in all of these layers; which of them is whose is the cache's business (kvcache.h).
+// The states of recurrent layers, f32: (n_states, n_layers, floats). One state covers all recurrent layers of one
+// sequence after one of its tokens. The cache assigns states to sequences (kvcache.h).
 struct StatePool {
     int n_layers, n_states; // n_layers 0: no layer is recurrent, and there are no states
-    size_t floats;          // of a layer: recurrence_floats
+    size_t floats;          // of one layer: recurrence_floats
     float *data;
 };
 static inline float *state_at(const StatePool *p, int state, int layer) {
@@ -377,15 +383,14 @@ static inline float *state_at(const StatePool *p, int state, int layer) {
 }
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
-// One slot of one block and KV head, counted over the plane.
+// Index, in slots, of one slot of one block and KV head in a plane.
 HOST_DEVICE static inline size_t kv_slot(const KvPool *kv, int layer, int block, int head, int offset) {
     return (((size_t)layer * (size_t)kv->n_blocks + (size_t)block) * (size_t)kv->n_kv_heads + (size_t)head) *
                (size_t)kv->block +
            (size_t)offset;
 }
 static inline int kv_v_dim(const KvPool *kv) { return kv->v_dim > 0 ? kv->v_dim : kv->head_dim; }
-// Of the plane that a slot's K or V is read from: its memory, its type, the values that it has a slot, and the page
-// rows.
+// The plane that K or V (`value`) is read from: its memory, its type, its values per slot, its tail pages.
 static inline uint8_t *kv_plane(const KvPool *kv, bool value) { return value && !kv->v_in_k ? kv->v : kv->k; }
 static inline int kv_plane_type(const KvPool *kv, bool value) { return value && !kv->v_in_k ? kv->type_v : kv->type_k; }
 static inline int kv_plane_dim(const KvPool *kv, bool value) {
@@ -394,18 +399,19 @@ static inline int kv_plane_dim(const KvPool *kv, bool value) {
 static inline float *kv_plane_tail(const KvPool *kv, bool value) {
     return value && !kv->v_in_k ? kv->tail_v : kv->tail_k;
 }
-// Planes that hold something: K's, and V's unless it lies in K.
+// Number of planes: K, and V unless it is part of K.
 static inline int kv_planes(const KvPool *kv) { return kv->v_in_k ? 1 : 2; }
 // Bytes of K and V of a slot in one layer.
 static inline size_t kv_slot_bytes_both(const KvPool *kv) {
     size_t v = kv->v_in_k ? 0 : kv_slot_bytes(kv->type_v, kv_v_dim(kv));
     return (kv_slot_bytes(kv->type_k, kv->head_dim) + v) * (size_t)kv->n_kv_heads;
 }
-// Index, in elements, of the values of one slot of one block and KV head in the dense plane of K.
+// Index, in elements, of the first value of a slot in a dense plane of K.
 static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, int offset) {
     return kv_slot(kv, layer, block, head, offset) * (size_t)kv->head_dim;
 }
-// The same in tail_k and tail_v, of a slot of a page's group, of a plane with `dim` values a slot; then of K's.
+// Index of the first value of slot `offset` of a page's group in tail_k or tail_v, with `dim` values per slot.
+// kv_tail_index is the same for tail_k.
 HOST_DEVICE static inline size_t kv_tail_at(const KvPool *kv, int dim, int layer, int page, int head, int offset) {
     return ((((size_t)layer * (size_t)kv->n_tails + (size_t)page) * (size_t)kv->n_kv_heads + (size_t)head) * SEAL +
             (size_t)offset) *
@@ -414,77 +420,79 @@ HOST_DEVICE static inline size_t kv_tail_at(const KvPool *kv, int dim, int layer
 HOST_DEVICE static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
     return kv_tail_at(kv, kv->head_dim, layer, page, head, offset);
 }
-// A batch's block table of a pool, and its copies.
+// The block table and the block copies of a batch for a pool.
 static inline const int *batch_table(const Batch *b, const KvPool *kv) {
     return kv->kind == KV_WINDOW ? b->window_table : b->block_table;
 }
 static inline const int (*batch_copies(const Batch *b, const KvPool *kv))[2] {
     return (const int(*)[2])(kv->kind == KV_WINDOW ? b->window_copy : b->copy);
 }
-// The page of the group that a slot of a sequence lies in; -1: it has none, or no plane is sealed.
+// The tail page of the group that contains a slot of a sequence; -1: it has none, or no plane is sealed.
 static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
     return kv->tail_of ? kv->tail_of[blocks[slot / SEAL * SEAL / kv->block]] : -1;
 }
 
 static inline int kv_n_layers(const KvPool kv[KV_KINDS]) { return kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers; }
 
-// Which rows of a batch go through which experts. A pair is a row and one of its n_used experts; pairs of an expert lie
-// one behind the other, by row, and so do their activations in w->h: (pairs, width of an expert). Those of the
-// shared expert, (rows, its width), lie behind the max_rows * n_used first pairs.
+// The assignment of a batch's rows to experts. A pair is a row and one of its n_used experts. Pairs are ordered by
+// expert, then by row; their activations are in w->h in this order, (pairs, width of an expert). The activations of the
+// shared expert, (rows, its width), follow after max_rows * n_used pairs.
 typedef struct {
-    float *logits; // (max_rows, n_experts) what the router says
-    float *shared; // (max_rows) and of the shared expert, before the sigmoid
-    int *chosen;   // (max_rows, n_used) a row's experts, by falling logit; of equals the first one
-    float *weight; // (max_rows, n_used) of their outputs
-    int *place;    // (max_rows, n_used) the pair
+    float *logits; // (max_rows, n_experts) the router's output
+    float *shared; // (max_rows) the output of shared_route, before the sigmoid
+    int *chosen;   // (max_rows, n_used) a row's experts, by descending logit; among equal logits the lower index first
+    float *weight; // (max_rows, n_used) the weights of their outputs
+    int *place;    // (max_rows, n_used) the index of the pair
     int *row;      // (max_rows * n_used) the row of a pair
-    int *first;    // (n_experts + 1) the first pair of an expert; here and below, of heads where these are more
-    float *x;      // (max_rows * n_used, dim) what the experts take, then what they give
-    float *out;    // (max_rows, dim) what is added to the residual stream
+    int *first;    // (n_experts + 1) the first pair of an expert. Here, in `task` and in `at` the size is that of
+                   // latent_heads if it is larger than n_experts
+    float *x;      // (max_rows * n_used, dim) the experts' inputs, later their outputs
+    float *out;    // (max_rows, dim) the sum that is added to the residual stream
     int *task;     // (2 * n_experts + 1) the first task of each expert's matrices
-    size_t *at;    // (n_experts) where an expert's packed rows are in Workspace.packed
-    int broken;    // 1 + index of the layer whose router was the first to say NaN; 0: none
+    size_t *at;    // (n_experts) offset of an expert's packed rows in Workspace.packed
+    int broken;    // 1 + index of the first layer whose router gave NaN; 0: none
 } ExpertRows;
 
-// Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
-// layers'; without such layers there are none but `logits` and `narrowed`.
+// Scratch memory of a forward pass, allocated once for max_rows; decoding allocates nothing. The arrays are for layers
+// that the host computes; if there are none, only `logits` and `narrowed` exist.
 struct Workspace {
     int max_rows, max_out;
     int max_slots; // of one sequence
-    // q_dim = n_heads*head_dim and kv_dim = n_kv_heads*head_dim of the widest layer: rows are so far apart in all of
-    // them. ffn: likewise; n_rot: of the widest RoPE
+    // Strides of rows, those of the widest layer: q_dim = n_heads*head_dim, kv_dim = n_kv_heads*head_dim, ffn. n_rot:
+    // of the widest RoPE
     int dim, q_dim, kv_dim, ffn, n_vocab, n_rot;
     int a_dim, mix_dim;                // the widest layer_mixed and layer_mix_width
-    int n_experts, n_used, ffn_shared; // of FFN_EXPERTS; ffn: of n_used experts together, and behind these the shared
+    int n_experts, n_used, ffn_shared; // of FFN_EXPERTS, where ffn = n_used * an expert's width + ffn_shared
     int n_ropes;
     int latent_dim, latent_heads; // of MIXER_LATENT; 0: there is no such layer
     int per_dim;                  // n_layers * Ends.per
-    int widest;                   // input of a feed-forward's matrices
+    int widest;                   // the widest output of a feed-forward's gate
     ThreadPool *pool;
     float *x;               // (max_rows, dim) the residual stream
-    float *q;               // (max_rows, q_dim) queries, turned
-    float *a;               // (max_rows, a_dim) what attention or a recurrence found
-    float *mix;             // (max_rows, mix_dim) what recurrent mixers and gated attention work on
-    float *h, *up;          // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
-    float *k, *v;           // (max_rows, kv_dim) before they are stored; with kv_step twice, for each kind of pool
-    size_t kv_step;         // floats from the rows of KV_FULL to those of KV_WINDOW; 0: they share the room
+    float *q;               // (max_rows, q_dim) queries, rotated
+    float *a;               // (max_rows, a_dim) the output of attention or of a recurrence
+    float *mix;             // (max_rows, mix_dim) intermediate values of recurrent mixers and gated attention
+    float *h, *up;          // (max_rows, ffn) act(gate) * up, and up; attention uses h for partial results
+    float *k, *v;           // (max_rows, kv_dim) K and V before they are stored; kv_step > 0: one array for each pool
+    size_t kv_step;         // floats from the rows of KV_FULL to those of KV_WINDOW; 0: both use the same memory
     float *xn;              // (max_rows, dim) a normalised copy of x
-    float *latent[2];       // (max_rows, latent_dim) of MIXER_LATENT: Q and what was found, by row or by head
-    float *per, *per_token; // (max_rows, per_dim) what layers get of a token besides (Ends.per); the token's own part
+    float *latent[2];       // (max_rows, latent_dim) MIXER_LATENT: Q and the attention output, by row or by head
+    float *per, *per_token; // (max_rows, per_dim) the per-layer embeddings (Ends.per); their rows of per_embd
     float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
-    int *narrowed;              // (5, max_rows) the batch of the rows that go on where some end
-    ExpertRows experts;         // of a layer of experts, between Backend.ffn_in and ffn_out
+    int *narrowed;              // (5, max_rows) the batch of the rows that continue when others end
+    ExpertRows experts;         // of the current layer, valid from Backend.ffn_in to ffn_out
     float *logits;              // (max_out, n_vocab)
     uint8_t *packed;            // the matrix kernels' copy of the activations
-    uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch
+    uint8_t *panels;            // (threads, panel_bytes) scratch of each thread
     size_t packed_bytes, panel_bytes;
-    void *pages; // the one allocation all of them lie in
+    void *pages; // the one allocation that contains all these arrays
     size_t n_bytes;
-    const Backend *be; // that has scratch of its own besides, in `device`; NULL: none
+    const Backend *be; // a backend with scratch memory of its own, `device`; NULL: none
     void *device;
 };
 
-// Where a layer's K and V rows of the step lie before they are stored. Layers that use another's take them from there.
+// The K and V rows of a layer in this step, before they are stored. Layers that share another layer's K and V read them
+// here.
 static inline float *workspace_k(const Workspace *w, const Layer *l) {
     return w->k + (l->kv_kind == KV_WINDOW ? w->kv_step : 0);
 }
@@ -493,54 +501,55 @@ static inline float *workspace_v(const Workspace *w, const Layer *l) {
     return w->v + (l->kv_kind == KV_WINDOW ? w->kv_step : 0);
 }
 
-// What is loaded into a device's memory: the last n layers, the head, and the embedding where all layers are there.
+// The parts of a model to load into a device's memory: the last n layers, the head, and the embedding if these are all
+// layers.
 typedef struct {
     Layer *layers; // (n)
     int n;
-    Ends *ends;  // .device of its tensors is filled. A tied head is kept once
-    bool embeds; // the device has the embedding too; otherwise the host embeds
+    Ends *ends;  // load sets .device of its tensors. A tied head is loaded once
+    bool embeds; // load the embedding too; false: the host embeds
     ThreadPool *pool;
-    size_t spare;                                         // bytes that it may spend on copies that make products faster
-    void (*progress)(void *arg, double done, double all); // in bytes; NULL: nobody looks
+    size_t spare; // bytes that the device may use for additional copies of weights, which make products faster
+    void (*progress)(void *arg, double done, double all); // in bytes; NULL: no reports
     void *arg;
 } DeviceLoad;
 
 typedef enum { LAYERS_RUN, LAYERS_DONE } LayersTodo;
 
-// What a backend adds that has memory of its own.
+// Additional operations of a backend with a memory of its own. "Its layers" are those in that memory, the last ones.
 typedef struct {
-    // Fills .device of the layers and tensors; *out owns it all until unload. QUILL_MEMORY; nothing is left then.
+    // Sets .device of the layers and tensors; *out owns all copies until unload. QUILL_MEMORY: nothing is loaded.
     Status (*load)(const Backend *be, const DeviceLoad *what, void **out);
     void (*unload)(void *device);
-    Status (*kv_new)(KvPool *kv); // the last kv->n_device layers' planes: kv->device
+    Status (*kv_new)(KvPool *kv); // allocates the planes of its layers, kv->device
     void (*kv_free)(KvPool *kv);
-    // kvrows_read and kvrows_write (kv/kvrows.h) of such a layer
+    // kvrows_read and kvrows_write (kv/kvrows.h) for one of its layers
     void (*kv_move)(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store);
-    // In such layers slot i of a sequence takes K and V of slot keep[i], for i in [0, n): keep (n_device, n_kv_heads,
-    // n) ascends, none before its own place. Dense types.
+    // In its layers, moves K and V of slot keep[i] of a sequence to slot i, for i in [0, n). keep (n_device,
+    // n_kv_heads, n) ascends, keep[i] >= i. Dense types only.
     void (*close_up)(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n);
-    Status (*probe_new)(Probe *p, int n_layers, int n_kv_heads); // p->device for the last n_layers, to be filled
+    Status (*probe_new)(Probe *p, int n_layers, int n_kv_heads); // allocates p->device for the last n_layers
     void (*probe_free)(Probe *p);
-    // Its part of p->mass, of layers [first, first + n_layers), comes from there, or goes there.
+    // Copies p->mass of layers [first, first + n_layers) from the device, or with `store` to the device.
     void (*probe_move)(Probe *p, int first, int n_layers, int n_kv_heads, bool store);
-    Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
+    Status (*scratch_new)(Workspace *w, const Heads *h); // allocates w->device and w->logits
     void (*scratch_free)(Workspace *w);
-    // w->x, which the host computed, for layer l
+    // Copies w->x from the host to the device, before layer l, the first of its layers
     void (*receive)(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b);
-    // w->x, which the device computed, comes to the host, and goes back: around the feed-forward of a host_ffn
+    // Copy w->x to the host and back, before and after a feed-forward with host_ffn
     void (*fetch)(Workspace *w, const Batch *b);
     void (*give)(Workspace *w, const Batch *b);
-    // Around the n layers of a step. LAYERS_RUN: each is to be computed; LAYERS_DONE: a recorded graph has done so.
+    // Called before the n layers of a step. LAYERS_RUN: compute each; LAYERS_DONE: a recorded graph computes them all.
     LayersTodo (*layers_begin)(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b);
-    void (*layers_end)(Workspace *w); // after LAYERS_RUN
-    // logits of b->out_row, and a token drawn from each as b->draw says. Two of them may be on their way.
+    void (*layers_end)(Workspace *w); // called after the layers if LAYERS_RUN
+    // Starts the logits of b->out_row and the draw of a token from each (b->draw). Two draws may be in flight.
     void (*draw)(Workspace *w, const Ends *e, const Batch *b);
-    const int *(*drawn)(Workspace *w); // waits for the older one's tokens: model_drawn
-    void (*wait)(void);                // until all that was begun is computed
-    const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
+    const int *(*drawn)(Workspace *w); // waits for the tokens of the oldest draw in flight: model_drawn
+    void (*wait)(void);                // returns when the device has computed everything that was started
+    const char *(*failure)(void);      // the first failure, or NULL; results after it are void
 } DeviceMemory;
 
-// The first of the shared expert's activations in w->h: behind those of all pairs that there may be.
+// Index in w->h of the shared expert's activations, after those of the largest possible number of pairs.
 static inline size_t expert_rows_shared(const Workspace *w, const Layer *l) {
     return (size_t)w->max_rows * (size_t)w->n_used * (size_t)l->w_gate.n_out;
 }
@@ -549,32 +558,32 @@ struct Backend {
     const char *name;    // "cpu"
     const char *isa;     // "scalar", "amx", ...
     const char *kernels; // which kernels run, for --verbose: "decode ...; prefill ..."
-    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
-    // The same for products of stacks: experts, heads of MIXER_LATENT. NULL: there are none
+    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // size of Workspace.packed
+    // The same for products with stacks (experts, heads of MIXER_LATENT). NULL: they need no packed rows
     size_t (*stack_bytes)(const Backend *be, const Workspace *w, int max_n_in);
-    size_t panel_bytes;         // what each thread needs of Workspace.panels
-    const void *impl;           // the backend's own
-    const DeviceMemory *memory; // NULL: it computes in the host's
+    size_t panel_bytes;         // bytes of Workspace.panels for each thread
+    const void *impl;           // private data of the backend
+    const DeviceMemory *memory; // NULL: the backend computes in the host's memory
 
-    // Batch.copy or Batch.window_copy in every layer of the pool whose planes are its own
+    // Copies the blocks of Batch.copy or Batch.window_copy, in those layers of the pool that are in its memory
     void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b);
-    // tokens -> x, and what the layers need of positions and of the batch's place in the pools
+    // x = embeddings of the tokens; also prepares RoPE tables and other data of the batch that all layers use
     void (*embed)(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b);
-    // A mixer; kv: the layer's own pool, of recurrent mixers NULL
+    // The mixer is attn_in, attention and attn_out. kv: the layer's pool; NULL for recurrent mixers
     // norm, QKV, QK-norm, RoPE; K,V to slots. Recurrent: norm, then the products with w_mix, w_z, w_beta, w_alpha
     void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);
-    // a = softmax(q K) V; then the tail pages take the rows of groups that are still open. Recurrent: a as Recurrence
-    // has it; b->states takes the states
+    // a = softmax(q K) V; then rows of groups that are still open are stored in the tail pages. Recurrent: the formulas
+    // of Recurrence; new states are stored in b->states
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
     void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wo a)
     // FFN_GATED; FFN_EXPERTS does the same for each row's experts
     void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
-    // Rows rows[0..b->n_rows), which ascend, of x, q and what positions need move to the front; b: the batch of these
-    // rows alone. NULL: the backend cannot.
+    // Keeps only some rows: moves rows[i] of x, q and the RoPE data to row i, for i in [0, b->n_rows); rows ascends. b:
+    // the batch of the remaining rows. NULL: the backend cannot do it.
     void (*narrow)(Workspace *w, const int *rows, const Batch *b);
-    // In steps of up to so many rows none end for want of logits, since a recorded graph may replay the step.
-    // Batch.narrow ends rows in these too.
+    // In steps of at most whole_rows rows, rows without logits pass the whole last layer too, since a recorded graph
+    // may replay the step. Batch.narrow applies to these steps all the same.
     int whole_rows;
     // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
     void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);

@@ -1,4 +1,4 @@
-// model.c: the one forward, its scratch, and which layers a device computes. See model.h.
+// model.c: the forward pass, its scratch memory, and which layers a device computes. See model.h.
 #include "model.h"
 
 // ---- a device -------------------------------------------------------------------------------------------------------
@@ -33,11 +33,11 @@ size_t model_kept_bytes(const Model *m, int first) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-enum { N_NARROWED = 5 }; // arrays of a batch whose rows a layer has narrowed: which go on, pos, slot, seq and out_row
+enum { N_NARROWED = 5 }; // arrays in Workspace.narrowed: the remaining rows, then their pos, slot, seq and out_row
 
-// Lays the parts of a workspace out one after another; with base NULL it only counts.
+// Places the arrays of a workspace one after another from `base` on, and returns their bytes. base NULL: only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
-    bool here = m->n_device < m->c.n_layers || model_kept_bytes(m, 0) > 0; // there are layers of the host's, or parts
+    bool here = m->n_device < m->c.n_layers || model_kept_bytes(m, 0) > 0; // the host computes layers or experts
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     const ModelConfig *c = &m->c;
     int widest = int_max(int_max(w->dim, int_max(w->q_dim, w->a_dim)), int_max(w->widest, w->latent_dim));
@@ -51,7 +51,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     }
     w->panel_bytes = here ? m->be->panel_bytes : 0;
     size_t logits =
-        m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // the device's, which has the head
+        m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // a device that has the head allocates them
     struct {
         void **to;
         size_t bytes;
@@ -94,7 +94,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     return at;
 }
 
-// What a layer needs of rows.
+// Increases the row sizes of a workspace to what a layer needs.
 static void widen(Workspace *w, const Layer *l) {
     const Heads *h = &l->heads;
     bool experts = l->kind.ffn == FFN_EXPERTS, latent = l->kind.mixer == MIXER_LATENT;
@@ -105,7 +105,8 @@ static void widen(Workspace *w, const Layer *l) {
     w->kv_dim = int_max(w->kv_dim, h->n_kv_heads * h->head_dim);
     w->ffn = int_max(w->ffn, int_max(width, l->per_gate.n_out));
     w->widest = int_max(w->widest, int_max(l->w_gate.n_out, int_max(l->shared_gate.n_out, l->per_gate.n_out)));
-    // layers behind others of their kind use K and V that these left
+    // The layer reads K and V rows of an earlier layer from w->k and w->v, so the two kinds of pool must not share
+    // them.
     if (layer_attends(l) && !layer_owns_kv(l)) w->kv_step = (size_t)w->max_rows * (size_t)w->kv_dim;
     if (!latent) return;
     int a_head = int_max(l->wq.n_out, l->q_a.n_out) / h->n_heads + 1;
@@ -170,13 +171,14 @@ static void embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
 }
 
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
-    const Backend *be = m->layers[m->c.n_layers - 1].be; // NULL: nothing is computed; as the CPU would
+    const Backend *be = m->layers[m->c.n_layers - 1].be; // NULL: a model without a backend; counts as the CPU
     bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
     if (mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer)) return n_rows;
     return narrows && !sealed ? n_out : n_rows;
 }
 
-// The rows whose logits are wanted; all rows where these do not ascend, since none may move over another.
+// Writes b->out_row to `rows` and returns n_out; returns n_rows if out_row does not ascend, since narrowing moves rows
+// in place to lower indices.
 static int rows_of_head(const Batch *b, int *rows) {
     for (int i = 0; i < b->n_out; i++) rows[i] = b->out_row[i];
     for (int i = 1; i < b->n_out; i++)
@@ -184,18 +186,19 @@ static int rows_of_head(const Batch *b, int *rows) {
     return b->n_out;
 }
 
-// How many of the batch's rows go on behind the K and V of layer l; `rows` has them if they are fewer.
+// How many rows of the batch continue after layer l has stored K and V. If they are fewer than n_rows, `rows` lists
+// them.
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
     bool last = l->index == m->c.n_layers - 1;
-    bool all = b->probe || b->watch || !b->out_row || mixer_is_recurrent(l->kind.mixer); // later rows need the others
+    bool all = b->probe || b->watch || !b->out_row || mixer_is_recurrent(l->kind.mixer); // a state depends on all rows
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
         return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
     return rows_of_head(b, rows);
 }
 
-// The others end here: x, q and the batch close up.
+// Removes the rows that end in layer l from the batch and from x and q.
 static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *kv, Batch *b) {
     int most = w->max_rows, *rows = w->narrowed, *pos = rows + most, *slot = pos + most, *seq = slot + most;
     int *out_row = seq + most;
@@ -213,7 +216,7 @@ static void watch_feed(const Batch *b, WatchFeed feed, const Workspace *w, const
     if (b->watch && b->watch->feeds) b->watch->feeds(b->watch->arg, feed, w, l, b);
 }
 
-// The experts of a device's layer that stayed on the host: x comes, and goes back.
+// Computes on the host the experts of a layer whose other parts are on the device. x is copied to the host and back.
 static void host_feed_forward(const Model *m, Workspace *w, const Layer *l, const Batch *b) {
     Layer host = *l;
     host.be = m->be;
@@ -231,7 +234,7 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
     if (mixes) watch_feed(b, FEEDS_QKV, w, l);
     if (kv && b->arrival && layer_owns_kv(l)) b->arrival->wait(b->arrival->arg, l);
-    // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots; or norm -> what a recurrence takes
+    // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots; recurrent: norm -> inputs of the recurrence
     if (mixes) be->attn_in(w, l, kv, b);
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
@@ -249,7 +252,7 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     be->ffn_out(w, l, b); // x += norm(Wdown h)
 }
 
-// Layers [first, first + n), which are all the host's or all the device's.
+// Computes layers [first, first + n), which are all on the host or all on the device.
 static void run_layers(const Model *m, Workspace *w, int first, int n, KvPool *kv, Batch *b) {
     const DeviceMemory *memory = n > 0 ? m->layers[first].be->memory : NULL;
     if (memory && memory->layers_begin(w, &m->layers[first], n, kv, b) == LAYERS_DONE) return;

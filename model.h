@@ -1,8 +1,8 @@
-// model.h: a model file's weights and shape, and the one forward.
+// model.h: the weights and the shape of a model file, and the forward pass.
 //
-// Model is read-only after model_load and may be shared between threads. Its tensors point into the file's mapping: the
-// Gguf must outlive it. A Workspace is the scratch memory of one forward at a time. The families are rows of one table
-// (families.h).
+// A Model is read-only after model_load and may be shared between threads. Its tensors point into the mapped file: the
+// Gguf must outlive the Model. A Workspace is scratch memory for one forward pass at a time. The model families are
+// rows of one table (families.h).
 #ifndef QUILL_MODEL_H
 #define QUILL_MODEL_H
 
@@ -12,18 +12,18 @@
 typedef struct {
     char arch[32];                                                  // "llama"
     char name[128];                                                 // general.name, may be empty
-    int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab; // ffn: of one expert, where there are some
-    int n_experts, n_used, ffn_shared; // of a layer, of them for a row, width of the shared one; 0: there are none
-    int ffn_dense, n_dense;            // with experts: width of the first n_dense layers, which have none
+    int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab; // ffn: in a model with experts, of one expert
+    int n_experts, n_used, ffn_shared; // experts of a layer, experts used by a row, width of the shared one; 0: none
+    int ffn_dense, n_dense;            // with experts: the first n_dense layers have a plain FFN of width ffn_dense
     int window_heads, window_dim;      // n_kv_heads and head_dim of layers with a window
-    int n_shared_kv;                   // the last layers, which use the K and V of earlier ones
-    int kv_rank, q_head, v_head;       // compressed KV: elements of what is kept of K and V; of a head of Q and of V
-    int n_ctx_train;                   // the context it was trained for
+    int n_shared_kv;                   // number of last layers, which use the K and V of earlier ones
+    int kv_rank, q_head, v_head;       // compressed KV: elements of the compressed vector; of a head of Q and of V
+    int n_ctx_train;                   // the context length of training
     int n_rot;
-    int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none
-    int n_recurrent;        // layers with a state in place of K and V
-    Recurrence rec;         // what they do
-    bool tied;              // the head is the embedding
+    int window, n_windowed; // the window in slots, and the number of layers that have it; 0: none
+    int n_recurrent;        // number of recurrent layers, which have a state in place of K and V
+    Recurrence rec;         // their recurrence
+    bool tied;              // the head is the embedding matrix
     float eps, rope_base;
     char rope_scaling[16]; // "none", "linear", "yarn", "longrope"
     float rope_factor;
@@ -33,72 +33,72 @@ typedef struct {
 typedef struct {
     ModelConfig c;
     Layer *layers;           // (n_layers)
-    Ends ends;               // its ropes' frequencies are the model's: layers have copies of the pointers
-    double *context_freq[2]; // (n_rot/2) LongRoPE: those of ends.ropes[0] for short contexts and for long; else NULL
-    const Backend *be;       // the host's
-    const Backend *device;   // of the last n_device layers and the head; NULL: there is none
+    Ends ends;               // owns the frequencies of its ropes; layers have copies of the pointers
+    double *context_freq[2]; // (n_rot/2) LongRoPE: frequencies of ends.ropes[0] for short and long contexts; else NULL
+    const Backend *be;       // the host's backend
+    const Backend *device;   // computes the last n_device layers and the head; NULL: there is no device
     int n_device;
-    void *on_device; // what is loaded there
+    void *on_device; // handle to the weights in the device's memory
     const Gguf *gguf;
-    float **owned; // norms and biases that the file has in another type than f32, converted to f32
+    float **owned; // vectors that the file does not store as f32, converted to f32
     int n_owned;
-    bool *used; // (gguf_n_tensors) the loader took it
+    bool *used; // (gguf_n_tensors) whether the model uses the tensor
 } Model;
 
-// Validates every number that kernels index with. QUILL_MODEL names the tensor or key that is wrong.
+// Validates every number that kernels use as an index or a size. QUILL_MODEL names the tensor or key that is wrong.
 Status model_load(Model *m, const Gguf *g, const Backend *be);
-// LongRoPE has frequencies for contexts up to c.rope_ctx_orig and others for longer ones: chooses those for runs of
-// n_ctx slots, before anything is computed or loaded into a device. model_load chooses for c.n_ctx_train. Other models
-// do not change.
+// LongRoPE has frequencies for contexts up to c.rope_ctx_orig and others for longer ones. Chooses those for a context
+// of n_ctx slots; call it before anything is computed or loaded into a device. model_load chooses for c.n_ctx_train.
+// Has no effect on other models.
 void model_set_context(Model *m, int n_ctx);
-// Loads the last n layers and the head into a device's memory, the embedding too if these are all layers; the device
-// computes them from then on. The caller sets pool, spare, progress and arg of `how`. After QUILL_MEMORY the host
-// computes all layers.
+// Loads the last n layers and the head into a device's memory, and the embedding if these are all layers. From then on
+// the device computes them. The caller sets pool, spare, progress and arg of `how`. QUILL_MEMORY: the host computes all
+// layers.
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
-// The feed-forwards of experts of the first n layers stay the host's, also where a device computes the rest of the
-// layer; before model_to_device.
+// Makes the host compute the experts of the first n layers even if a device computes the rest of the layer. Call it
+// before model_to_device.
 void model_keep_experts(Model *m, int n);
-size_t model_kept_bytes(const Model *m, int first); // of the weights that layers from `first` on keep so
+size_t model_kept_bytes(const Model *m, int first); // bytes of such experts in the layers from `first` on
 void model_free(Model *m);
 // Reads every weight once and reports the first that is not finite (--check-tensors).
 Status model_check_tensors(const Model *m);
-bool model_uses(const Model *m, int tensor); // by its index in the file
+bool model_uses(const Model *m, int tensor); // tensor: index in the file
 size_t model_weight_bytes(const Model *m);   // of the tensors that the model uses, each counted once
 size_t model_n_params(const Model *m);
-size_t model_active_bytes(const Model *m);      // of the weights that one row uses: of the experts those that it takes
+size_t model_active_bytes(const Model *m);      // of the weights that one row uses: of n_experts experts only n_used
 size_t model_active_params(const Model *m);     // likewise
-int layer_norm_floats(const Layer *l, int dim); // elements of all its norms and other vectors
-// The first layer's matrix that takes x: its type stands for the model's.
+int layer_norm_floats(const Layer *l, int dim); // elements of all norms and other vectors of the layer
+// The first matrix of the first layer. Its type is taken as the type of the model's weights.
 static inline const Tensor *model_first_matrix(const Model *m) {
     const Layer *l = m->layers;
     return mixer_is_recurrent(l->kind.mixer) ? &l->w_mix : &l->wq;
 }
 
-// Room for batches of up to max_rows rows, of sequences of up to max_slots slots, and max_out rows of logits.
-// QUILL_MEMORY if the system or the device refuses.
+// Allocates scratch memory for batches of up to max_rows rows, of sequences of up to max_slots slots, with max_out rows
+// of logits. QUILL_MEMORY: the system or the device has no memory for it.
 Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out, int max_slots);
 void workspace_free(Workspace *w);
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);    // of the host's memory
-Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes alone
+Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes only, no memory
 
-// The forward. kv: the pools of every kind, KvCache.pool. Returns the logits of b->out_row, (b->n_out, n_vocab), valid
-// until the next call with this workspace. With b->draw it returns NULL while the device still computes, and
-// model_drawn waits for the tokens; a second forward may be begun before that.
+// The forward pass. kv: both pools, KvCache.pool. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until
+// the next call with this workspace. With b->draw it returns NULL while the device still computes; model_drawn waits
+// for the tokens. A second model_forward may be called before model_drawn.
 float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
-bool model_draws(const Model *m);       // b->draw is possible
-bool model_draws_ahead(const Model *m); // and tokens -1 in the batch after it
-// Waits for the oldest forward with b->draw whose tokens were not fetched yet: (b->n_out) tokens, -1 where no logit is
-// finite; valid until the second forward after it.
+bool model_draws(const Model *m);       // whether b->draw may be used
+bool model_draws_ahead(const Model *m); // whether the batch after one with b->draw may have tokens -1
+// Waits for the oldest model_forward with b->draw whose tokens were not fetched yet. Returns (b->n_out) tokens, -1
+// where no logit is finite; valid until the second model_forward after it.
 const int *model_drawn(const Model *m, Workspace *w);
-// How many of a step's rows go through all of the last layer: n_out, if the backend can narrow such a step and the KV
-// cache holds no sealed type; the other rows only leave their K and V there. Otherwise all.
+// How many rows of a step pass the whole last layer: n_out if the backend can narrow such a step and the KV cache has
+// no sealed type; the other rows only store their K and V there. Otherwise n_rows.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
-// The forward in two parts, for more rows of logits than max_out: all layers of all rows, then, slice by slice, the
-// logits of any rows of that batch.
+// The forward pass in two parts, for more rows of logits than max_out: model_hidden computes all layers of all rows;
+// then model_logits computes the logits of up to max_out rows of that batch in each call.
 void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
-// The device's first failure since it was opened, in words, or NULL; results after a failure are NaN.
+// The message of the device's first failure since it was opened, or NULL. Results after a failure are NaN.
 const char *model_failure(const Model *m);
-void model_wait(const Model *m); // until a device has computed all that was begun
+void model_wait(const Model *m); // returns when the device has computed everything that was started
 
 #endif
