@@ -254,7 +254,7 @@ static inline size_t recurrence_floats(const Recurrence *r) {
     X(w_mix) X(w_z) X(w_beta) X(w_alpha)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
-#define EACH_HOST_VECTOR(X, dim, l) /* only of layers on the host; norm_v is missing: it is all ones, not in the file */ \
+#define EACH_HOST_VECTOR(X, dim, l) /* of host layers only; without norm_v, which is all ones */ \
     X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
     X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
     X(expert_bias, (l)->kind.n_experts) X(expert_scale, (l)->kind.n_experts)

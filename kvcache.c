@@ -1,4 +1,4 @@
-// kvcache.c: see kvcache.h.
+// kvcache.c: allocation and sharing of blocks, tail pages and partners. See kvcache.h.
 #include "kvcache.h"
 
 #include <assert.h>
@@ -18,21 +18,22 @@ int kvcache_most_sequences(const KvCache *kv, int step_rows) {
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
 
-// Of one plane's tail pages that are in the host's memory.
+// Bytes of one plane's tail pages in the host's memory.
 static size_t tail_bytes(const KvPool *pool, bool value) {
     int layers = pool->n_layers - pool->n_device;
     if (value ? !kv_is_sealed(pool->type_v) || pool->v_in_k : !kv_is_sealed(pool->type_k)) return 0;
     return kv_tail_at(pool, kv_plane_dim(pool, value), layers, 0, 0, 0) * sizeof(float);
 }
 
-// The host's pages of a kind; false: there is no room for them.
+// Allocates the tail pages of a pool in the host's memory; false: out of memory.
 static bool new_tails(KvPool *pool) {
     size_t k = tail_bytes(pool, false), v = tail_bytes(pool, true);
     if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
     return !v || (pool->tail_v = pages_alloc(v, false));
 }
 
-// The tables say which block has which page, the same in all layers. A block and its partner have the same page number.
+// Allocates KvPool.tail_of, the page of each block, which is the same in all layers, and the list of free pages. A
+// block and its partner have the same page number.
 static void new_tail_tables(KvCache *kv) {
     int n = kv->pool->n_tails;
     if (n == 0) return;
@@ -129,7 +130,7 @@ static void take_partner(KvCache *kv, int block) {
     if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = kv->pool->tail_of[block];
 }
 
-// Gives the partner back unless a sequence sees it or may find it by the block's name.
+// Frees the partner unless a sequence sees it or may find it by the block's name.
 static void drop_idle_partner(KvCache *kv, int block) {
     if (kv->viewers[block] > 0 || kv->partner[block] < 0 || kv->blocks[block].found) return;
     if (waits_for_copy(kv, block)) return;
@@ -138,14 +139,14 @@ static void drop_idle_partner(KvCache *kv, int block) {
     kv->partner[block] = -1;
 }
 
-// One sequence fewer sees the block.
+// Records that one sequence fewer sees the block's partner.
 static void leave(KvCache *kv, int block) {
     if (!kv->partner) return;
     kv->viewers[block]--;
     drop_idle_partner(kv, block);
 }
 
-// Leaves the blocks that rows of s from slot n on do not see.
+// Calls `leave` for the blocks that rows of s from slot n on do not see.
 static void leave_unseen(KvCache *kv, Sequence *s, int n) {
     int seen = int_min(first_seen(kv, n) / kv->pool->block, s->n_blocks);
     for (; s->n_unseen < seen; s->n_unseen++) leave(kv, s->blocks[s->n_unseen]);
@@ -178,7 +179,7 @@ static void new_partners(KvCache *kv) {
 static int first_touched(const KvCache *kv, int slot) { return kv->pool->tail_of ? slot / SEAL * SEAL : slot; }
 
 // Finds the logical blocks whose groups need pages while slots up to n_slots are written: the block of the group that
-// is open now, and of the group that will be open then; -1: none. Gives back the pages of groups that have been sealed.
+// is open now, and of the group that will be open then; -1: none. Frees the pages of groups that have been sealed.
 static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, int *then) {
     int size = kv->pool->block;
     *now = *then = -1;
@@ -204,13 +205,13 @@ static void new_index(KvCache *kv) {
     for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
 }
 
-// The planes of a pool, the host's and the device's, each for its layers. After a failure call kvcache_free: some may
-// be allocated.
+// Allocates the planes of a pool on the host and on the device. After a failure some planes may be allocated: call
+// kvcache_free.
 static Status new_planes(KvPool *pool, const KvShape *s) {
     bool host = pool->n_device < pool->n_layers, countable = kvshape_bytes(s) != SIZE_MAX;
     if (host && countable) {
-        // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
-        // and a huge page for each of these would commit most of a long context at the first token.
+        // Huge pages only for the paged layout. A contiguous block is first touched in a few bytes of each head's part
+        // of each layer; a huge page for each of these would commit most of a long context at the first token.
         bool huge = s->block > 0;
         pool->k = pages_alloc(pool->bytes_k, huge);
         if (!pool->v_in_k) pool->v = pages_alloc(pool->bytes_v, huge);
@@ -296,7 +297,8 @@ void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
     for (int i = 0; i < s->n_blocks; i++) out[i] = int_max(0, kv->partner[s->blocks[i]]);
 }
 
-// Fills the partners' table only for the blocks of these rows: a long sequence is moved in many pieces.
+// Reads or writes rows [first, first + n) of a sequence. The table of partners is filled only for the blocks of these
+// rows, because a long sequence is moved in many pieces.
 static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *rows, bool store) {
     int n_full = kv->pool[KV_FULL].n_layers, kind = layer < n_full ? KV_FULL : KV_WINDOW;
     const KvPool *pool = &kv->pool[kind];
@@ -360,7 +362,7 @@ void kvcache_shuffle(KvCache *kv, uint64_t seed) {
 static int *ids_of(const KvCache *kv, int block) { return kv->ids + (size_t)block * (size_t)kv->pool->block; }
 
 static int *bucket_of(const KvCache *kv, const ChainHash *name) {
-    uint32_t bits; // of a hash that is as good as random
+    uint32_t bits; // the name is a hash: any of its bits will do
     memcpy(&bits, name->bytes, sizeof bits);
     return &kv->buckets[bits & (uint32_t)(kv->n_buckets - 1)];
 }
@@ -441,7 +443,7 @@ static int take_block(KvCache *kv) {
     return block;
 }
 
-// Adds a user to a block. seen: the next row of that sequence sees it.
+// Adds a reference to a block. seen: the next row of the new sequence sees it.
 static void share_block(KvCache *kv, int block, bool seen) {
     if (kv->partner) kv->viewers[block] += seen;
     if (kv->refs[block]++ > 0) return;
@@ -455,8 +457,8 @@ static void drop_block(KvCache *kv, Sequence *s) {
     assert(kv->refs[block] > 0);
     if (s->n_blocks >= s->n_unseen) leave(kv, block);
     s->n_unseen = int_min(s->n_unseen, s->n_blocks);
-    // A pending copy into the block stays in the list: copies are made in order and before any write, so a needless one
-    // does no harm, and a later copy may read what it writes.
+    // A pending copy into the block stays in the list: copies are executed in order before any write, so a needless
+    // one does no harm, and a later copy may read its result.
     if (--kv->refs[block] > 0) return;
     drop_free_tail(kv, block);
     int end = kv->pool->n_blocks;
@@ -546,7 +548,7 @@ bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts)
     if (n_slots <= kv->max_slots &&
         !seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, n_slots, n_drafts)) {
         seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had,
-                       0); // as it was: those places are free again
+                       0); // restores the previous plan, whose states are free again
         return false;
     }
     if (reserve_slots(kv, s, n_slots)) return true;
@@ -563,7 +565,7 @@ bool kvcache_reserve_loaded(KvCache *kv, Sequence *s, int n_slots) {
 
 bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots) { return kvcache_reserve_drafts(kv, s, n_slots, 0); }
 
-// Drops the blocks that hold no slot of s.
+// Releases the blocks at the end of s that hold none of its slots.
 static void drop_behind(KvCache *kv, Sequence *s) {
     int keep = (sequence_slots(s) + kv->pool->block - 1) / kv->pool->block;
     while (s->n_blocks > keep) drop_block(kv, s);
@@ -638,9 +640,9 @@ static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     return n;
 }
 
-// How many of the n found blocks s can take so that the row behind them has partners for all slots that it sees.
+// How many of the n found blocks s can take such that the next row after them has partners for all slots that it sees.
 static int with_partners(const KvCache *kv, const Sequence *s, const int *found, int n) {
-    int size = kv->pool->block, best = 0, run = s->n_unseen; // from block `run` on all have partners
+    int size = kv->pool->block, best = 0, run = s->n_unseen; // all blocks from `run` on have partners
     if (!kv->partner) return n;
     for (int i = 0; i < n; i++) {
         int block = s->n_blocks + i;
@@ -650,7 +652,7 @@ static int with_partners(const KvCache *kv, const Sequence *s, const int *found,
     return best;
 }
 
-// How many of the n found blocks end at the last of their checkpoints.
+// How many of the n found blocks s can take: up to the last one with a checkpoint.
 static int with_state(const KvCache *kv, const int *found, int n) {
     if (kv->states.pool.n_layers == 0) return n;
     while (n > 0 && kv->states.of_block[found[n - 1]] < 0) n--;
@@ -683,7 +685,7 @@ void kvcache_commit(KvCache *kv, Sequence *s, int n_slots) {
     for (; (s->n_named + 1) * size <= n_slots; s->n_named++) {
         const ChainHash *parent = last_name(kv, s);
         const int block = s->blocks[s->n_named], *ids = s->tokens + s->n_named * size;
-        if (kv->blocks[block].named) continue; // by a sequence that shares it
+        if (kv->blocks[block].named) continue; // a sequence that shares the block has named it
         ChainHash name = chain_next(parent, ids, size);
         name_block(kv, block, &name, parent, ids);
     }

@@ -1,4 +1,4 @@
-// scheduler.c: see scheduler.h.
+// scheduler.c: plans the rows of each step and distributes its results. See scheduler.h.
 #include "scheduler.h"
 
 #include "step.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FETCHED_A_ROW = 4 }; // fetched slots that cost less time than one computed row, by far
+enum { FETCHED_A_ROW = 4 }; // fetched slots per row of a step: fetching so many takes far less time than one row
 
 struct Scheduler {
     KvCache *kv;
@@ -16,13 +16,13 @@ struct Scheduler {
     SchedulerShape shape;
     const Policy *policy;
     Request *first; // running and waiting, oldest first
-    Step steps[2];  // this one, and the one after it
-    Step *step;     // the one that scheduler_next returned
-    bool has_ahead; // the other one is planned and follows it
+    Step steps[2];  // the current step, and the next one (scheduler_ahead)
+    Step *step;     // the step that scheduler_next returned
+    bool has_ahead; // the other step is planned already
     int64_t n_preempted, n_steps;
     float *allowed;   // (n_vocab) logits of a constrained row
     int fetch_room;   // slots that may still be fetched in this step
-    double now;       // when the step's results came
+    double now;       // the time when the step's results arrived
     bool interrupted; // scheduler_next finishes all requests
 };
 
@@ -146,7 +146,7 @@ void scheduler_cancel(Scheduler *s, Request *r) {
     if (r->finish == RUNNING) finish(s, r, FINISH_INTERRUPT);
 }
 
-// ---- who may begin --------------------------------------------------------------------------------------------------
+// ---- which requests may begin ---------------------------------------------------------------------------------------
 
 // Length of the common prefix of a and b in whole blocks. The last token of b does not count: it has to be computed.
 static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
@@ -214,7 +214,7 @@ static bool in_batch(const Scheduler *s, const Request *r) {
     return false;
 }
 
-// Takes the blocks of the newest request after r, which computes its tokens again later; false when there is none.
+// Preempts the newest request after r: frees its blocks; it computes its tokens again later. False: there is none.
 static bool preempt_for(Scheduler *s, const Request *r) {
     Request *newest = NULL;
     for (Request *q = r->next; q; q = q->next)
@@ -235,8 +235,8 @@ static bool has_room(const Scheduler *s, int n_seqs) {
     return b->n_rows + n_seqs <= s->shape.max_rows && b->n_seqs + n_seqs <= s->shape.max_seqs;
 }
 
-// Makes the next n slots of a sequence writable, or fewer if its policy has less room. Returns how many; 0: there is no
-// block.
+// Makes the next n slots of a sequence writable, or fewer if its policy allows fewer (Policy.room). Returns how many;
+// 0: there is no free block.
 static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     const Policy *p = first_with_room(s, r);
     if (p) n = int_min(n, p->room(p, r));
@@ -261,13 +261,13 @@ static void add_all_decode_rows(Scheduler *s) {
 }
 
 static void begin(Request *r) {
-    if (r->time.begun != 0) return; // it was preempted
+    if (r->time.begun != 0) return; // the request was preempted and begins again
     r->n_reused = r->seq->n_cached;
     r->time.begun = clock_now();
 }
 
-// Fetches slots of r that were computed elsewhere, before r gets rows. False: r has to wait for a later step. Nothing
-// is fetched while the step has copies to make, since they could overwrite fetched slots.
+// Loads saved K and V of r (Policy.fetch) before r gets rows. False: r has to wait for a later step. Nothing is loaded
+// while the step has block copies to execute, since these could overwrite loaded slots.
 static bool fetch(Scheduler *s, Request *r) {
     const Policy *p = first_with_fetch(s, r);
     if (r->fetched || !p) return true;
@@ -280,9 +280,9 @@ static bool fetch(Scheduler *s, Request *r) {
     return r->fetched;
 }
 
-// The next sequence of r that has prompt tokens to compute, *n of them. They are computed one after the other, so that
-// each shares the blocks of those before it. If there are several, each keeps its last token for the step in which they
-// first decode together. NULL: they can decode now.
+// The next sequence of r that has prompt tokens to compute, *n of them. Sequences are computed one after the other, so
+// that each shares the blocks of those before it. If r has several, the last token of each is left for the step in
+// which they first decode together. NULL: they can decode now.
 static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     for (int i = 0; i < n_sequences(r); i++) {
         Sequence *q = request_sequence(r, i);
@@ -324,8 +324,8 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
     return true;
 }
 
-// Oldest first. Once a request may not begin, no newer one may begin either: it would take the blocks that the first
-// one waits for. Requests that have begun continue wherever they stand in the list: when they end, they free blocks.
+// Adds prompt rows, oldest request first. If a request may not begin, no newer one may begin either: it would take the
+// blocks that the first one waits for. Requests that have begun always continue: when they end, they free blocks.
 static void add_all_prefill_rows(Scheduler *s) {
     bool waits = false;
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
@@ -342,8 +342,8 @@ static void add_all_prefill_rows(Scheduler *s) {
 
 // ---- proposals ------------------------------------------------------------------------------------------------------
 
-// How many drafts a sequence may have: an equal share of the rows that are left for it and the n - 1 sequences behind
-// it. With sealed KV, drafts end before the last slot of their group, since a sealed group cannot be taken back.
+// How many drafts a sequence may have: an equal share of the rows that are left for it and the n - 1 sequences after
+// it. With sealed KV, drafts end before the last slot of their group, since a sealed group cannot be undone.
 static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     const Batch *b = &s->step->batch;
     const Request *r = rows->request;
@@ -358,7 +358,7 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
 
 int scheduler_draft_room(const Scheduler *s, const SeqRows *rows) { return draft_room(s, rows, s->step->batch.n_seqs); }
 
-// Called when the rows of all known tokens are added: policies propose drafts for the rows and blocks that are left.
+// Called after the rows of all known tokens were added: policies propose drafts for the remaining rows and blocks.
 static void add_proposals(Scheduler *s) {
     Batch *b = &s->step->batch;
     int n_drafts = 0;
@@ -383,7 +383,7 @@ static void add_proposals(Scheduler *s) {
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
-// Whether a device may draw the token of these rows: it is one token, and the host needs no logits.
+// Whether a device may draw the token of these rows: only one token is drawn, and the host needs no logits.
 static bool may_draw(const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
     return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->constraint && !r->branches &&
@@ -445,7 +445,7 @@ bool scheduler_next(Scheduler *s, Batch **out) {
         if (plan_step(s)) return true;
         Request *r = too_large(s);
         finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
-        if (s->first) release(s, r);  // of it alone
+        if (s->first) release(s, r);  // other requests need its blocks
     }
     return false;
 }
@@ -487,7 +487,7 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
     return true;
 }
 
-// ---- what came of it ------------------------------------------------------------------------------------------------
+// ---- results of a step ----------------------------------------------------------------------------------------------
 
 // Tokens that may still be appended to a sequence; -1: no limit.
 static int tokens_left(const Scheduler *s, const Request *r, const Sequence *q) {
@@ -511,8 +511,8 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
                           (uint64_t)q->n_tokens);
 }
 
-// Counts the slot of the token emitted last as computed if a draft row computed it. Called when the next token is
-// emitted, so that the last token of a text stays uncomputed, as without drafts.
+// If a draft row computed the last emitted token, counts its slot as computed. Called when the next token is emitted,
+// so that the last token of a text stays uncomputed, as it does without drafts.
 static void keep_draft(Scheduler *s, const SeqRows *rows, Sequence *q) {
     int i = rows->n_emitted - 1;
     if (i < 0 || i >= rows->n_draft || n_uncomputed(q) != 1) return;
@@ -572,8 +572,8 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
     if (decodes || rows->n_draft > 0) count_drafts(rows);
 }
 
-// Accepts logits for a request without a row in the step: they came with it, or are those of the
-// request that it branches from.
+// Accepts logits for a request without a row in the step: Request.logits, or those of the request that it branches
+// from.
 static void accept_known(Scheduler *s, Request *r, const float *logits) {
     Sequence *q = r->seq;
     SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
@@ -645,7 +645,7 @@ static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
     return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
 }
 
-// Counts the slots that rows have computed; false: a policy says that they do not count.
+// Counts the slots that rows have computed; false: Policy.picked has rejected them.
 static bool count_computed(Scheduler *s, SeqRows *rows) {
     if (!rows->picked) kvcache_advance(s->kv, rows->seq, rows->n_known);
     else {
