@@ -1,4 +1,4 @@
-// device_plan.c: see device_plan.h.
+// device_plan.c: decides between the CPU and a GPU, and splits the layers between them. See device_plan.h.
 #include "device_plan.h"
 
 #include <limits.h>
@@ -10,12 +10,12 @@
 #include "gpu/cuda.h"
 
 enum {
-    GPU_WORTH = 200000000,  // bytes of weights under which auto stays on the CPU: they fit its caches, and a GPU takes
-                            // a good part of a second to open
-    RESERVE = 256 << 20,    // the driver's own, cuBLAS, the kernels' code
-    KEEP_FREE = 2000000000, // that faster copies of weights leave alone
-    LEAST_CONTEXT = 4096,   // that auto does not shorten for more layers on the GPU
-    CPU_ROWS = 512,
+    GPU_WORTH = 200000000, // with fewer bytes of weights `auto` stays on the CPU: they fit into its caches, and opening
+                           // a GPU takes a good part of a second
+    RESERVE = 256 << 20,   // bytes for the driver, cuBLAS and the kernels' code
+    KEEP_FREE = 2000000000, // bytes that additional copies of weights leave free
+    LEAST_CONTEXT = 4096,   // `auto` shortens the context no further to get more layers onto the GPU
+    CPU_ROWS = 512,         // default rows of a step
     GPU_ROWS = 2048,
 };
 
@@ -57,7 +57,7 @@ int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// The cache with the last n layers on the device.
+// The shape of the cache with the last n layers on the device.
 static KvShape with_device(const KvShape *s, const Model *m, int n) {
     KvShape on = *s;
     on.n_device = n;
@@ -66,7 +66,7 @@ static KvShape with_device(const KvShape *s, const Model *m, int n) {
     return on;
 }
 
-// Fills in what n layers take; the bytes of all of it.
+// Sets the memory that n layers on the GPU need in *p, and returns the sum in bytes; SIZE_MAX: too large to count.
 static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
     int n_all = m->c.n_layers;
     size_t pinned, all;
@@ -101,7 +101,7 @@ static Status too_little(const DevicePlan *p, const EngineConfig *config, const 
     return st;
 }
 
-// What auto tried goes to the CPU, for that reason; what was asked for is an error.
+// With `auto` the CPU computes, and p->why is the message of `st`; if the user requested a GPU, returns `st`.
 static Status give_up(DevicePlan *p, Status st) {
     if (p->asked) return st;
     snprintf(p->why, sizeof p->why, "%.300s", st.message);
@@ -109,7 +109,7 @@ static Status give_up(DevicePlan *p, Status st) {
     return OK;
 }
 
-// Whether the device has kernels for the layer's experts, or need not have them.
+// Whether the device has kernels for the layer's experts, or does not compute them.
 static bool routes_plainly(const Layer *l) {
     const float *others[] = {l->norm_router,      l->norm_experts, l->norm_shared_out,
                              l->norm_experts_out, l->expert_bias,  l->expert_scale};
@@ -190,11 +190,11 @@ Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool qu
     return st;
 }
 
-// ---- words ----------------------------------------------------------------------------------------------------------
+// ---- reports --------------------------------------------------------------------------------------------------------
 
 void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out) {
     int n = p->gpu ? p->n_layers : 0;
-    if (n > 0) cuda_open_products(); // K and V depend on it
+    if (n > 0) cuda_open_products(); // before gpu->kernels is read: whether cuBLAS is used affects K and V
     if (n == 0 || n < p->n_all) buf_printf(out, "cpu %s", isa);
     if (n > 0 && n < p->n_all) buf_printf(out, "; layers from %d on ", p->n_all - n);
     if (n > 0) buf_printf(out, "%s %s, %s", p->gpu->name, p->gpu->isa, p->gpu->kernels);

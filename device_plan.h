@@ -1,8 +1,8 @@
-// device_plan.h: where a model is computed: on the CPU, on a GPU, or the first layers on the one and the last on the
-// other.
+// device_plan.h: decides which device computes a model: the CPU, a GPU, or the CPU its first layers and the GPU its
+// last ones.
 //
-// --device and -ngl ask; memory decides what is left to us. A GPU that was asked for and cannot be used is an error;
-// `auto` goes to the CPU instead, and --verbose says why.
+// The user decides with --device and -ngl; otherwise the GPU's free memory decides. If a requested GPU cannot be used,
+// that is an error; with `auto` the CPU computes instead, and --verbose reports the reason.
 #ifndef QUILL_DEVICE_PLAN_H
 #define QUILL_DEVICE_PLAN_H
 
@@ -11,33 +11,34 @@
 #include "model.h"
 
 typedef struct {
-    const Backend *gpu; // NULL: the CPU alone, for the reason in `why`
+    const Backend *gpu; // NULL: only the CPU computes, for the reason in `why`
     char why[320];
-    bool asked;   // a GPU was, so nothing falls back silently
-    int n_layers; // that it takes, of n_all
+    bool asked;   // the user requested a GPU: failing to use it is an error
+    int n_layers; // number of layers on the GPU, of n_all
     int n_all;
-    int n_kept; // of its layers: experts that stay on the CPU
-    size_t weights, kv, scratch, free_bytes; // of its memory
-    size_t spare;                            // of it, for copies that make prefill faster
+    int n_kept;                              // number of GPU layers whose experts stay on the CPU
+    size_t weights, kv, scratch, free_bytes; // of the GPU's memory
+    size_t spare;                            // bytes of it for additional copies of weights that make prefill faster
 } DevicePlan;
 
-// Opens the GPU if the configuration wants one. Without a model (NULL: it is not known yet) only a configuration that
-// insists (--device cuda, or -ngl with a number) opens it. `deterministic` goes to the CPU. QUILL_MODEL: the GPU that
-// was asked for cannot be used, with the driver's reason. cli/check.h rejects contradictions before.
+// Opens the GPU if the configuration allows one. Without a model (NULL: it is not opened yet) this only opens a GPU
+// that the user requested (--device cuda, or -ngl with a number). `deterministic` selects the CPU. QUILL_MODEL: the
+// requested GPU cannot be used; the message has the driver's reason. cli/check.h has rejected contradictory options.
 Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *m);
-// Decides how many layers the GPU takes with this cache and these steps: s->n_device, s->be, and a shorter s->n_ctx
-// where that was left to us. QUILL_MEMORY: what was asked for does not fit, with the budget and what to try.
+// Decides how many layers the GPU gets with this cache and steps of up to max_rows rows, max_out of them with logits:
+// sets s->n_device and s->be, and with may_shorten possibly a shorter s->n_ctx. QUILL_MEMORY: the requested layers do
+// not fit; the message has the memory budget and flags to try.
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out);
 Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet);
 
-// Rows in one step: config->ubatch, or what suits the device.
+// The most rows of a step: config->ubatch, or the device's default.
 int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config);
-// What computes, of which each does its layers' K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the GPU's
-// layers. `isa`: the CPU's.
+// Appends which kernels compute the layers and their K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the
+// GPU's layers. `isa`: the CPU's instruction set.
 void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out);
-void device_plan_budget(const DevicePlan *p, Buf *out); // a line; nothing without a GPU
-// On stderr: where each operation runs; graphs launched and tokens drawn since the start. Nothing without a GPU.
+void device_plan_budget(const DevicePlan *p, Buf *out); // appends a line about the GPU's memory; nothing without a GPU
+// Writes to stderr where each operation runs, graphs launched and tokens drawn since the start. Nothing without a GPU.
 void device_plan_report(const DevicePlan *p);
 
 #endif

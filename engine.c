@@ -1,4 +1,4 @@
-// engine.c: see engine.h.
+// engine.c: opens a model and runs steps. See engine.h.
 #include "engine.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ const char *engine_prefill_unit(const Engine *e) { return cpu_prefill_unit(e->be
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-// Not a matter of --verbose: what a model says beyond its training is often garbage, and nothing else tells.
+// Warns even without --verbose: beyond its training a model often writes garbage, and no other message says why.
 static void warn_beyond_training(const EngineConfig *config, int trained) {
     if (config->ctx_size > trained && !config->quiet)
         fprintf(stderr,
@@ -25,7 +25,7 @@ static void warn_beyond_training(const EngineConfig *config, int trained) {
                 config->ctx_size, trained);
 }
 
-// --kv-dir
+// Opens the directory of --kv-dir and puts its policy in front of e->policy.
 static Status open_store(Engine *e) {
     const EngineConfig *config = &e->config;
     KvStore *store;
@@ -99,11 +99,11 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     model_set_context(&e->model, config->ctx_size ? config->ctx_size : e->shape.n_ctx);
     if (config->dry_run) return OK;
     e->hugepages =
-        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // comes as it is written
+        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // room for the KV cache
     if (config->mlock) TRY(memory_plan_check_lock(&plan, gguf_file_bytes(e->gguf)));
     if (config->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(device_plan_load(&e->devices, &e->model, e->pool, config->quiet));
-    if (config->mlock) { // which reads all of the file now
+    if (config->mlock) { // locking reads the whole file, so the weights move into huge pages first
         engine_use_hugepages(e);
         engine_file_lock(config, e->gguf);
     }
@@ -141,7 +141,7 @@ Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     *e = (Engine){0};
     Gguf *g;
     DevicePlan early;
-    TRY(device_plan_open(&early, config, NULL)); // before a minute of reading
+    TRY(device_plan_open(&early, config, NULL)); // reports a missing GPU before the file is read, which may take long
     TRY(engine_file_open(config, &g));
     TRY(engine_open_view(e, config, needs, g));
     e->load_seconds = clock_now() - start;
@@ -166,7 +166,8 @@ void engine_close(Engine *e) {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-// A step's cost is shared by the rows in it: those of a sequence that are its prompt's, and those behind the prompt.
+// Divides the cost of a step among its requests in proportion to their rows. Rows of the prompt count as prefill, the
+// others as decoding.
 static void count_costs(Engine *e, const Batch *b) {
     Cost c = costs_batch(&e->model, e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
@@ -183,16 +184,18 @@ static void count_costs(Engine *e, const Batch *b) {
     }
 }
 
-// What was computed from a file that was cut is no number: the requests end as those of broken weights do.
+// Computes a step. If the model file was truncated meanwhile, all logits become NAN: then the requests end as with
+// broken weights.
 static const float *forward(Engine *e, const Batch *b) {
     count_costs(e, b);
     const float *logits = model_forward(&e->model, &e->work, e->kv.pool, b);
     size_t n = logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
-    for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // they are the workspace's
+    for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // the array belongs to the workspace
     return logits;
 }
 
-// While the device draws the tokens of a step and the host writes out those before it, the next step is begun.
+// Starts the next step, if its rows are certain, and then waits for the tokens of this one: so the device computes
+// while the host writes out tokens.
 static const int *draw_tokens(Engine *e, const Batch *b) {
     Batch *next;
     e->begun = scheduler_ahead(e->sched, &next);
@@ -205,10 +208,11 @@ static const int *draw_tokens(Engine *e, const Batch *b) {
 
 // ---- huge pages -----------------------------------------------------------------------------------------------------
 
-// Few rows are bound by memory, and a file whose pages the caches of address translation can count gains nothing.
+// Huge pages help steps of at most SMALL_ROWS rows, which are limited by memory. A file below SMALL_FILE bytes gains
+// nothing: the TLB covers its small pages.
 enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
-// A part of the file after each step from a certain one on. It takes as long as a few steps; as long as so many and
-// more and it does not pay within a text.
+// After the first HUGEPAGES_AFTER small steps, each further one converts 1/HUGEPAGES_STEPS of the file, which takes as
+// long as a few steps. If it takes as long as HUGEPAGES_WORTH steps, it does not pay within one text.
 enum { HUGEPAGES_AFTER = 8, HUGEPAGES_STEPS = 8, HUGEPAGES_WORTH = 16 };
 
 static bool worth_hugepages(const Engine *e) {
@@ -219,7 +223,7 @@ void engine_use_hugepages(Engine *e) {
     if (worth_hugepages(e)) hugepages_convert(&e->hugepages, SIZE_MAX);
 }
 
-// Not of its own accord for experts: those that no row chooses would be read.
+// Skips models with experts, since converting also reads the experts that no row uses.
 static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds) {
     if (e->model.c.n_experts > 0) return;
     if (b->n_rows > SMALL_ROWS || !worth_hugepages(e) || ++e->n_small <= HUGEPAGES_AFTER) return;
@@ -247,7 +251,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    if (!e->begun) kvdir_step(&e->kv_dir, e->sched, *b); // reading a device waits for the step on its way
+    if (!e->begun) kvdir_step(&e->kv_dir, e->sched, *b); // reading K and V from a device waits for the step in flight
     hugepages_after_step(e, *b, clock_now() - start);
     return true;
 }

@@ -1,6 +1,6 @@
-// engine.h: a model opened and ready: file, tokenizer, weights, threads, scratch, KV cache, scheduler.
+// engine.h: an opened model, ready to compute: file, tokenizer, weights, threads, scratch, KV cache, scheduler.
 //
-// The one place where a configuration becomes the pieces of the core; every mode that computes starts here.
+// Every mode that computes opens an Engine, which creates all of these from one EngineConfig.
 #ifndef QUILL_ENGINE_H
 #define QUILL_ENGINE_H
 
@@ -16,76 +16,75 @@
 #include "tokenizer.h"
 
 typedef struct {
-    EngineConfig config; // as the engine was opened
+    EngineConfig config; // the configuration that the engine was opened with
     Gguf *gguf;
     Tokenizer *tok; // NULL unless needs.need_tokenizer
     Model model;
-    const Backend *be;  // the CPU's
-    DevicePlan devices; // of the layers, between the CPU and a GPU
+    const Backend *be;  // the CPU's backend
+    DevicePlan devices; // which layers the CPU and a GPU compute
     ThreadPool *pool;
     Workspace work;
-    KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for
+    KvShape shape; // n_ctx: slots of one sequence; n_seqs: in a pool it may be fewer than needs.n_seqs
     KvCache kv;
     KvDir kv_dir; // --kv-dir
     Sampler *sampler;
     GrammarCache *grammars; // of constrained answers
-    Evict *evict;        // NULL: a full context ends a sequence
-    Scheduler *sched;    // NULL under --dry-run: everything is planned, nothing reserved
-    bool begun;          // the step that scheduler_next gives next is on its way
-    size_t scratch;      // bytes of the workspace
-    HugePages hugepages; // of the weights
-    int n_small;         // steps of few rows so far
+    Evict *evict;           // NULL: a full context ends a sequence
+    Scheduler *sched;       // NULL under --dry-run: everything is planned, no memory is allocated
+    bool begun;             // the device is already computing the step that scheduler_next returns next
+    size_t scratch;         // bytes of the workspace
+    HugePages hugepages;    // of the weights
+    int n_small;            // number of steps of few rows so far
     double load_seconds;
     Progress progress;
-    void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
+    void (*on_step)(void *arg); // called by engine_run after each step; NULL: no callback
     void *step_arg;
     Drafters drafters; // --speculate
-    // The policy of the requests: plain decoding, behind those of --kv-dir, --evict and --speculate where they are
-    // asked for.
+    // The first policy of the requests' chain: those of --speculate, --evict and --kv-dir, as far as they are used,
+    // then plain decoding.
     const Policy *policy;
     Policy evicting, speculating;
 } Engine;
 
-// Opens the model that engine_file_open finds. QUILL_MEMORY comes with the memory budget and two flags to try.
+// Opens the model that engine_file_open finds. The QUILL_MEMORY message has the memory budget and two flags to try.
 Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs);
-// The same over a view that is already there (bench's random models); the engine owns it from here on, failing or not.
+// The same for a Gguf that is open already (random models of `bench`). The engine owns it from now on, also on failure.
 Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g);
-void engine_close(Engine *e); // also after a failed open
+void engine_close(Engine *e); // also allowed after a failed open
 
-// The unit that the matrices of a prefill run on, as bench/roofline.h names units: by the first layer's type of
-// weights.
+// The unit of the CPU that computes matrix products in prefill, by the names of bench/roofline.h; it depends on the
+// type of the weights.
 const char *engine_prefill_unit(const Engine *e);
-// A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
+// If a step reads fewer bytes, its weights stay in the processor's caches, and memory bandwidth does not limit it.
 #define BANDWIDTH_BYTES 64e6
 
-// Gives a request to the scheduler. With --kv-dir the request takes what the directory has of its prompt when it
-// begins; over a pool, full blocks are written there after each step, unless a device has begun the next one.
+// Gives a request to the scheduler. With --kv-dir, K and V of its prompt are loaded from the directory when it begins.
+// In pooled mode, full blocks are saved there after each step; this is skipped while the device computes another step.
 void engine_add(Engine *e, Request *r);
-// With --kv-dir: writes what the directory lacks of a sequence that has run.
+// With --kv-dir: saves the part of a finished sequence that the directory does not have.
 void engine_keep(Engine *e, const Sequence *q);
 
-// One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
-// Where the device draws them the next step may have been begun by then. False: every request has finished. *b is the
-// scheduler's.
-// From the time on when a text shows that it goes on, steps of few rows move the file's weights into huge pages, a
-// bounded part of them after each.
+// One step: computes the scheduler's rows, adds the cost to the requests' timelines, and emits tokens. If the device
+// draws the tokens, the next step may have started when this returns. False: every request has finished. The scheduler
+// owns *b.
+// After the first few steps of few rows, each further one also moves a part of the weights into huge pages.
 bool engine_step(Engine *e, Batch **b);
-// All of that at once: where it is the later steps that matter.
+// Moves all weights into huge pages at once, for callers that only care about the speed of later steps.
 void engine_use_hugepages(Engine *e);
-// Steps until every request has finished. SIGINT and SIGTERM (base/signals.h) finish them all after a step.
+// Runs steps until every request has finished. SIGINT and SIGTERM (base/signals.h) finish all requests after a step.
 void engine_run(Engine *e);
 
-// The largest -c of which memory has room for the KV cache, as things are now.
+// The largest -c whose KV cache fits into the memory that is available now.
 int engine_most_context(const Engine *e);
 // Whether --evict lets a text grow past the context.
 bool engine_endless(const Engine *e);
-// What went wrong on the GPU or with the model's file, if anything did: what was computed since is void. QUILL_MODEL,
+// The first failure of the GPU, of the model's file or of a router; all later results are void. QUILL_MODEL,
 // QUILL_MEMORY.
 Status engine_fault(const Engine *e);
-// QUILL_MODEL: the logits behind n_tokens are no numbers; `more` goes on with what to do.
+// The QUILL_MODEL error for logits after n_tokens tokens that are all not finite. `more` is appended to the message.
 Status engine_no_logit(const Engine *e, int n_tokens, const char *more);
 
-// The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.
+// The bytes of a token as text; empty for ids of the model that the vocabulary does not have.
 Str engine_piece(const Engine *e, int token, bool first);
 
 #endif

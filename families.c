@@ -1,4 +1,4 @@
-// families.c: see families.h.
+// families.c: the table of model families. See families.h.
 #include "families.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ static const Family families[] = {
     {.arch = "glm4", .rope_adjacent = true, .norms_behind = true},
     {.arch = "qwen2moe", .experts = EXPERTS_ALWAYS, .routing = ROUTE_ALL},
     {.arch = "qwen3moe", .qk_norm = true, .experts = EXPERTS_ALWAYS},
-    {.arch = "deepseek2", // V2 and V3, and families that took over their layers
+    {.arch = "deepseek2", // V2, V3, and other models with the same layers
      .rope_adjacent = true,
      .experts = EXPERTS_MAYBE,
      .routing = ROUTE_ALL,

@@ -1,48 +1,49 @@
-// families.h: the model families that quill runs, as data: in what each one differs from Llama.
+// families.h: the model families that quill supports, as data: how each one differs from Llama.
 //
-// A family is a row of the table in families.c. What a file tells by its tensors and keys is not in the table: biases,
-// a tied head, fused matrices, soft caps, the size of windows, the scaling of RoPE, a temperature of scores.
+// A family is a row of the table in families.c. Properties that the tensors and keys of a file show are not in the
+// table: biases, a tied head, fused matrices, soft caps, the size of windows, the scaling of RoPE, the temperature of
+// scores.
 #ifndef QUILL_FAMILIES_H
 #define QUILL_FAMILIES_H
 
 #include "base/base.h"
 #include "kernels.h"
 
-// Whether a family's layers have experts: none, where a file says so, or all.
+// Whether a family's models have experts: never, if the file has keys for them, or always.
 typedef enum { EXPERTS_NEVER, EXPERTS_MAYBE, EXPERTS_ALWAYS } FamilyExperts;
 
 typedef struct {
     const char *arch;     // general.architecture of its files, and the prefix of their keys
-    bool rope_adjacent;   // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2). A file may say otherwise
+    bool rope_adjacent;   // RoPE rotates pairs (2i, 2i+1); otherwise (i, i + n_rot/2). The file may override it
     bool qk_norm;         // Q and K have norms: their tensors must be there
-    QkNorm qk_norm_of;    // what such a norm goes over
-    bool norms_behind;    // outputs of the mixer and of the feed-forward have norms before they are added to x
-    bool no_norms_before; // the mixer and the feed-forward take x as it is
+    QkNorm qk_norm_of;    // whether these norms are per head or per row
+    bool norms_behind;    // outputs of the mixer and of the feed-forward are normalised before they are added to x
+    bool no_norms_before; // the inputs of the mixer and of the feed-forward are not normalised
     Activation act;       // of the feed-forward's gate
     bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
-    bool scales;          // keys may scale the embedding, scores, what is added to x, and logits
-    int full_every;       // of so many layers the last one sees everything, the others their window; 0: all are alike
-    bool window_optional; // with full_every: a file without a window has no such layers
+    bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits
+    int full_every;       // every full_every-th layer sees the whole sequence, the others a window; 0: all are alike
+    bool window_optional; // with full_every: a file without a window has no layers with a window
     bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
-    float window_base;    // its base where the file has no such key; 0: that of the other layers
-    int rope_skip_every;  // of so many layers the last one has no RoPE; 0: all have it
-    bool rope_switch;     // rope.scaling.finetuned = false says that no layer has RoPE
+    float window_base;    // its base if the file lacks that key; 0: the base of the other layers
+    int rope_skip_every;  // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
+    bool rope_switch;     // rope.scaling.finetuned = false in the file means that no layer has RoPE
     FamilyExperts experts;
-    Routing routing;      // of experts; a file may say otherwise
+    Routing routing;      // of experts; the file may override it
     bool sinks;           // every head has a sink
     bool yarn_unrounded;  // YaRN's two dimensions are not rounded to whole ones
-    const char *ffn_norm; // what the norm in front of the feed-forward is called; NULL: ffn_norm
-    bool v_norm;          // every head of V has a norm without weights
-    float score_scale;    // scores are multiplied by this; 0: by 1/sqrt(head_dim), as the next line says
+    const char *ffn_norm; // tensor name of the norm before the feed-forward; NULL: ffn_norm
+    bool v_norm;          // every head of V is normalised, without weights
+    float score_scale;    // factor of the scores; 0: 1/sqrt(head_dim), but see n_layers_by_dim
     bool latent;          // K and V are compressed: MIXER_LATENT
-    bool dense_beside;    // a layer with experts has an FFN besides, which is added to what they give
-    // Layers without attention, which have a state instead: MIXER_DELTA, MIXER_CONV; MIXER_NONE: there are none. Which
-    // layers these are, the file says
+    bool dense_beside;    // a layer with experts also has a plain FFN, whose output is added to theirs
+    // The mixer of layers without attention: MIXER_DELTA or MIXER_CONV; MIXER_NONE: all layers have attention. The file
+    // says which layers these are
     Mixer recurrent;
     bool key_heads_grouped; // Recurrence.grouped
     bool gated_attention;   // LayerKind.gated
-    const char *norm_out;   // what the norm in front of the head is called; NULL: output_norm
-    int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
+    const char *norm_out;   // tensor name of the norm before the head; NULL: output_norm
+    int n_layers_by_dim;    // models with this number of layers scale scores by 1/sqrt(dim / n_heads)
 } Family;
 
 const Family *family_find(Str arch); // NULL: there is no such family
@@ -50,6 +51,6 @@ const char *families_list(void);     // "llama, qwen2, qwen3, ...", for messages
 
 // ---- for the tests ----
 
-const Family *families_at(int i); // in the table's order; NULL behind the last one
+const Family *families_at(int i); // row i of the table; NULL after the last one
 
 #endif

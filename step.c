@@ -1,4 +1,4 @@
-// step.c: see step.h.
+// step.c: builds the batch of a step. See step.h.
 #include "step.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ static void put_tables(Step *t, int seq, const Sequence *q) {
 
 // ---- rows that policies pick ----------------------------------------------------------------------------------------
 
-// Narrow.choose: sequence by sequence, as its RowsEnd says.
+// Narrow.choose: calls the RowsEnd.choose of each sequence. Sequences without one keep all their rows.
 static int choose_rows(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     const Step *t = arg;
     int n = 0;
@@ -82,7 +82,7 @@ static int choose_rows(void *arg, const Workspace *w, const Layer *l, const KvPo
     return n;
 }
 
-// KvArrival.wait: for all sequences of the step.
+// KvArrival.wait: calls that of each sequence.
 static void wait_for_rows(void *arg, const Layer *l) {
     const Step *t = arg;
     for (int seq = 0; seq < t->batch.n_seqs; seq++)
@@ -101,7 +101,7 @@ static void put_narrow(Step *t, const SeqRows *rows) {
 // The index of the token of row i of a sequence's rows.
 static int index_of(const SeqRows *rows, int i) { return rows->picked ? rows->picked[i] : rows->first + i; }
 
-// The token of row i of a sequence's rows; -1: a device has not told it yet.
+// The token of row i of a sequence's rows; -1: the device has drawn it, and the host does not know it yet.
 static int token_of(const SeqRows *rows, int i) {
     if (i >= rows->n_known) return rows->draft[i - rows->n_known];
     int at = index_of(rows, i);
