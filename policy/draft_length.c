@@ -1,4 +1,5 @@
-// policy/draft_length.c: see policy/draft_length.h.
+// policy/draft_length.c: built-in step costs, acceptance counts, and the best number of drafts. See
+// policy/draft_length.h.
 #include "policy/draft_length.h"
 
 #include "base/base.h"
@@ -9,11 +10,11 @@
 
 const int step_cost_rows[STEP_COSTS] = {1, 2, 3, 4, 5, 8, 16, 32};
 
-// With 1.1B weights on two cores. VNNI: measured in Q8_0 and Q4_K (docs/speculation.md). AMX: from sequences that decode
-// together in Q8_0 (docs/performance.md); 3 and 5 rows lie between. GPU: an estimate, no GPU has run it.
+// Measured with 1.1B weights on two cores. VNNI: in Q8_0 and Q4_K (docs/speculation.md). AMX: several sequences
+// decoding together in Q8_0 (docs/performance.md); 3 and 5 rows are interpolated. GPU: an estimate, not measured.
 static const struct {
     const char *unit;
-    bool few_bits; // less than 7 a weight
+    bool few_bits; // fewer than 7 bits per weight
     StepCosts costs;
 } built_in[] = {
     {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.56}}},
@@ -21,7 +22,7 @@ static const struct {
     {"vnni", true, {{1, 1.20, 1.54, 1.95, 2.87, 3.50, 3.65, 5.87}}},
     {"gpu", false, {{1, 1.02, 1.04, 1.06, 1.08, 1.14, 1.25, 1.5}}},
 };
-static const StepCosts other = {{1, 1.23, 1.57, 1.94, 2.94, 3.18, 5.24, 12.2}}; // AVX2's
+static const StepCosts other = {{1, 1.23, 1.57, 1.94, 2.94, 3.18, 5.24, 12.2}}; // measured with AVX2
 
 StepCosts step_costs_of(const char *unit, double bits, bool gpu) {
     const StepCosts *found = NULL;
@@ -41,7 +42,7 @@ double step_costs_at(const StepCosts *c, double rows) {
 
 // ---- chances --------------------------------------------------------------------------------------------------------
 
-// What is counted halves once there are so many.
+// Both counts are halved when `judged` reaches this.
 static const double MEMORY = 128;
 
 void chance_count(Chance *c, bool accepted) {

@@ -8,7 +8,7 @@
 
 #include "step.h"
 
-enum { CHUNK = 256, FEW_ROWS = 8 }; // rows of a step; of a sequence in a step with others
+enum { CHUNK = 256, FEW_ROWS = 8 }; // the most rows of a step; of one sequence in a step with others
 
 struct DraftModel {
     Gguf *gguf;
@@ -17,7 +17,7 @@ struct DraftModel {
     KvCache kv;
     Step step;
     int n_vocab;   // of the target
-    float *logits; // (n_seqs, n_vocab); NULL: the model's own are as wide
+    float *logits; // (n_seqs, n_vocab); NULL: the draft model's own logits have this width
 };
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_na
 static KvShape shape_of(const Model *m, KvShape kv) {
     kvshape_set_layers(&kv, m->layers, m->c.n_layers);
     kv.type_k = kv.type_v = model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
-    kv.keep_partners = true; // drafts are taken back again and again
+    kv.keep_partners = true; // kvcache_truncate often removes drafts
     return kv;
 }
 
@@ -121,7 +121,7 @@ bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int 
 
 static const float *forward(DraftModel *d) {
     Batch *b = &d->step.batch;
-    for (int i = 0; i < b->n_seqs; i++) { // the slots are there: places for the states of these rows
+    for (int i = 0; i < b->n_seqs; i++) { // the slots are reserved already; this reserves the states of these rows
         const SeqRows *rows = &d->step.rows[i];
         bool there = kvcache_reserve(&d->kv, rows->seq, rows->slot + rows->n_known);
         assert(there);
@@ -141,7 +141,7 @@ static const float *forward(DraftModel *d) {
     return logits;
 }
 
-// All but a few of the uncomputed tokens of a sequence that has many, without logits.
+// If a sequence has many uncomputed tokens, computes all but a few of them, without logits.
 static void catch_up(DraftModel *d, Sequence *q) {
     for (int n; (n = int_min(CHUNK, q->n_tokens - q->n_cached - 1)) >= FEW_ROWS;) {
         step_clear(&d->step);

@@ -1,4 +1,4 @@
-// policy/drafters.c: see policy/drafters.h.
+// policy/drafters.c: opens and checks the drafters that --speculate names. See policy/drafters.h.
 #include "policy/drafters.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "bench/roofline.h"
 #include "engine_file.h"
 
-// Sequences that are given all the drafts they may have; more of them share these rows.
+// Up to so many sequences can each have the full number of drafts in a step; more sequences share the same rows.
 enum { FULL_SEQUENCES = 8 };
 
 int drafters_rows(const EngineConfig *config, int n_seqs) {
@@ -39,7 +39,7 @@ static Status check_vocabulary(const Gguf *draft, const DraftTarget *target) {
     return st;
 }
 
-// A cache of as many slots as the target's.
+// The shape of a cache with as many slots as the target's.
 static KvShape draft_kv(const DraftTarget *target) {
     const KvShape *t = target->kv;
     KvShape kv = {.n_ctx = t->n_ctx, .n_seqs = t->n_seqs, .share = t->share, .block = t->share ? t->block : 0};
@@ -60,7 +60,8 @@ static Status open_model(const EngineConfig *config, const char *name, const Dra
     return check_size(draft_model_weights(*out), target);
 }
 
-// Of a step of one row, which reads all weights; and what else a step of a small model takes.
+// The time of a step of one row of the draft model, in those of the target: the ratio of the weights, which such a step
+// reads once, plus a fixed overhead.
 static double draft_cost(const DraftModel *d, const Model *target) {
     const double least = 0.01;
     return least + (double)model_weight_bytes(draft_model_weights(d)) / (double)model_weight_bytes(target);
@@ -68,7 +69,7 @@ static double draft_cost(const DraftModel *d, const Model *target) {
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-// What `bench --roofline` has measured on the same unit, else what is built in.
+// The step costs that `bench --roofline` has measured on the same unit, or else the built-in ones.
 static StepCosts costs_for(const DraftTarget *target) {
     double bits = 8 * (double)model_weight_bytes(target->model) / (double)model_n_params(target->model);
     Roofline stored;

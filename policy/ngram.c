@@ -1,7 +1,7 @@
-// policy/ngram.c: see policy/ngram.h.
+// policy/ngram.c: the index of n-grams, as hash chains. See policy/ngram.h.
 //
-// Each order (2, 4, 8 tokens) has a hash table of chains: the newest place with that hash, and from each place the one
-// before it. What a chain leads to is compared token by token, so that a hash need not be exact.
+// Each order (2, 4, 8 tokens) has a hash table of chains: the newest place with that hash, and from each place a link
+// to the next older one. Places in a chain are compared token by token, so that hash collisions do no harm.
 #include "policy/ngram.h"
 
 #include "base/base.h"
@@ -13,17 +13,17 @@
 enum { ORDERS = 3, TRIES = 24, NEAR = 48 };
 static const int order_length[ORDERS] = {2, 4, 8};
 
-// A place in a text: behind its token `at`. The number of the text comes with it; 0: none.
+// A position in a text, after its token `at`; it includes the text's number. 0: none.
 typedef uint64_t Place;
 
 typedef struct {
     int *tokens;    // (n)
-    Place *before;  // (n, ORDERS) the next older place of the chain
-    int n, cap;     // n < 0: the number is free
-    bool open;      // ngram_end has not come
-    int source, at; // the text that this one follows, -1: none, and the token there that would come next
-    int lost;       // tokens since the last match
-    int64_t ended;  // when
+    Place *before;  // (n, ORDERS) the next older place in the chain
+    int n, cap;     // n < 0: the text's number is free
+    bool open;      // ngram_end was not called yet
+    int source, at; // the text that this one copies, -1: none; and the index of the next token there
+    int lost;       // calls of ngram_find since the last match
+    int64_t ended;  // value of Ngram.n_ended when the text ended
 } Text;
 
 struct Ngram {
@@ -64,7 +64,7 @@ static size_t bucket(const Ngram *g, const int *last, int length) {
     return (size_t)hash & (g->n_heads - 1);
 }
 
-// Puts the n-grams that end with token `at` in front of their chains.
+// Inserts the n-grams that end with token `at` at the heads of their chains.
 static void link_token(Ngram *g, int text, int at) {
     Text *t = &g->texts[text];
     for (int i = 0; i < ORDERS; i++) {
@@ -77,7 +77,7 @@ static void link_token(Ngram *g, int text, int at) {
     }
 }
 
-// All chains anew, for n_heads chains of each order.
+// Rebuilds all chains, with n_heads chains for each order.
 static void link_all(Ngram *g, size_t n_heads) {
     g->n_heads = n_heads;
     for (int i = 0; i < ORDERS; i++) {
@@ -98,7 +98,7 @@ static void remove_text(Ngram *g, int text) {
         if (g->texts[i].source == text) g->texts[i].source = -1;
 }
 
-// The text that ended first; -1: none has.
+// The text that ended first; -1: no text has ended.
 static int oldest(const Ngram *g) {
     int found = -1;
     for (int i = 0; i < g->n_texts; i++) {
@@ -118,7 +118,7 @@ static void make_room(Ngram *g) {
 
 // ---- texts ----------------------------------------------------------------------------------------------------------
 
-// A text that has ended and that these tokens begin with, the newest one; -1: there is none.
+// The ended text that is a prefix of these tokens; of several the one that ended last; -1: none.
 static int text_before(const Ngram *g, const int *tokens, int n) {
     int found = -1;
     for (int i = 0; i < g->n_texts; i++) {
@@ -183,12 +183,12 @@ void ngram_end(Ngram *g, int text) {
 
 // ---- matches --------------------------------------------------------------------------------------------------------
 
-// A match of a text's end: behind token at - 1 of `text`.
+// A match with the end of a text: the `length` tokens of `text` before index `at`.
 typedef struct {
     int text, at, length;
 } Match;
 
-// How many tokens before a[0] and before b[0], these with them, are the same.
+// The number of equal tokens when a and b are compared backwards from a[0] and b[0].
 static int common_length(const int *a, int n_a, const int *b, int n_b) {
     int n = 0, most = int_min(NGRAM_LONGEST, int_min(n_a, n_b));
     while (n < most && a[-n] == b[-n]) n++;
@@ -213,7 +213,7 @@ static Match longest_of_order(const Ngram *g, int text, int order) {
     return best;
 }
 
-// The longest match around the place that the text has followed so far; of equals the nearest one.
+// The longest match around the current position in the text that this one copies; among equals the nearest.
 static Match longest_near(const Ngram *g, int text) {
     const Text *t = &g->texts[text], *s = t->source >= 0 ? &g->texts[t->source] : NULL;
     Match best = {-1, 0, 0};
@@ -231,7 +231,7 @@ static Match longest(const Ngram *g, int text) {
     for (int order = ORDERS - 1; order >= 0 && best.length == 0; order--) best = longest_of_order(g, text, order);
     if (best.length >= order_length[ORDERS - 1]) return best;
     Match near = longest_near(g, text);
-    if (near.length > 0 && near.length + 1 >= best.length) return near; // a text is followed in order
+    if (near.length > 0 && near.length + 1 >= best.length) return near; // prefers to continue the current copy
     return best;
 }
 
@@ -243,14 +243,14 @@ NgramMatch ngram_find(Ngram *g, int text, int *draft, int most) {
         t->at = m.at;
         t->lost = 0;
     } else if (t->source >= 0 && t->lost++ == 0 && t->at > 0 && t->at < g->texts[t->source].n)
-        m = (Match){t->source, t->at, 0}; // one token was another
+        m = (Match){t->source, t->at, 0}; // continues the copy after one changed token
     if (m.text < 0) return (NgramMatch){0};
     const Text *s = &g->texts[m.text];
     int n = 0;
     for (; n < most; n++) {
         int at = m.at + n;
         if (at < s->n) draft[n] = s->tokens[at];
-        else if (m.text == text) draft[n] = draft[at - s->n]; // the text repeats itself
+        else if (m.text == text) draft[n] = draft[at - s->n]; // past the end of the text: its drafts follow
         else break;
     }
     return (NgramMatch){n, m.length};

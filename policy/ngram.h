@@ -1,13 +1,14 @@
-// policy/ngram.h: an index of texts by their n-grams: which tokens followed the last ones of a text, here or elsewhere.
+// policy/ngram.h: an index of texts by their n-grams. It finds earlier occurrences of a text's last tokens, in the same
+// or another text, and the tokens that followed there.
 //
 //   int text = ngram_begin(g, tokens, n);                  // a prompt
-//   ngram_extend(g, text, token, 1);                       // ... and what comes behind it
+//   ngram_extend(g, text, token, 1);                       // ... and the tokens generated after it
 //   NgramMatch m = ngram_find(g, text, draft, most);       // m.n tokens that followed the longest match
 //
-// Prompt lookup (Saxena 2023) with a back-off: the longest match that ends a text is looked for among n-grams of 8,
-// then 4, then 2 tokens, in all texts; then, where the text follows another one with changes, a little before and
-// behind the place there. Of matches that are equally long, the newest counts. Texts that have ended stay until there
-// are NGRAM_TOKENS of them, 28 bytes a token at most; then the older half of them goes.
+// This is prompt lookup (Saxena 2023) with a back-off: the longest match with the end of a text is looked up among
+// n-grams of 8, then 4, then 2 tokens, in all texts. If the text copies another one with changes, positions around the
+// current one in that text are tried too. Among equally long matches the newest is taken. Ended texts stay in the index
+// until all texts have NGRAM_TOKENS tokens (at most 28 bytes per token); then the older half is removed.
 #ifndef QUILL_NGRAM_H
 #define QUILL_NGRAM_H
 
@@ -18,19 +19,19 @@ enum { NGRAM_TOKENS = 1 << 20, NGRAM_LONGEST = 32 };
 typedef struct Ngram Ngram;
 
 typedef struct {
-    int n;      // tokens that follow the match; 0: there is none
-    int length; // of the match, NGRAM_LONGEST at most; 0: the place where a copy would go on after one other token
+    int n;      // number of tokens that follow the match; 0: there is no match
+    int length; // of the match, at most NGRAM_LONGEST; 0: the text copies another one and its last token differs
 } NgramMatch;
 
 Ngram *ngram_new(void);
 void ngram_free(Ngram *g);
-// A text that begins with these tokens. It goes on with one that has ended, if all of that is its beginning: the next
-// turn of a chat. Returns the text's number until ngram_end.
+// Adds a text that begins with these tokens. If an ended text is a prefix of them, that text is continued: the next
+// turn of a chat. Returns the text's number, valid until ngram_end.
 int ngram_begin(Ngram *g, const int *tokens, int n);
-void ngram_extend(Ngram *g, int text, const int *tokens, int n); // appends
-int ngram_tokens(const Ngram *g, int text);                      // how many it has
-void ngram_end(Ngram *g, int text);                              // nothing more comes; it may still be found
-// The tokens that followed the longest match of the text's end, `most` at most.
+void ngram_extend(Ngram *g, int text, const int *tokens, int n); // appends tokens
+int ngram_tokens(const Ngram *g, int text);                      // the number of its tokens
+void ngram_end(Ngram *g, int text);                              // the text is complete; it can still be found
+// Writes to `draft` up to `most` tokens that followed the longest match with the end of the text.
 NgramMatch ngram_find(Ngram *g, int text, int *draft, int most);
 
 #endif

@@ -1,4 +1,4 @@
-// policy/plain.c: see policy/plain.h.
+// policy/plain.c: plain decoding, with verification of drafts. See policy/plain.h.
 #include "policy/plain.h"
 
 #include "scheduler.h"

@@ -1,8 +1,8 @@
 // policy/plain.h: plain decoding as a policy: no drafts, and one token from the logits of the last row.
 //
-// Its accept serves drafts too, so that speculation needs no accept of its own: it draws from one row after the other,
-// as plain decoding would, for as long as the token drawn is the one that the next row was computed for. The random
-// numbers are keyed by the position, so that the text is the same with any drafts and without.
+// Its accept also handles drafts, so that speculation need not: it draws a token from one row after the other, as long
+// as the drawn token equals the draft that the next row was computed for. Random numbers are keyed by position, so that
+// the text is the same with and without drafts.
 #ifndef QUILL_PLAIN_H
 #define QUILL_PLAIN_H
 
