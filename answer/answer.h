@@ -1,4 +1,4 @@
-// answer/answer.h: an answer on its way from tokens to bytes, as text, JSON or JSON lines.
+// answer/answer.h: turns the generated tokens of an answer into output: text, JSON or JSON lines on stdout.
 #ifndef QUILL_ANSWER_H
 #define QUILL_ANSWER_H
 
@@ -11,76 +11,78 @@
 #include "engine.h"
 #include "term/screen.h"
 
-// An answer on its way out. Request.arg of a request whose emit is answer_emit.
+// The state of one answer. Request.arg of a request whose emit is answer_emit.
 //
-// Thoughts (answer/think.h) go their own way: greyed on a terminal, between lines <think> and </think> where there is
-// no colour, into "thinking" of JSON, and nowhere in a pipe, unless --think says otherwise. Stop strings match in the
-// answer alone.
+// Thoughts (answer/think.h) are printed grey on a terminal with colour, between lines <think> and </think> on one
+// without, and as "thinking" in JSON. A pipe gets none. --think show and hide override this. Stop strings are searched
+// in the answer, not in the thoughts.
 typedef struct {
     Engine *e;
     const AnswerConfig *config;
     ThinkStream think;
-    TextStream stream, thoughts; // the answer's and the thoughts' bytes that may not be shown yet
-    Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
-    Buf answer, thinking;        // the parts of it, to the end of what may be shown
-    const CallFormat *calls;     // how calls of --tools are written; NULL: there are no tools
-    Buf said;                    // with tools: what was said, with its marks (answer/call_format.h)
-    json_t *found;               // the calls in it; NULL: none
-    Buf besides;                 // with calls: the text besides
-    json_t *tokens;              // --logprobs: an object a token
-    json_t *line;                // --jsonl: the object of the last token; it is not written yet
-    size_t n_in_lines;           // bytes of `answer` that its lines have, or
-    size_t n_thought_in_lines;   // of `thinking`
-    Screen screen;               // how text looks on stdout
-    bool fresh;                  // nothing came before in this text: the first piece loses its space
-    bool terminal;               // stdout is one
-    bool show_thoughts, dim;     // on stdout; in grey
-    bool in_thought;             // what was written last is one
-    bool gone;                   // the reader closed the pipe: no error, but no reason to go on
+    TextStream stream, thoughts; // the answer and the thoughts; they hold back bytes that may not be shown yet
+    Buf text;                    // output so far, with thoughts and markers: the history of the conversation
+    Buf answer, thinking;        // the answer and the thoughts of it, without bytes that are held back
+    const CallFormat *calls;     // format of calls of --tools; NULL: there are no tools
+    Buf said;                    // with tools: the output without thoughts, its marks kept (answer/call_format.h)
+    json_t *found;               // the calls in `said`; NULL: none
+    Buf besides;                 // with calls: the text outside the calls
+    json_t *tokens;              // --logprobs: a list with one object for each token
+    json_t *line;                // --jsonl: the object of the last token, not written yet
+    size_t n_in_lines;           // --jsonl: bytes of `answer` that are already in a line
+    size_t n_thought_in_lines;   // --jsonl: bytes of `thinking` that are already in a line
+    Screen screen;               // formats text for stdout
+    bool fresh;                  // the text begins with the next token, whose leading space is dropped
+    bool terminal;               // stdout is a terminal
+    bool show_thoughts, dim;     // print thoughts; print them in grey
+    bool in_thought;             // the last text written was a thought
+    bool gone;                   // the reader closed the pipe: ends the answer without an error
     Status failed;               // stdout could not be written
-    Buf kept;                    // --no-stream: what is written at the end, in one piece
-    bool line_open;              // what was written last is no newline
-    bool rates;                  // the log-probabilities of its tokens are added up
-    double logprob;              // their sum
+    Buf kept;                    // --no-stream: all output, written at the end
+    bool line_open;              // the last byte written was not a newline
+    bool rates;                  // sum up the log-probabilities of the tokens
+    double logprob;              // that sum
 } Answer;
 
-// The log-probabilities of a token: its own, and those that JSON has beside it.
+// The log-probability of a token, and the likeliest tokens at its place.
 typedef struct {
     float own;
     const TokenLogprob *top; // (answer_n_top)
 } TokenOdds;
 
 void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh);
-// For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
+// Recognises thoughts and calls of tools from here on. template: the source of the chat template, empty without one.
+// prompt: the rendered text. With --special, thoughts and markers count as part of the answer.
 void answer_think(Answer *a, Str template, Str prompt);
-void answer_echo(Answer *a, Str prompt); // shows it before the answer
+void answer_echo(Answer *a, Str prompt); // prints the prompt in front of the answer
 Finish answer_emit(Request *r, int token, const float *logits);
-// The same of a token whose log-probabilities are known; NULL without --logprobs.
+// As answer_emit, with known log-probabilities. odds: NULL without --logprobs.
 Finish answer_add(Answer *a, int token, const TokenOdds *odds);
 bool answer_is_blind(const AnswerConfig *config);              // Request.blind: no log-probabilities are wanted
-int answer_n_top(const Engine *e, const AnswerConfig *config); // tokens beside each token; -1: no log-probabilities
-// Whether the bytes of a token are shown: not those of control tokens, unless --special says so.
+int answer_n_top(const Engine *e, const AnswerConfig *config); // length of TokenOdds.top; -1: no log-probabilities
+// True for control tokens and tokens that end the answer, except with --special: their bytes are not shown.
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token);
-bool answer_is_end(const Engine *e, int token);        // FINISH_EOG
-void answer_end(Answer *a);                            // nothing more comes: what was held back is shown
-Str answer_text(const Answer *a);                      // without calls of tools, once it has ended
-void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" where there are any
-// "finish_reason": calls end an answer as "tool_calls".
+bool answer_is_end(const Engine *e, int token);        // the token ends the answer (FINISH_EOG)
+void answer_end(Answer *a);                            // no token follows: shows the bytes that were held back
+Str answer_text(const Answer *a);                      // after answer_end without calls of tools
+void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" if there are any
+// The "finish_reason" of JSON: "tool_calls" if the answer has calls and was not cut.
 const char *answer_finish_name(const Answer *a, Finish f);
-// QUILL_MODEL: no logit was finite, and the answer is none.
+// QUILL_MODEL: no logit was finite, so there is no valid answer; or engine_fault's error.
 Status answer_broken(const Engine *e, const Request *r);
-// Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
-// finite logit), or the exit code of the signal that stopped it.
+// Calls answer_end, then answer_write without `more`.
 Status answer_finish(Answer *a, const Request *r);
-// The second part of answer_finish, for an answer that answer_end has ended. more: NULL, or keys that are added to its
-// JSON object and replace those of the same name.
+// Ends the line, or writes the JSON object. more: NULL, or keys that are added to the object and replace those of the
+// same name. QUILL_IO: stdout; QUILL_MODEL: as answer_broken; QUILL_CUT: as form_complete, or --extract found nothing;
+// after a signal, its exit code without a message.
 Status answer_write(Answer *a, const Request *r, const json_t *more);
 void answer_free(Answer *a);
-// A note on stderr that the context has ended the answer; nothing where there is no template and no --verbose.
+// Notes on stderr that the full context ended the answer. Prints nothing for raw text without --verbose.
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template);
 
-// One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
-// `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.
+// Runs the request, whose prompt is in r->seq and has the text `given`; writes the answer to stdout and the reports of
+// --verbose to stderr. fresh: as Answer.fresh. echo: text to print first. Sets r->sampling, max_new, emit, blind and
+// arg.
 Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
                   Request *r);
 

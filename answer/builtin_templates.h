@@ -1,10 +1,10 @@
-// answer/builtin_templates.h: templates of our own for models whose template is missing or broken, by name.
+// answer/builtin_templates.h: chat templates in the binary, by name, for models whose template is missing or broken.
 #ifndef QUILL_BUILTIN_TEMPLATES_H
 #define QUILL_BUILTIN_TEMPLATES_H
 
 #include "base/base.h"
 
-const char *builtin_templates_find(const char *name); // the Jinja source; NULL: no such
+const char *builtin_templates_find(const char *name); // the Jinja source; NULL: unknown name
 void builtin_templates_names(Buf *out);               // "chatml, llama2, ..."
 
 #endif

@@ -1,12 +1,12 @@
-// answer/call_pattern.h: a format of calls as patterns, which answer/call_format.c writes as rules and
-// answer/call_read.c reads back.
+// answer/call_pattern.h: patterns that describe a format of tool calls. answer/call_format.c turns them into grammar
+// rules, answer/call_read.c parses answers with them.
 //
 // A pattern is text with marks between \1 and \1, which are control tokens in most vocabularies, and
-//   %n  the tool's name          %a  its arguments, a JSON object     %p  its arguments, each as `param` has it
-//   %k  an argument's name       %i  an id of nine letters and digits %c  a number
-//   %f  a word                   %s  a space or none                  %l  a line's end or none
-//   %w  any white space          %( ... %)  all of that or nothing
-// The value of an argument follows `param`, up to the text `end`: a string as it is, other values in JSON.
+//   %n  name of the tool         %a  arguments, a JSON object         %p  arguments, each in the form of `param`
+//   %k  name of an argument      %i  an id of nine letters and digits %c  a number
+//   %f  a word                   %s  optional space                   %l  optional newline
+//   %w  any white space          %( ... %)  an optional group
+// The value of an argument stands between `param` and `end`: a string without quotes, other values in JSON.
 #ifndef QUILL_CALL_PATTERN_H
 #define QUILL_CALL_PATTERN_H
 
@@ -18,15 +18,16 @@ enum { CALL_LONGEST_KEY = 250 }; // bytes of an argument's name in a format with
 
 struct CallFormat {
     const char *name;
-    const char *sign, *also;                   // texts that such a template contains
-    const char *lead;                          // in front of `open`, where an answer has to begin with a call
-    const char *open, *call, *between, *close; // a section; between NULL: it has one call
-    const char *param, *end, *after;
-    bool starts; // a section is a whole answer: text never turns into a call
-    bool again;  // sections may follow each other
+    const char *sign, *also;                   // texts in every template of this format; also NULL: `sign` is enough
+    const char *lead;                          // optional text before `open` in an answer that must begin with a call
+    const char *open, *call, *between, *close; // a section; between NULL: a section has one call
+    const char *param, *end, *after;           // an argument of %p: `param`, the value, `end`, `after`
+    bool starts;                               // a call is the whole answer, never behind text
+    bool again;                                // several sections may follow each other
 };
 
-// The bytes at the beginning of a section that tell it from text: `open` up to its first mark's end or the first %.
+// The bytes that announce a section in text: the first mark if `open` begins with one, otherwise `open` up to the first
+// mark or placeholder.
 static inline Str call_pattern_trigger(const struct CallFormat *f) {
     size_t n = 0;
     const char *s = f->open;
@@ -35,7 +36,7 @@ static inline Str call_pattern_trigger(const struct CallFormat *f) {
     return (Str){s, n};
 }
 
-// The length of a group's inside, whose %( is in front of s; groups may lie in it.
+// The length of the group at s, from behind its %( to its %). Groups may be nested.
 static inline size_t call_pattern_group(const char *s) {
     size_t n = 0;
     for (int open = 1; s[n]; n++) {

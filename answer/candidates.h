@@ -1,5 +1,4 @@
-// answer/candidates.h: an answer that is chosen from several candidates, by --beams or --best-of: which options go with
-// that.
+// answer/candidates.h: checks the options of answers that are chosen from several candidates (--beams, --best-of).
 #ifndef QUILL_CANDIDATES_H
 #define QUILL_CANDIDATES_H
 
@@ -7,9 +6,9 @@
 #include "base/base.h"
 
 bool candidates_wanted(const AnswerConfig *config); // --beams or --best-of
-int candidates_at_once(const AnswerConfig *config); // sequences; 1 without either
-// QUILL_USAGE: options that contradict each other, where n answers are wanted of a prompt with n_chunks chunks. flags:
-// messages name options as flags, otherwise as the keys of a job.
+int candidates_at_once(const AnswerConfig *config); // number of sequences; 1 without candidates
+// Checks options for n answers to a prompt with n_chunks chunks. QUILL_USAGE: options that contradict each other.
+// flags: messages name options as command-line flags, otherwise as keys of a batch job.
 Status candidates_check(const AnswerConfig *config, int n, int n_chunks, bool flags);
 
 #endif

@@ -1,11 +1,11 @@
-// answer/extract.h: what a program wants of a free answer: its first code block, or its first JSON value.
+// answer/extract.h: finds the first code block or JSON value in an answer (--extract).
 #ifndef QUILL_EXTRACT_H
 #define QUILL_EXTRACT_H
 
 #include "base/base.h"
 
-// The first of: the inside of a code block (between lines of ``` or ~~~; one that is not closed reaches to the end), or
-// a JSON object or array. data NULL: there is none.
+// Whichever comes first: the inside of a code block (between lines of ``` or ~~~; an unclosed one reaches to the end of
+// the text), or a JSON object or array. data NULL: neither. Points into `text`.
 Str extract_first(Str text);
 
 #endif

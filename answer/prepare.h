@@ -1,4 +1,4 @@
-// answer/prepare.h: what an answer needs before its first token: sampling parameters, and a prompt that fits.
+// answer/prepare.h: prepares an answer: its sampling parameters, and its prompt as text and tokens.
 #ifndef QUILL_PREPARE_H
 #define QUILL_PREPARE_H
 
@@ -6,20 +6,20 @@
 #include "answer/chat_template.h"
 #include "engine.h"
 
-// The sampling options for this model: ids checked, --ignore-eos turned into biases. bias is the caller's to free.
+// The sampling parameters for this model. --ignore-eos becomes logit biases. The caller frees *bias after the request.
+// QUILL_USAGE: --logit-bias has a token id that the model does not have.
 Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias);
-// The messages, and the tools of the configuration, as the model wants them (template NULL: their bare texts).
-// QUILL_USAGE: what is wrong with the tools, or that the template cannot show them.
+// Renders the messages and the tools of the configuration. template NULL: joins the texts of the messages. answer: as
+// chat_template_render. QUILL_USAGE: wrong tools, or a template without a known format of calls.
 Status answer_render(const AnswerConfig *config, const ChatTemplate *template, const Message *messages, int n,
                      bool answer, Rendered *text);
-// The messages as the model wants them (template NULL: their bare texts), as text and in tokens. QUILL_CONTEXT: they do
-// not fit. `ids` is the caller's to free.
+// Renders the messages as a prompt and encodes it to *ids (*n), which the caller frees. QUILL_CONTEXT: it does not fit.
 Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                      int n_messages, Rendered *text, int **ids, int *n);
-// QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
+// QUILL_CONTEXT: n_prompt tokens do not fit into the context; the message suggests a -c that is large enough.
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
-// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_template_render's,
-// chat_template_encode's, answer_fits's.
+// Renders one prompt behind the system message and the saved conversation of the configuration, and appends its tokens
+// to `seq`. Errors as prompt_system, saved_prompt and answer_prompt.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq);
 // --dump-prompt and --dump-tokens, to stderr: the rendered text, and its n tokens.

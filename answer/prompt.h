@@ -1,4 +1,4 @@
-// answer/prompt.h: the text that a mode is given: words, -p, -f and stdin, put together.
+// answer/prompt.h: reads the prompt from the command line (words, -p, -f) and stdin.
 #ifndef QUILL_PROMPT_H
 #define QUILL_PROMPT_H
 
@@ -15,16 +15,16 @@ typedef struct {
     PromptPart *parts; // (n_parts) words, -p and -f, in the order in which they make up the prompt
     int n_parts;
     bool escape;      // the texts have escapes as in C
-    bool no_stdin;    // stdin is never read
-    bool joins_stdin; // stdin follows the parts; otherwise it is read where there are no parts
-    bool quiet;       // nothing is said on stderr when stdin lets wait
+    bool no_stdin;    // never read stdin
+    bool joins_stdin; // read stdin behind the parts; otherwise only if there are no parts
+    bool quiet;       // no note on stderr while stdin delays
 } PromptConfig;
 
-// The parts in their order, then stdin where that is a pipe, a socket or a regular file and no part has named it; a
-// blank line between two. Bytes of files and stdin stay as they are. *given: there was any source at all (an empty one
-// counts). QUILL_IO: unreadable; QUILL_CONTEXT: more bytes than an int can count.
+// Joins the parts in their order, then stdin if it is a pipe, a socket or a regular file and no part is "-"; with a
+// blank line between two. Bytes of files and stdin are not changed. *given: there was at least one source, even if
+// empty. QUILL_IO: unreadable; QUILL_CONTEXT: more bytes than an int can count.
 Status prompt_read(const PromptConfig *p, Buf *text, bool *given);
-// The system message of -sys or -sysf; text->data stays NULL when there is neither.
+// Appends the system message of -sys or -sysf; text->data stays NULL if neither is given.
 Status prompt_system(const AnswerConfig *config, Buf *text);
 
 #endif

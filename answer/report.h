@@ -1,4 +1,4 @@
-// answer/report.h: what a run took: the figures of --verbose and of --json, from a request's Timeline.
+// answer/report.h: reports times, rates and memory of a request, for --verbose and --json.
 #ifndef QUILL_REPORT_H
 #define QUILL_REPORT_H
 
@@ -6,25 +6,26 @@
 #include "base/jsonio.h"
 #include "engine.h"
 
-// Milliseconds rounded to 4 digits, so that total = ttft + tpot x (tokens - 1) holds in what is printed.
+// Milliseconds are rounded to 4 decimals, so that total = ttft + tpot x (tokens - 1) holds for the printed figures.
 typedef struct {
-    int tokens; // generated; without any, ttft, tpot and the gaps mean nothing
+    int tokens; // generated; with 0, the ttft, tpot and itl fields are not valid
     double load_ms, prefill_ms, ttft_ms, tpot_ms, itl_p50_ms, itl_p99_ms, decode_ms, total_ms;
-    double prefill_tps, decode_tps; // tokens a second; 0: nothing to measure
+    double prefill_tps, decode_tps; // tokens per second; 0: nothing was measured
 } Timing;
 
 Timing report_timing(const Engine *e, const Request *r);
 
-// --verbose, to stderr: what is about to run (template_name NULL: nothing is generated), and what it took.
+// All to stderr. report_before: the model, the device and the sampling (template_name NULL: nothing is generated).
+// report_after: times, rates and memory of a finished request.
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name);
-void report_budget(const Engine *e); // the memory budget, to stderr
+void report_budget(const Engine *e); // the memory budget
 void report_after(const Engine *e, const Request *r);
-void report_drafts(const Engine *e, const DraftCounts *c); // what --speculate gave, to stderr
-void report_store(const KvStore *s); // what came from --kv-dir and went there, to stderr; NULL: nothing
+void report_drafts(const Engine *e, const DraftCounts *c); // drafted and accepted tokens of --speculate
+void report_store(const KvStore *s);                       // reads from and writes to --kv-dir; NULL: prints nothing
 void report_turn(const Engine *e, const AnswerConfig *config,
-                 const Request *r); // a chat's turn in one line, dim in colour
+                 const Request *r); // a turn of a chat in two lines, dim in colour
 
-// "speculation" of an object, where there is any.
+// Sets "speculation" in `object`, if the engine speculates.
 void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object);
 json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text); // the object of --json
 

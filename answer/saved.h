@@ -1,4 +1,4 @@
-// answer/saved.h: conversations in files: the one that a run begins with, and the folder of autosave.
+// answer/saved.h: saved conversations: the one that a run continues (--load, --continue), and the folder of --autosave.
 //
 // --autosave writes to $XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json (in ~/.local/state if that variable is
 // not set). The folder is readable by its owner only. --continue takes the file with the model's name that was written
@@ -8,15 +8,15 @@
 
 #include "answer/chat_template.h"
 
-bool saved_dir(char *out, size_t cap); // created if missing; false: it cannot be
-// A new file name for a conversation with `model`, which may be a path. The caller frees it. QUILL_IO.
+bool saved_dir(char *out, size_t cap); // the folder; created if missing. false: it cannot be created
+// A new file name for a conversation with `model`, a name or a path. The caller frees *path. QUILL_IO: no folder.
 Status saved_new(const char *model, char **path);
-// The file that --load names, or else the one that --continue finds; NULL: neither was given. The caller frees it.
-// QUILL_USAGE: no conversation with the model has been saved.
+// The file of --load, otherwise the one that --continue finds; NULL: neither was given. The caller frees *path.
+// QUILL_USAGE: --continue, and no conversation with the model was saved.
 Status saved_choose(const AnswerConfig *config, const char *model, char **path);
-// The messages for one prompt: those of the conversation that `config` names, with `system` in place of its system
-// message if system.data is not NULL, then the prompt. Free them with transcript_free. Errors: saved_choose's and
-// transcript_read's.
+// The messages of the saved conversation that `config` names (none without --load and --continue), then the prompt.
+// system: replaces the system message unless system.data is NULL. Free *out with transcript_free. Errors as
+// saved_choose and transcript_read.
 Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,
                     int *n);
 

@@ -1,15 +1,15 @@
-// answer/think.h: what of an answer is thought and what is said, by the markers of the model's family.
+// answer/think.h: splits the output of a reasoning model into thoughts and the answer, by the markers of its family.
 //
 //   ThinkStream t = think_begin(template, prompt);
 //   think_add(&t, piece.data, piece.n, is_control);          ...and think_end(&t) after the last one
 //   for (Part p; think_next(&t, &p);) ...p.kind, p.bytes
 //   think_free(&t);
 //
-// The parts joined are the input, and do not depend on how it was cut into tokens: bytes that may be the beginning of a
-// marker wait for what follows. A marker counts whether it came as control tokens or as text, and has the white space
-// in front of it and the line ends after it. A thought opens only before anything is said, and only a thought closes:
-// an answer that speaks of <think> is an answer. (gpt-oss names the channel of everything it writes; there they
-// alternate.)
+// The parts joined are the input. They do not depend on how it is cut into tokens: bytes that may begin a marker are
+// held back until later bytes decide. A marker may consist of control tokens or of text. Line ends behind it belong to
+// it; white space in front of it is not part of the answer. A thought can open only before the answer has begun, and a
+// closing marker counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of
+// everything it writes; its thoughts and answers may alternate.)
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 
@@ -17,10 +17,10 @@
 #include "tokenizer.h"
 
 typedef enum {
-    PART_SAID,
+    PART_SAID, // the answer
     PART_THOUGHT,
     PART_MARKER,
-    PART_HIDDEN, // control tokens that are no marker
+    PART_HIDDEN, // control tokens that are not a marker
 } PartKind;
 
 typedef struct {
@@ -29,26 +29,27 @@ typedef struct {
 } Part;
 
 typedef struct {
-    const struct ThinkFamily *family; // NULL: everything is said
-    unsigned state;                   // of answer/think.c
+    const struct ThinkFamily *family; // NULL: everything is the answer
+    unsigned state;                   // one of the states in answer/think.c
     bool after_marker, ended;
-    Buf held;   // arrived; the first n_given bytes were given out
+    Buf held;   // bytes that arrived; think_next has returned the first n_given
     Buf hidden; // (held.n) 1 for the bytes of control tokens
     size_t n_given;
 } ThinkStream;
 
-// The family is the one whose markers the chat template's source has; the end of the rendered prompt says whether the
-// template has opened the block already.
+// template: source of the chat template; the markers in it decide the family. prompt: the rendered text; if it ends
+// with a marker, the output begins in the state behind that marker (in a thought, for example).
 ThinkStream think_begin(Str template, Str prompt);
 void think_add(ThinkStream *t, const char *bytes, size_t n, bool hidden);
-void think_end(ThinkStream *t);             // nothing more comes: what is held is no marker
-bool think_next(ThinkStream *t, Part *out); // false: what is left has to wait
+void think_end(ThinkStream *t);             // end of the output: incomplete markers are text
+bool think_next(ThinkStream *t, Part *out); // false: no part until more bytes arrive
 void think_free(ThinkStream *t);
 
-// What an answer may be that begins here and whose said part is `said`, an expression: its thoughts (`allowed`: new
-// ones may be opened) and the marks around it. Returns `said` where the family has no marks for that.
+// Adds rules for an output whose answer part is the expression `said`: with its thoughts and the markers around them.
+// begin: the state at the beginning of the output. allowed: new thoughts may be opened. Returns the expression of the
+// whole; `said` for a model without a family.
 int think_rules(const ThinkStream *begin, const Tokenizer *t, bool allowed, int said, Rules *r);
-// Appends a name of what think_rules writes around an answer.
+// Appends a key that distinguishes the rules that think_rules adds, for a cache.
 void think_describe(const ThinkStream *begin, bool allowed, Buf *out);
 
 #endif

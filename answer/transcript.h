@@ -1,19 +1,19 @@
-// answer/transcript.h: a saved conversation, read back: {"messages": [{"role", "content"}...]}, and
-// "settings": {"temp": 0.5, ...}; other keys are left alone.
+// answer/transcript.h: reads a saved conversation: {"messages": [{"role", "content"}...], "settings": {"temp": 0.5,
+// ...}}. Other keys are ignored.
 //
-// The file is anybody's: what is no conversation is refused by its place, and only roles of ours come out of it.
+// The file is not trusted: the first wrong message is reported by its number, and roles other than system, user and
+// assistant are refused.
 #ifndef QUILL_TRANSCRIPT_H
 #define QUILL_TRANSCRIPT_H
 
 #include "answer/chat_template.h"
 
-// Reads the n messages of the JSON; `name` stands in messages, `raw`: there is no template, so no system message.
-// QUILL_USAGE: no conversation; *out is NULL then.
+// Reads the messages. name: of the file, for error messages. raw: there is no template, so a system message is an
+// error. QUILL_USAGE: not a conversation; *out is NULL. Free *out with transcript_free.
 Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n);
-// Calls `take` for each entry of "settings", with the value as it would be written on a command line; for a list first
-// with "default", then with each of its texts. The strings are valid during the call only. `json` is a text that
-// transcript_read has accepted.
+// Calls `take` for each entry of "settings" with the value as a command line has it; for a list first with "default",
+// then with each text of the list. The strings are valid during the call. json: a text that transcript_read accepted.
 void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg);
-void transcript_free(Message *m, int n); // with their texts
+void transcript_free(Message *m, int n); // and the texts of the messages
 
 #endif
