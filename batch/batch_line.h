@@ -1,4 +1,4 @@
-// batch/batch_line.h: a line of a batch on its way: its job, the requests that answer it, the line that comes of it.
+// batch/batch_line.h: one input line of a batch: its job, the requests that answer the job, and the output line.
 #ifndef QUILL_BATCH_LINE_H
 #define QUILL_BATCH_LINE_H
 
@@ -6,37 +6,37 @@
 #include "batch/jobs.h"
 #include "blend/blender.h"
 
-// What all lines of a run share.
+// State that all lines of a run share.
 typedef struct {
     Engine *e;
-    const AnswerConfig *config;   // the run's, for every job that says nothing else
+    const AnswerConfig *config;   // the defaults of every job
     const ChatTemplate *template; // NULL: raw text
     Str system;                   // data NULL: no system message
-    Blender **blender;            // of jobs with chunks; the first of them opens it
+    Blender **blender;            // for jobs with chunks; the first such job opens it
 } BatchContext;
 
 typedef struct BatchLine BatchLine;
 struct BatchLine {
-    int64_t number; // of the line in the input
+    int64_t number; // line number in the input
     Job job;
-    LogitBias *bias; // of --ignore-eos
-    Blend *blend;    // the policy of a prompt with chunks
-    Choices choices; // its answers; nothing of it has begun: the line is no job, or a broken one
-    double end;      // when its last answer had ended
+    LogitBias *bias; // biases of --ignore-eos, used by the requests
+    Blend *blend;    // the policy of a prompt with chunks; NULL: no chunks
+    Choices choices; // the answers; empty for a broken line and for one that cancels jobs
+    double end;      // time at which the last answer ended, clock_now()
     Status failed;
-    Buf reply; // what replies_write has made of it when it is done; empty: nothing is to be written
+    Buf reply; // the output line once the line is done; empty: no output
     bool done;
     BatchLine *next;
 };
 
-// Reads a line. A job's requests are with the scheduler when it returns, as if they had come at `came`; a broken line
-// is done, and so is one that calls jobs off.
+// Parses a line and adds the requests of its job to the scheduler, with arrival time `came`. A broken line is done at
+// once, with `failed` set; a line that cancels jobs is done too.
 BatchLine *batch_line_new(const BatchContext *context, Str text, int64_t number, double came);
-// A line of which nothing is known but what is wrong with it.
+// A failed line that was not parsed.
 BatchLine *batch_line_refuse(Status why, int64_t number);
-bool batch_line_begun(const BatchLine *line); // a row of it was computed
+bool batch_line_begun(const BatchLine *line); // its first request has started
 void batch_line_cancel(BatchLine *line);
-// Ends the answers whose requests have finished. True: all of them have now, and the line is done.
+// Ends the answers whose requests have finished. True: this call has ended the last one, and the line is done.
 bool batch_line_collect(BatchLine *line);
 void batch_line_free(BatchLine *line); // its requests must have finished
 

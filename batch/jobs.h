@@ -1,4 +1,4 @@
-// batch/jobs.h: one line of a batch: JSON that says what to answer, and how.
+// batch/jobs.h: parses a line of a batch: a job, or the cancellation of earlier jobs.
 //
 //   {"id":"a","prompt":"Once","max_tokens":20,"temperature":0,"n":2,"stop":["\n"],"logprobs":3,"seed":7}
 //   {"id":"b","messages":[{"role":"user","content":"Hello"}]}
@@ -6,8 +6,8 @@
 //   {"cancel":"a"}
 //   {"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{"messages":[...],"max_tokens":20}}
 //
-// Every option of length and sampling is a key by its long names, with the flag's range and default. A key that asks
-// for what quill does not have is an error, never passed over; null, false and empty ask for nothing.
+// Every option of length and sampling is a key with the flag's long name, range and default. An unknown or unsupported
+// key is an error, unless its value is null, false or empty.
 #ifndef QUILL_JOBS_H
 #define QUILL_JOBS_H
 
@@ -22,34 +22,34 @@ enum {
     JOB_LONGEST_STOP = 1024, // bytes
 };
 
-typedef enum { JOB_QUILL, JOB_CHAT, JOB_COMPLETION } JobForm; // a line of ours; OpenAI's, by its url
+typedef enum { JOB_QUILL, JOB_CHAT, JOB_COMPLETION } JobForm; // quill's format, or OpenAI's for one of two urls
 
 typedef struct {
-    json_t *id; // a text or a whole number, as the line has it; NULL: none
+    json_t *id; // a string or an integer, as in the line; NULL: none
     JobForm form;
-    json_t *cancel;          // the id of the jobs that this line calls off; NULL: it is a job
-    Str prompt;              // or:
-    Message *messages;       // (n_messages); NULL: it is a prompt
+    json_t *cancel;          // the id of the jobs that this line cancels; NULL: the line is a job
+    Str prompt;              // the prompt if messages is NULL
+    Message *messages;       // (n_messages)
     int n_messages;          //
     Str *chunks;             // (n_chunks) texts in front of the prompt or of the last message (blend/blender.h)
     int n_chunks;            //
-    bool raw;                // the prompt's bare text, without a template
-    int n;                   // answers
-    AnswerConfig config;     // the run's, with what the line says in its place; seed_given: the line has a seed
-    json_t *root;            // what prompt and messages point into
-    char *stop_texts;        // what config.stop points into, where the line has its own
-    json_t *form_value;      // what config.form points into, where the line has a form of its own
-    Buf form_text;           //
-    Buf tools, tool_choice;  // what config.tools points into, where the line has its own
-    json_t *more;            // a list: what messages[i].more points to
-    LogitBias *bias;         // config.sampling.bias, where the line has its own
-    Buf roles, message_text; // what messages point into besides
+    bool raw;                // the prompt is raw text: no template
+    int n;                   // number of answers
+    AnswerConfig config;     // the defaults, changed by the keys of the line; seed_given: the line has a seed
+    json_t *root;            // owns prompt and chunks
+    char *stop_texts;        // owns config.stop if the line has stop strings
+    json_t *form_value;      // owns config.form if the line has a form, together with
+    Buf form_text;           // the text of it
+    Buf tools, tool_choice;  // own config.tools if the line has tools
+    json_t *more;            // a list, owns messages[i].more
+    LogitBias *bias;         // owns config.sampling.bias if the line has biases
+    Buf roles, message_text; // own the texts of messages
 } Job;
 
-// QUILL_USAGE: what is wrong with the line; id and form are set then too, as far as they can be read. job_free is due
-// in any case. The defaults must outlive the job.
+// Parses a line. The defaults must outlive the job. QUILL_USAGE: a wrong line; id and form are set if they could be
+// read. Call job_free after an error too.
 Status job_parse(Str line, const AnswerConfig *defaults, Job *out);
-void job_forget_text(Job *j); // prompt and messages, once they are tokens
+void job_forget_text(Job *j); // frees the prompt and the messages once they are encoded
 void job_free(Job *j);
 
 #endif

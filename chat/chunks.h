@@ -1,25 +1,25 @@
-// chat/chunks.h: the chunks that stand in front of a chat's next message (/chunk), with K and V of their own.
+// chat/chunks.h: chunks of text in front of the next message of a chat (/chunk), with K and V computed separately.
 //
-// A chunk is computed alone when it is named, before the message is typed. A chat's cache may have room for one
-// sequence only, so the conversation's K and V wait in memory meanwhile. The message's tokens are those that --chunk
-// would give; from then on they are part of the conversation, as text and in its cache.
+// A chunk is computed alone as soon as it is named, before the user types the message. The KV cache of a chat may have
+// room for one sequence only, so the conversation's K and V are copied to memory meanwhile. The message has the same
+// tokens as with --chunk. Once it is answered, the chunks are part of the conversation, as text and in the cache.
 #ifndef QUILL_CHUNKS_H
 #define QUILL_CHUNKS_H
 
 #include "blend/blender.h"
 
 typedef struct {
-    Blender *blender;     // NULL: none was named yet
-    BlenderChunks *files; // (n_files) what `texts` point into
+    Blender *blender;     // NULL: no chunk was named yet
+    BlenderChunks *files; // (n_files) owns the bytes of `texts`
     int n_files;
-    Str *texts; // (n) of the next message
-    int n, n_computed;
+    Str *texts;        // (n) the chunks of the next message
+    int n, n_computed; // n_computed: chunks whose K and V were computed because no file had them
 } ChatChunks;
 
-// Adds the chunks of a file (config->chunk_split cuts it) and computes those that nobody kept. `seq` is the
-// conversation's. QUILL_IO, QUILL_CONTEXT; else as blender_open. *n_tokens: of these chunks.
+// Adds the chunks of a file (cut at config->chunk_split) and computes those whose K and V are not stored. seq: the
+// sequence of the conversation. *n_tokens: tokens of these chunks. QUILL_IO, QUILL_CONTEXT; otherwise as blender_open.
 Status chunks_add(ChatChunks *c, Engine *e, const AnswerConfig *config, Sequence *seq, const char *path, int *n_tokens);
-void chunks_drop(ChatChunks *c); // none stands in front of the next message
-void chunks_free(ChatChunks *c); // no request of its policy may run any more
+void chunks_drop(ChatChunks *c); // the next message has no chunks
+void chunks_free(ChatChunks *c); // requests with its policies must have finished
 
 #endif

@@ -1,4 +1,4 @@
-// chat/commands.h: what a line that begins with / does: one table of commands.
+// chat/commands.h: the commands of a chat: lines that begin with /.
 #ifndef QUILL_COMMANDS_H
 #define QUILL_COMMANDS_H
 
@@ -8,27 +8,28 @@
 
 typedef struct {
     Conversation *talk;
-    AnswerConfig *config; // what /set writes
+    AnswerConfig *config; // changed by /set
     Settings settings;
-    Lines *lines;  // where questions are asked; NULL: nowhere
-    Buf beginning; // of the next message: what /read has read
-    char *file;    // that the conversation was loaded from or saved to; NULL: none
-    bool autosave; // each turn is written to `own`
-    char *own;     // the file of autosave; NULL until the first turn
-    int saved[2];  // number of messages and of turns at the last autosave
-    bool leave;
+    Lines *lines;   // asks questions; NULL: nobody can be asked
+    Buf beginning;  // text that /read has put in front of the next message
+    char *file;     // the file that the conversation was loaded from or saved to; NULL: none
+    bool autosave;  // write the conversation to `own` after each turn
+    char *own;      // the file of autosave; NULL until the first turn
+    int saved[2];   // number of messages and of turns at the last autosave
+    bool leave;     // /exit was called
     bool io_failed; // a command could not read or write its file
 } Chat;
 
-// Does what the line asks for. False: it is no command but a message, *text (of which // and a space before a slash
-// give one slash). *st is what ends the chat; errors of a command are said on stderr and end nothing.
+// Runs the command in the line. False: the line is not a command but the message *text, in which // or a space and /
+// at the beginning have become one slash. *st: an error that ends the chat; other errors of a command go to stderr.
 bool commands_run(Chat *c, Str line, Str *text, Status *st);
-// Complete of term/lines.h: commands, names to set, files. `arg` is not looked at.
+// Complete of term/lines.h: completes commands, names of settings and files. `arg` is not used.
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words);
-// Prints a hint if the line is exit, quit, bye, :q, help or ? alone: how to leave, or where the help is. False: it is
-// none of these.
+// Prints a hint if the line is exit, quit, bye, :q, help or ? alone: how to leave, or where the help is. False: the
+// line is another one.
 bool commands_hint(Str line);
-// /load, also for --load and --continue. `given`: a setting that differs from its default came from a flag and stays.
+// Loads a conversation: /load, --load, --continue. given: settings that differ from their defaults came from flags and
+// are not replaced.
 Status commands_load(Chat *c, const char *path, bool given);
 Status commands_autosave(Chat *c); // writes the conversation if autosave is on and it has changed; QUILL_IO
 const char *commands_describe(int i, char shown[64]); // "/read FILE" and its help; NULL: there are no more

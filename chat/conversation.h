@@ -1,9 +1,10 @@
-// chat/conversation.h: what was said, what of it the cache holds, and a turn.
+// chat/conversation.h: a conversation: its messages, its part of the KV cache, and its turns.
 //
-// A turn computes what is new alone, whatever the template does to earlier turns: the cache keeps the tokens as the
-// model said them, for as much of the rendered text as they stand for, and what parts from it is cut off. Nothing
-// is ever left out silently: a turn that does not fit is refused, or, with --context-shift, the oldest turns go, in
-// whole, with a line on stderr.
+// A turn reuses the longest beginning of the rendered text that the cached tokens stand for, and computes the rest. The
+// cached tokens are those that the model sampled; encoding their text again could give other tokens. A template may
+// also render earlier turns differently; then the cache is cut back to the common beginning. Turns are never dropped
+// silently: a turn that does not fit is refused, or with --context-shift whole turns are dropped, the oldest first, and
+// a line on stderr says so.
 #ifndef QUILL_CONVERSATION_H
 #define QUILL_CONVERSATION_H
 
@@ -12,74 +13,75 @@
 #include "chat/chunks.h"
 
 typedef struct {
-    size_t byte; // of the rendered text
-    int token;   // of the sequence, which begins there
+    size_t byte; // offset in the rendered text
+    int token;   // index of the token of the sequence that begins there
 } Cut;
 
-// What a turn took.
+// Figures of a turn.
 typedef struct {
-    int prompt, cached, said; // tokens given, of them in the cache already, generated
+    int prompt, cached, said; // tokens of the prompt, tokens of it found in the cache, tokens generated
     double ttft_ms, tps;
     Finish finish;
 } TurnStats;
 
 typedef struct {
     Engine *e;
-    AnswerConfig *config;   // the settings may change between turns
+    AnswerConfig *config;   // /set may change it between turns
     ChatTemplate *template; // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
-    Message *messages; // (n_messages) their texts are ours; a system message is the first
+    Message *messages; // (n_messages) owns their texts; a system message is the first
     int n_messages;
-    int n_left_out; // messages after the system message that the model is not given any more
-    bool refuses;   // what does not fit ends the chat: a pipe cannot say it shorter
+    int n_left_out; // messages behind the system message that are no longer part of the prompt
+    bool refuses;   // a message that does not fit ends the chat: input from a pipe cannot be shortened
     // the cache: seq.tokens stand for the bytes of `held`
     Sequence seq;
-    Rendered held; // its marks: 0 and 1 as rendered, SAID (2) by the model
-    Cut *cuts;     // (n_cuts) ascending: places where the tokens can be taken apart
+    Rendered held; // held.trusted: 0 and 1 as rendered, SAID (2) for bytes that the model generated
+    Cut *cuts;     // (n_cuts) ascending: places at which the tokens can be cut off
     int n_cuts;
-    int n_said;        // the last tokens of seq that the last message was sampled as; 0: it was not
-    ChatChunks chunks; // of the next message
-    uint64_t tries;    // /regen draws other random numbers
+    int n_said;        // length of the last message in sampled tokens, the end of seq.tokens; 0: it was not sampled
+    ChatChunks chunks; // chunks in front of the next message
+    uint64_t tries;    // Request.sequence_key: counted up so that /regen draws other random numbers
     TurnStats *stats;
     int n_stats;
 } Conversation;
 
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
 void conversation_close(Conversation *c);
-Status conversation_settings(Conversation *c); // config->sampling has changed. QUILL_USAGE: it is not possible
+Status conversation_settings(Conversation *c); // call it after a change of `config`. QUILL_USAGE: as answer_sampling
 
 // ---- turns ----------------------------------------------------------------------------------------------------------
-// The Status is what ends the chat; what is refused is said on stderr and changes nothing.
+// An error ends the chat. A refused message is reported on stderr with Status OK and changes nothing.
 
 Status conversation_say(Conversation *c, Str text);
-Status conversation_say_instead(Conversation *c, Str text); // of the last turn
-Status conversation_answer_again(Conversation *c);          // the last message, in place of its answer if it has one
+Status conversation_say_instead(Conversation *c, Str text); // replaces the last turn
+Status conversation_answer_again(Conversation *c);          // answers the last message; replaces its answer, if any
 
-// The text of a file, cut as --chunk-split says, stands as chunks in front of the next message that is answered.
-// Errors as chunks_add; then nothing has changed.
+// Puts the text of a file, cut as --chunk-split says, as chunks in front of the next message. Errors as chunks_add;
+// then nothing has changed.
 Status conversation_chunk(Conversation *c, const char *path);
 
-// ---- what was said --------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
-const Message *conversation_last(const Conversation *c, const char *role); // NULL: none; role NULL: any
+const Message *conversation_last(const Conversation *c, const char *role); // NULL: none; role NULL: any but system
 bool conversation_undo(Conversation *c);                                   // drops the last turn; false: there is none
-void conversation_clear(Conversation *c);                                  // all but the system message
-// NULL data: none any more. QUILL_USAGE: raw text has no system message.
+void conversation_clear(Conversation *c);                                  // drops all but the system message
+// Replaces the system message; data NULL: removes it. QUILL_USAGE: raw text has no system message.
 Status conversation_system(Conversation *c, Str text);
-Status conversation_tokens(const Conversation *c, int *n); // of the whole text as it would be given now
-// The tokens of the last message: as the model sampled them where it did, otherwise as its text is encoded. *ids is the
-// caller's to free; 0: there is no message.
+Status conversation_tokens(const Conversation *c, int *n); // number of tokens of the conversation as a prompt
+// The tokens of the last message: those that the model sampled, otherwise its text encoded. Returns their number, 0: no
+// message. The caller frees *ids.
 int conversation_last_tokens(const Conversation *c, int **ids);
 
-// Writes {"model", "messages": [{"role", "content"}...], "settings"} as JSON. settings: NULL: none; its reference is
-// taken. QUILL_IO.
+// Writes {"model", "messages": [{"role", "content"}...], "settings"} as JSON. settings: steals the reference; NULL:
+// none. QUILL_IO.
 Status conversation_save(const Conversation *c, json_t *settings, const char *path);
-// Takes over the conversation in the JSON of a file; `name` is for messages. QUILL_USAGE: it is no conversation;
-// nothing has changed then.
+// Replaces the messages by those of a saved conversation. name: of the file, for error messages. QUILL_USAGE: not a
+// conversation; then nothing has changed.
 Status conversation_load(Conversation *c, const char *name, Str json);
-// What the cache holds, as a KV file (kv/kvfile.h); loaded after the conversation, whose next turn computes only what
-// the file has not. A failure leaves the cache empty: the turn computes everything.
+// Saves and loads the conversation's part of the KV cache (kv/kvfile.h). Load it after the conversation: the next turn
+// then computes only tokens that the file does not have. After a failed load the cache is empty and the next turn
+// computes everything.
 Status conversation_save_kv(Conversation *c, const char *path);
 Status conversation_load_kv(Conversation *c, const char *path);
 

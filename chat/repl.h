@@ -1,11 +1,12 @@
-// chat/repl.h: a chat: messages by term/lines.h, commands by chat/commands.h, turns by chat/conversation.h.
+// chat/repl.h: the main loop of a chat: reads lines (term/lines.h), runs commands (chat/commands.h) and turns
+// (chat/conversation.h).
 #ifndef QUILL_REPL_H
 #define QUILL_REPL_H
 
 #include "cli/options.h"
 
-// `first` is the first turn if first.data is not NULL; /set writes to the options. EOF, Ctrl-D and /exit end with OK,
-// Ctrl-C twice where nothing is typed with 130.
+// Runs a chat until its input ends. first: the first message; data NULL: none. /set changes o->answer. EOF, Ctrl-D and
+// /exit return OK; Ctrl-C twice on an empty line returns 130.
 Status repl_run(Options *o, Str first);
 
 #endif
