@@ -1,12 +1,12 @@
-// bench/drafts.h: what speculation gains: the same texts with drafts and without, in turns.
+// bench/drafts.h: measures the gain of speculation: generates the same texts with and without drafts, alternating.
 //
 //   quill bench --speculate ngram -m FILE --replay OLD NEW     the prompt is OLD, the answer is forced to be NEW
-//   quill bench --speculate builtin -m FILE --prompt-lines FILE     answers to prompts, one a line; none: a text from
-//   nothing
+//   quill bench --speculate builtin -m FILE --prompt-lines FILE     answers prompts, one per line of the file;
+//   without --prompt-lines: generates from the BOS token alone
 //
-// Times are of decoding. A replay shows what an edit gains, whatever the model would say: each drawn token is the next
-// one of NEW; OLD NEW OLD NEW ... are several edits. It also runs with drafts that are all right, in steps of 8 rows:
-// no drafter gains more in such steps.
+// Times are of decoding only. A replay measures the gain for an edit, independent of the model's own answer: each token
+// is taken from NEW instead of sampled. OLD NEW OLD NEW ... are several edits. A replay also runs with drafts that are
+// always right, in steps of 8 rows: the upper limit for drafters with such steps.
 #ifndef QUILL_BENCH_DRAFTS_H
 #define QUILL_BENCH_DRAFTS_H
 

@@ -1,4 +1,4 @@
-// bench/step_costs.h: measures what steps of few rows take, in steps of one row (policy/draft_length.h).
+// bench/step_costs.h: measures the time of steps with few rows, relative to a step of one row (policy/draft_length.h).
 #ifndef QUILL_STEP_COSTS_H
 #define QUILL_STEP_COSTS_H
 
@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-// Over random weights of a type that are larger than the caches, on the CPU's kernels that the configuration chooses; a
-// second or two. unit: of them, as bench/roofline.h names it. QUILL_MEMORY.
+// Measures with random weights of a type, larger than the caches, and the CPU kernels that `config` chooses. Takes a
+// second or two. unit: the arithmetic unit of these kernels, as bench/roofline.h names it. QUILL_MEMORY.
 Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, char unit[16]);
 
 #endif

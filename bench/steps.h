@@ -1,5 +1,5 @@
-// bench/steps.h: steps of an engine's model over sequences of random tokens, without its scheduler, so that a bench
-// decides which rows a step has.
+// bench/steps.h: runs steps of a model over sequences of random tokens without the scheduler, so that a benchmark
+// chooses the rows of each step.
 //
 //   steps_push(e, &q, 40, &drawn);            // 40 random tokens
 //   TRY(steps_compute(e, &step, &q, 39));     // the first 39 have K and V
@@ -12,11 +12,12 @@
 #include "engine.h"
 #include "step.h"
 
-// Appends n tokens to q, those of random numbers *drawn and on.
+// Appends n random tokens to q. *drawn: counter of the random numbers, advanced by n.
 void steps_push(const Engine *e, Sequence *q, int n, uint64_t *drawn);
-// Computes the first n tokens of q; slots are reserved for all of them. QUILL_CONTEXT: the cache is full.
+// Computes the first n tokens of q and reserves slots for all tokens of q. QUILL_CONTEXT: the cache is full.
 Status steps_compute(Engine *e, Step *t, Sequence *q, int n);
-// Fills the step and computes it: its logits on the host, NULL on a device that draws. n_cached stays the caller's.
+// Computes the step. Returns its logits on the host; NULL on a device that samples itself. The caller advances
+// Sequence.n_cached.
 const float *steps_forward(Engine *e, Step *t);
 
 #endif

@@ -1,14 +1,13 @@
-// blend/blend.h: a prompt whose chunks bring K and V that were computed earlier, each chunk alone (blend/plan.h), as
-// the policy of a request.
+// blend/blend.h: a request policy for prompts with chunks whose K and V were computed earlier, each chunk alone.
 //
-// When the request begins, the chunks' K and V are loaded into its blocks (blend/loader.h), and the tokens to be
-// computed again become its rows; all other tokens have none. A row sees K and V of all slots in front of it and none
-// behind, since it lies at its own slot. CacheBlend first has every token between the first chunk and the last in the
-// first two layers: these K and V are exact, and in the second one V tells which tokens differ. Then the chosen ones
-// pass all layers.
+// When the request begins, the K and V of its chunks are loaded into its blocks (blend/loader.h). Only the tokens that
+// are recomputed (blend/plan.h) become rows. Each row keeps its own slot, so it attends to the K and V of all slots in
+// front of it, loaded or computed. CacheBlend first computes all tokens from the first chunk to the end of the last in
+// the first two layers. Their K and V are exact there; comparing V of the second layer with the stored V tells which
+// tokens to recompute. Then these tokens pass all layers.
 //
-// K and V of such a sequence are not those of a prefill: it is its sequence's own (Sequence.own) and never shared or
-// kept. What stands in front of the first chunk is computed, or found as a prefix.
+// K and V of such a sequence differ from those of a prefill. The sequence is therefore marked as Sequence.own: its
+// blocks are never shared or saved. Tokens in front of the first chunk are computed, or found as a cached prefix.
 #ifndef QUILL_BLEND_H
 #define QUILL_BLEND_H
 
@@ -22,34 +21,35 @@ typedef struct {
     int first, n;
 } BlendSpan;
 
-// What the requests of a run share.
+// State that all requests of a run share.
 typedef struct {
     const Model *m;
     KvCache *kv;
     ChunkStore *store;
-    const int *lead; // (n_lead) the tokens in front of every chunk in its file
+    const int *lead; // (n_lead) tokens in front of the chunk in every chunk file
     int n_lead;
     BlendPlan plan;
     bool quiet;
-    // Whether the chunks of a request are computed as far as they will be; false: it waits. NULL: they are.
+    // False: chunks of this request are still being computed, and it waits. NULL: requests never wait.
     bool (*ready)(void *arg, const int *tokens, const BlendSpan *spans, int n_spans);
     void *arg;
 } BlendContext;
 
 typedef struct {
-    int n_kept;           // tokens whose K and V came from chunks
-    int n_again;          // tokens from the first chunk's to the last chunk's that were computed in all layers
-    int n_chunks, n_lost; // chunks of the prompt; of them without K and V: they were computed as part of the prompt
-    double load_seconds;  // waited for their files
+    int n_kept;           // tokens with loaded K and V
+    int n_again;          // tokens from the first chunk to the end of the last that were computed in all layers
+    int n_chunks, n_lost; // chunks of the prompt; chunks without stored K and V, computed as part of the prompt
+    double load_seconds;  // time spent waiting for the files
 } BlendStats;
 
 typedef struct Blend Blend;
 
-// QUILL_MODEL: the model's keys cannot be moved, with the family's name; QUILL_USAGE: sealed KV.
+// QUILL_MODEL: the keys of this model family cannot be moved to other positions; QUILL_USAGE: sealed KV.
 Status blend_check(const Model *m, const KvPool *kv);
 
-// The policy of a request whose prompt has these spans, ascending, behind it `next`. One that is preempted begins
-// again. The context, the model and `next` must outlive it. Free it when the request has finished.
+// The policy of one request. spans: the chunks of its prompt, ascending. next: the policy that it calls in turn. A
+// preempted request loads its chunks again. context, its model and `next` must outlive it. Free it with blend_free when
+// the request has finished.
 Blend *blend_new(const BlendContext *context, const BlendSpan *spans, int n_spans, const Policy *next);
 const Policy *blend_policy(const Blend *b);
 BlendStats blend_stats(const Blend *b);

@@ -1,5 +1,5 @@
-// blend/blender.h: chunks of text for the modes: their files, the prompt that they make with a question, and the
-// requests that compute the K and V of those that nobody kept.
+// blend/blender.h: prompts with chunks of text: reads the chunk files, builds the prompt from chunks and a question,
+// and runs requests that compute the K and V of chunks that are not stored yet.
 //
 //   TRY(blender_open(e, config->blend, config->quiet, &blender));
 //   TRY(blender_read(config, &chunks));                             // --chunk, --chunk-split
@@ -7,8 +7,8 @@
 //   blender_compute(blender, &prompt);                              // or blender_begin, beside other requests
 //   r.policy = blend_policy(blend = blender_request(blender, &prompt));
 //
-// The chunks stand in front of the question in the last message, each with a blank line behind it, and are put into
-// tokens each by itself, whatever the mode: --blend full and the others give the model the same tokens.
+// The last message has the chunks, each with a blank line behind it, and then the question. Each chunk is encoded
+// separately in every mode, so that --blend full gives the model the same tokens as the other modes.
 #ifndef QUILL_BLENDER_H
 #define QUILL_BLENDER_H
 
@@ -20,58 +20,58 @@
 typedef struct Blender Blender;
 
 typedef struct {
-    Str *texts; // (n) without white space around them
+    Str *texts; // (n) without white space at either end
     int n;
-    Buf *files; // (n_files) what the texts point into
+    Buf *files; // (n_files) own the bytes of the texts
     int n_files;
 } BlenderChunks;
 
 typedef struct {
     int *tokens, n;
-    BlendSpan *spans; // (n_spans) of the chunks
+    BlendSpan *spans; // (n_spans) places of the chunks
     int n_spans;
 } BlenderPrompt;
 
-// The model's weights must be loaded. The engine must outlive it. Errors: plan_parse's and blend_check's; without any
-// chunk too, so that a flag is never passed over.
+// The engine must have its weights loaded and must outlive the blender. Errors as plan_parse and blend_check, also if
+// no chunk follows.
 Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out);
-bool blender_uses_kept(const Blender *b); // false: --blend full, chunks need no K and V of their own
-void blender_close(Blender *b);           // NULL is fine; no request of its policy may run any more
+bool blender_uses_kept(const Blender *b); // false: --blend full, which uses no stored K and V
+void blender_close(Blender *b);           // NULL is fine; requests with its policies must have finished
 
-// The files of config->chunks, each cut at config->chunk_split where that is given. QUILL_IO; QUILL_CONTEXT: one is
-// empty or no text.
+// Reads the files of config->chunks and cuts them at config->chunk_split, if given. QUILL_IO; QUILL_CONTEXT: a file is
+// empty or not text. Call blender_chunks_free after an error too.
 Status blender_read(const AnswerConfig *config, BlenderChunks *out);
-// A text that is a chunk: without white space around it. QUILL_CONTEXT as above; `name` is for the message.
+// Checks a text and removes white space at both ends. QUILL_CONTEXT: empty or not text. name: for the message.
 Status blender_text(const char *name, Str text, Str *out);
 void blender_chunks_free(BlenderChunks *c);
 
-// The messages, with the chunks in front of the last one's text, as text and in tokens. QUILL_CONTEXT: a chunk alone,
-// or all of it, has more tokens than the context. Else as answer_prompt. Free the prompt after an error too.
+// Renders the messages, with the chunks in front of the text of the last one, and encodes them. QUILL_CONTEXT: a chunk
+// or the whole prompt has more tokens than the context. Otherwise as answer_prompt. Free the prompt after an error too.
 Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                       int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out);
 void blender_prompt_free(BlenderPrompt *p);
-// The parts of it, for a chat. The chunks' texts, each with the blank line behind it, appended to `out`.
+// The next two are steps of blender_prompt, for a chat. Appends the chunks, each with a blank line behind it.
 void blender_join(const Str *chunks, int n_chunks, Buf *out);
-// Adds the tokens of rendered text from byte `from` on, in which `joined` stands last, behind those of `out`, which
-// stand for what is in front of `from`. QUILL_MODEL: the template has changed the chunks. QUILL_CONTEXT: one is too
-// long.
+// Encodes rendered text from byte `from` on and appends the tokens to `out`, which already has the tokens in front of
+// `from`. joined: the text of blender_join; its last occurrence in the rendered text is encoded chunk by chunk.
+// QUILL_MODEL: the template changed the chunks, so they are not found. QUILL_CONTEXT: a chunk is too long.
 Status blender_encode(Blender *b, const Rendered *text, size_t from, const Buf *joined, const Str *chunks, int n_chunks,
                       BlenderPrompt *out);
 
-bool blender_lacks(const Blender *b, const BlenderPrompt *p); // whether there are chunks that nobody kept
-// Computes the chunks that nobody kept, one after the other, before another request is added; returns how many. A store
-// that cannot be written is a note.
+bool blender_lacks(const Blender *b, const BlenderPrompt *p); // true: the K and V of some chunk are not stored
+// Computes and stores the missing chunks, one after the other, while no other request runs. Returns their number. A
+// failure to store is a note on stderr.
 int blender_compute(Blender *b, const BlenderPrompt *p);
-Status blender_unkept(const Blender *b); // why a chunk could not be computed or kept so far: QUILL_MODEL, QUILL_IO
-// Adds requests for them instead; the prompt's own request waits for them.
+Status blender_unkept(const Blender *b); // the first failure to compute or store a chunk: QUILL_MODEL, QUILL_IO
+// Adds requests for the missing chunks, beside other requests. The request of the prompt waits for them.
 void blender_begin(Blender *b, const BlenderPrompt *p);
-// Keeps what such requests have computed, between two steps.
+// Stores the chunks whose requests have finished. Call it between two steps.
 void blender_collect(Blender *b);
 
-Blend *blender_request(Blender *b, const BlenderPrompt *p); // blend_free it
+Blend *blender_request(Blender *b, const BlenderPrompt *p); // for the policy of the prompt's request; blend_free it
 void blender_report(const BlendStats *s, int n_computed);   // --verbose, to stderr
 
-// For `quill chunk add`: the tokens of a chunk alone, as prompts have them. Added to p as a span.
+// Encodes one chunk as a prompt has it, and appends its tokens and its span to p.
 Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p);
 
 #endif

@@ -1,11 +1,12 @@
-// blend/chunkstore.h: the KV of chunks, each computed alone: files in --kv-dir, or without one in memory.
+// blend/chunkstore.h: stores the K and V of chunks that were computed alone: as files in --kv-dir, without it in
+// memory.
 //
-// A chunk's tokens stand behind a lead-in, the same for all (a beginning token, where the model has one), so that its
-// first token is not the first of all, which models treat apart. What is kept is the KV file (docs/kv-format.md) of
-// lead-in and chunk, as one forward over both computes them, its rows layer by layer. Its name is made from its tokens
-// and from everything else that decides the numbers, under a root of its own: it is never taken for a block of a
-// prefix, nor a block for it. Files are as kv/kvstore.h describes: they appear whole, are checked as they are read,
-// count for the directory's size and are the first to go when they were not used for longest.
+// A chunk is computed behind a lead-in that all chunks share (the BOS token if the model has one), because models treat
+// the first position of a sequence differently. A chunk file is a KV file (docs/kv-format.md) of lead-in and chunk,
+// computed in one forward pass, with its rows layer by layer. Its name is a hash of its tokens and of everything else
+// that determines K and V. The hash has a root of its own, so a chunk file never has the name of a prefix block. As
+// kv/kvstore.h describes, files appear atomically, are checked while they are read, count towards the size of the
+// directory, and are removed least recently used first.
 #ifndef QUILL_CHUNKSTORE_H
 #define QUILL_CHUNKSTORE_H
 
@@ -13,27 +14,27 @@
 
 typedef struct ChunkStore ChunkStore;
 
-enum { CHUNKSTORE_MEMORY = 1 << 30 }; // most bytes in memory; the chunk unused for longest goes first
+enum { CHUNKSTORE_MEMORY = 1 << 30 }; // the most bytes in memory; the least recently used chunk is dropped first
 
-// dir: NULL, or it must outlive the store. `like` is the cache's fingerprint().
+// dir: the store of --kv-dir, which must outlive this one; NULL: in memory. like: the cache's fingerprint().
 ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like);
 void chunkstore_free(ChunkStore *s);
 
-// A chunk's file, open for reading from its first byte to its last.
+// A chunk file that is open for sequential reading.
 typedef struct {
     int fd;
-    int64_t at;
-    char *path; // NULL: it is in memory
-    KvReader r; // behind the tokens: rows are next
+    int64_t at; // offset of the next read
+    char *path; // NULL: in memory
+    KvReader r; // has read head and tokens; the rows follow
 } ChunkFile;
 
-bool chunkstore_has(const ChunkStore *s, const int *tokens, int n); // lead-in and chunk
-// Opens it and checks that it is what its name says; false: there is none, or *st says what is wrong with it. A damaged
-// file is removed. `out` must not move until chunkstore_close.
+bool chunkstore_has(const ChunkStore *s, const int *tokens, int n); // tokens: lead-in and chunk
+// Opens a chunk and checks that its head and tokens are the expected ones. False: there is none (*st OK), or *st is the
+// error. A damaged file is removed. `out` must not move until chunkstore_close.
 bool chunkstore_open(ChunkStore *s, const int *tokens, int n, ChunkFile *out, Status *st);
-// damaged: it is removed.
+// damaged: removes the file.
 void chunkstore_close(ChunkStore *s, ChunkFile *f, bool damaged);
-// Keeps all computed slots of q, whose tokens are a lead-in and a chunk. QUILL_IO.
+// Stores all computed slots of q, whose tokens are a lead-in and a chunk. QUILL_IO.
 Status chunkstore_save(ChunkStore *s, const KvCache *kv, const Sequence *q);
 
 #endif

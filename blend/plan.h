@@ -1,15 +1,15 @@
-// blend/plan.h: which tokens of a prompt made of chunks are computed again (--blend).
+// blend/plan.h: chooses the tokens of a prompt with chunks that are recomputed (--blend).
 //
-// The K and V of a chunk were computed from the chunk alone. In a prompt they lack what the chunk would have seen of
-// the text in front of it, so some of its tokens are computed again, over all K and V in front of them:
+// The K and V of a chunk were computed from the chunk alone, without attention to the text in front of it. To correct
+// this, some tokens of the chunks are recomputed over all K and V in front of them:
 //
-//   cacheblend  the share `ratio` of tokens whose V in the second layer differs most from what was kept (CacheBlend,
-//               EuroSys 2025), and the first k of each chunk where k is not 0. With gradual = g, more tokens in
-//               the first layers behind the second, ratio (1 + g), and fewer in the last, ratio (1 - g), on a straight
-//               line: each layer leaves out those whose V there is nearest to what was kept
+//   cacheblend  the share `ratio` of tokens whose V in the second layer differs most from the stored V (CacheBlend,
+//               EuroSys 2025), and the first k tokens of each chunk. With gradual = g the share falls linearly from
+//               ratio (1 + g) in the first layer behind the second to ratio (1 - g) in the last: each layer drops the
+//               tokens whose V there is nearest to the stored V
 //   epic        the first k tokens of each chunk (EPIC's LegoLink, arXiv 2410.15332)
 //   reuse       none
-//   full        all: nothing that was kept is used
+//   full        all: stored K and V are not used
 #ifndef QUILL_BLEND_PLAN_H
 #define QUILL_BLEND_PLAN_H
 
@@ -23,31 +23,31 @@ typedef enum { BLEND_CACHEBLEND, BLEND_EPIC, BLEND_REUSE, BLEND_FULL } BlendMode
 
 typedef struct {
     BlendMode mode;
-    double ratio;    // of the chunks' tokens, 0 to 1: cacheblend
-    bool by_loading; // ratio=auto: at least the ratio here, more where loading takes longer than computing
-    int k;           // leading tokens of each chunk: epic, cacheblend
-    double gradual;  // 0 to 1: cacheblend
+    double ratio;    // cacheblend: share of the chunks' tokens, 0 to 1
+    bool by_loading; // ratio=auto: `ratio` is the least share; more if loading a layer takes longer than computing it
+    int k;           // epic, cacheblend: leading tokens of each chunk
+    double gradual;  // cacheblend: 0 to 1
 } BlendPlan;
 
 #define BLEND_DEFAULT "cacheblend,ratio=0.15"
 
-// "cacheblend,ratio=0.15,k=0,gradual=0", "cacheblend,ratio=auto", "epic,k=16", "reuse", "full"; NULL:
-// BLEND_DEFAULT. QUILL_USAGE.
+// Parses "cacheblend,ratio=0.15,k=0,gradual=0", "cacheblend,ratio=auto", "epic,k=16", "reuse" or "full"; NULL:
+// BLEND_DEFAULT. QUILL_USAGE: wrong syntax.
 Status plan_parse(const char *text, BlendPlan *out);
 
-// The ratio whose computing takes as long as loading, where loading a layer and computing all tokens in one take so
-// many seconds: p->ratio at least, 1 at most (CacheBlend's loading controller).
+// The ratio at which computing a layer takes as long as loading it (CacheBlend's loading controller). load: seconds to
+// load a layer; compute: seconds to compute all tokens in a layer. At least p->ratio, at most 1.
 double plan_ratio_by_loading(const BlendPlan *p, double load, double compute);
-// The share of tokens in layer i of the n that come behind the check layer, 0 <= i < n: between ratio (1 + gradual), 1
-// at most, and as much below the ratio.
+// The share of tokens to compute in the i-th of the n layers behind the check layer, 0 <= i < n. It falls from
+// min(1, ratio (1 + gradual)) to as much below `ratio` as that is above it.
 double plan_share(const BlendPlan *p, int i, int n);
 
-// How far V of a token, n numbers, is from what was kept: the sum of squared differences. The one place that ranks.
+// The deviation of a token: the sum of squared differences of its computed V and its stored V, n numbers each.
 double plan_deviation(const float *fresh, const float *kept, size_t n);
 
-// Of the tokens [first, n) writes to `out`, ascending, those to be computed again: all that nothing was kept of, and of
-// the others floor(ratio * their number), the largest deviation first, of equal ones the earlier. kept and deviation:
-// (n) by token; deviation is not looked at for ratio 0. Returns how many.
+// Writes the tokens of [first, n) that are recomputed to `out`, ascending, and returns their number: all tokens without
+// stored K and V, and floor(ratio * number) of the others, those with the largest deviation, the earlier of equal ones.
+// kept, deviation: (n) by token; deviation is not read if ratio is 0.
 int plan_choose(double ratio, const uint8_t *kept, const double *deviation, int first, int n, int *out);
 
 #endif
