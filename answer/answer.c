@@ -26,12 +26,12 @@ static void write_out(Answer *a, const char *bytes, size_t n) {
     put(a, bytes, n);
 }
 
-// Writes a mark around thoughts: an escape sequence with colour, a line of its own without.
+// Writes a mark around thoughts: an escape sequence with colour, a separate line without.
 static void show_mark(Answer *a, const char *sequence, const char *line) {
     Buf out = {0};
     if (a->dim) screen_mark(&a->screen, sequence, &out);
     else screen_plain(&a->screen, str_of(line), &out);
-    if (a->dim) put(a, out.data, out.n); // a colour opens no line
+    if (a->dim) put(a, out.data, out.n); // an escape sequence does not change line_open
     else write_out(a, out.data, out.n);
     buf_free(&out);
 }
@@ -54,7 +54,7 @@ static void show_text(Answer *a, bool thought, Str text) {
     buf_free(&out);
 }
 
-// What may be shown since `begin` of the answer or the thoughts goes out, or waits for the JSON object.
+// Prints the answer or the thoughts from byte `begin` on, unless they are printed at the end (JSON, --extract).
 static void show(Answer *a, bool thought, size_t begin) {
     const Buf *part = thought ? &a->thinking : &a->answer;
     size_t n = part->n - begin;
@@ -67,7 +67,7 @@ static void show(Answer *a, bool thought, size_t begin) {
     show_text(a, thought, (Str){part->data + begin, n});
 }
 
-// Nothing that is held can go on behind a marker.
+// Called at a marker: shows all bytes that were held back, because no stop string or character continues behind it.
 static void show_held(Answer *a) {
     size_t answer = a->answer.n, thinking = a->thinking.n;
     text_stream_end(&a->thoughts, &a->thinking);
@@ -76,7 +76,7 @@ static void show_held(Answer *a) {
     show(a, false, answer);
 }
 
-// Keeps a part of what is said for call_format_read, marks between bytes of their own.
+// Keeps a part of the answer for call_format_read, with marks between CALL_HIDDEN and CALL_SHOWN.
 static void keep_said(Answer *a, const Part *p) {
     static const char hidden = (char)CALL_HIDDEN, shown = (char)CALL_SHOWN;
     if (!a->calls || p->kind == PART_THOUGHT) return;
@@ -85,7 +85,7 @@ static void keep_said(Answer *a, const Part *p) {
     if (p->kind != PART_SAID) buf_append(&a->said, &shown, 1);
 }
 
-// Shows what is ready of the stream. True: a stop string has ended the answer.
+// Shows the parts that think_next can decide. True: a stop string has ended the answer.
 static bool show_parts(Answer *a) {
     for (Part p; !a->stream.stopped && think_next(&a->think, &p);) {
         bool thought = p.kind == PART_THOUGHT;
@@ -118,7 +118,7 @@ static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
     jsonio_put(j, "bytes", bytes);
 }
 
-// What JSON says of a token: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest in "top".
+// A token as JSON: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest tokens as "top".
 static json_t *token_json(const Answer *a, int token, const TokenOdds *odds, bool fresh) {
     json_t *j = json_object();
     put_piece(a->e, j, token, fresh);
@@ -162,8 +162,7 @@ void answer_think(Answer *a, Str template, Str prompt) {
         a->screen.markdown = false; // text without a template is seldom Markdown
 }
 
-// Writes the line that --jsonl has for the last token: what JSON says of it, and what may be shown since the line
-// before.
+// Writes the --jsonl line of the last token: the object of the token, and the text shown since the previous line.
 static void write_line(Answer *a) {
     if (!a->line) return;
     jsonio_put(a->line, "text", jsonio_text(since(&a->answer, a->n_in_lines)));
@@ -209,7 +208,8 @@ Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
         json_t *j = token_json(a, token, odds, fresh);
         if (a->tokens) jsonio_append(a->tokens, json_incref(j));
         if (a->config->jsonl) a->line = json_copy(j);
-        if (!holds_back(a)) write_line(a); // otherwise it waits: at the end of the answer, what is held is its text
+        // If bytes are held back, the line waits for the next token or the end of the answer, and then has their text.
+        if (!holds_back(a)) write_line(a);
         json_decref(j);
     }
     if (a->gone || a->failed.code || stopped) return FINISH_STOP;
@@ -231,7 +231,7 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
-// The calls in what was said.
+// Parses the calls in the answer.
 static void find_calls(Answer *a) {
     Tools tools;
     if (!a->calls || a->found) return;
@@ -271,7 +271,7 @@ Status answer_broken(const Engine *e, const Request *r) {
     return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
 }
 
-// --extract: the part of the answer that is printed, or an error where there is none.
+// --extract: prints a part of the answer. QUILL_CUT: it has no such part.
 static Status put_extract(Answer *a) {
     Str part = extract_first(answer_text(a));
     if (part.data) write_out(a, part.data, part.n);

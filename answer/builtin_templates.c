@@ -1,5 +1,5 @@
-// answer/builtin_templates.c: see answer/builtin_templates.h. Each says what its family's models were trained on, for
-// plain conversations; where a family has no system message, the first user's text begins with it.
+// answer/builtin_templates.c: see answer/builtin_templates.h. Each template renders plain conversations in the format
+// that its model family was trained on. If a family has no system message, that text begins the first user message.
 #include "answer/builtin_templates.h"
 
 #include <string.h>
@@ -8,15 +8,15 @@
 #define END_EACH "{% endfor %}"
 #define ANSWER(text) "{% if add_generation_prompt %}{{ '" text "' }}{% endif %}"
 #define BOS "{{ bos_token }}"
-// The texts of each role: m.content is between them.
+// A loop over the messages, with the text of a message for each role; that text has m.content.
 #define ROLES(system, user, assistant)                                                                                 \
     EACH "{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user "{% else %}" assistant                \
          "{% endif %}" END_EACH
-// Puts the system message into `system`, or nothing, and the others into `rest`.
+// Sets `system` to the text of the system message, or '', and `rest` to the other messages.
 #define SPLIT_SYSTEM                                                                                                   \
     "{% if messages and messages[0].role == 'system' %}{% set system = messages[0].content %}"                         \
     "{% set rest = messages[1:] %}{% else %}{% set system = '' %}{% set rest = messages %}{% endif %}"
-// What Mistral's models have in common: a system message stands in the turn of the user who speaks next.
+// Common to Mistral's templates: a system message is part of the user turn that follows it.
 #define MISTRAL(begin, end, answer)                                                                                    \
     BOS "{% set ns = namespace(inside=false) %}" EACH "{% if m.role == 'assistant' %}" answer                          \
         "{{ eos_token }}{% set ns.inside = false %}"                                                                   \
@@ -33,7 +33,7 @@ static const struct {
 } builtin[] = {
     {"chatml", EACH
      "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}" END_EACH ANSWER("<|im_start|>assistant\n")},
-    // chatml with tools, whose calls are written as Hermes's and Qwen's are (answer/call_format.c)
+    // chatml with tools; calls have the format of Hermes and Qwen (answer/call_format.c)
     {"hermes", SPLIT_SYSTEM
      "{% if system or tools %}{{ '<|im_start|>system\n' + system }}"
      "{% if tools %}{{ ('\n\n' if system else '') + 'You may call these functions:\n<tools>\n' }}"

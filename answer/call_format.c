@@ -15,7 +15,8 @@
 #define ARGUMENTS_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a}"
 #define ID_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a%(,%s\"id\":%s\"%i\"%)}"
 
-// The first whose texts a template has. Formats with texts that others share come first.
+// call_format_find takes the first format whose texts a template contains, so a format comes before others whose texts
+// its templates contain too.
 static const CallFormat formats[] = {
     {.name = "gpt-oss",
      .sign = "<|channel|>commentary",
@@ -151,7 +152,7 @@ typedef struct {
     const Tools *tools;
     const Tokenizer *t;
     Rules *r;
-    int arguments[TOOLS_MOST]; // an expression of each tool's arguments
+    int arguments[TOOLS_MOST]; // for each tool the expression of its arguments
     Status failed;
 } CallRules;
 
@@ -161,7 +162,7 @@ static int some(CallRules *c, const CharRange *ranges, int n, int least, int mos
 
 static int literal(CallRules *c, const char *s, size_t n) { return rules_text(c->r, s, n); }
 
-// What a letter behind % stands for. `text`: the tool's or the argument's name.
+// The expression of the placeholder %letter. text: the name of the tool or of the argument.
 static int placeholder(CallRules *c, char letter, const char *text, int arguments) {
     static const CharRange alnum[] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}};
     static const CharRange word[] = {{'-', '.'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -225,7 +226,7 @@ static void pass(CallRules *c, const Tool *tool, const char *key, Status st) {
                              key ? key : "", st.message);
 }
 
-// Each argument in the order of the schema; those that are not required may be left out.
+// The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
 static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     Buf kids = {0}, end = {0};
     const char *key;
@@ -280,7 +281,7 @@ static int any_call(CallRules *c) {
     return rules_alt(c->r, ways, c->tools->n);
 }
 
-// A section behind `opened` bytes of it.
+// The rest of a section whose first `opened` bytes were already written.
 static int section(CallRules *c, size_t opened) {
     Rules *r = c->r;
     const CallFormat *f = c->f;
@@ -290,7 +291,7 @@ static int section(CallRules *c, size_t opened) {
     return rules_seq(r, (int[]){open, calls, whole(c, f->close)}, 3);
 }
 
-// The bytes of a text with marks.
+// Appends the bytes of a text that is one mark (between \1 and \1), or has none.
 static void bytes_of(const CallRules *c, Str text, Buf *out) {
     bool marked = text.n && text.data[0] == '\1';
     if (marked) marks_bytes(c->t, (Str){text.data + 1, text.n - 2}, out);
@@ -310,7 +311,7 @@ static int beginning_otherwise(CallRules *c, const Buf *text) {
     return other;
 }
 
-// Text in which no call begins, and calls between such texts.
+// Text in which no call begins; if `calls`, also calls between such texts.
 static int free_text(CallRules *c, bool calls) {
     Buf trigger = {0};
     Rules *r = c->r;

@@ -1,4 +1,4 @@
-// answer/call_read.c: calls read back from what an answer said (answer/call_format.h).
+// answer/call_read.c: parses the tool calls in an answer (call_format_read of answer/call_format.h).
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@ typedef struct {
     Str s;
     size_t at;
     char name[TOOLS_LONGEST_NAME + 1], id[16], key[CALL_LONGEST_KEY + 1];
-    json_t *arguments; // of the call that is being read
+    json_t *arguments; // of the current call
     json_t *calls;
 } CallReader;
 
 static bool is_hidden(char c) { return (unsigned char)c == CALL_HIDDEN || (unsigned char)c == CALL_SHOWN; }
 
-// The next byte that is read, -1: none. Bytes around marks are passed over.
+// The next byte; -1: the end. Skips the bytes CALL_HIDDEN and CALL_SHOWN.
 static int peek(CallReader *c) {
     while (c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
     return c->at < c->s.n ? (unsigned char)c->s.data[c->at] : -1;
@@ -57,7 +57,7 @@ static bool read_object(CallReader *c) {
 
 static bool match(CallReader *c, const char *s, size_t n);
 
-// Whether a schema admits texts: its type, its enum, or any of its alternatives.
+// Whether a schema allows strings, by its type, its enum, its const, or one of its alternatives.
 static bool takes_text(const json_t *root, const json_t *schema, int depth) {
     static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
     const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"), *one;
@@ -86,7 +86,8 @@ static bool takes_text(const json_t *root, const json_t *schema, int depth) {
     return any;
 }
 
-// Where the value from c->at on ends that `end` follows: its length; -1: nowhere. *j: the value, a text as it is.
+// Reads the value at c->at that `end` follows. Returns its length; -1: there is no `end`. *j: the value; a string
+// stands there without quotes.
 static int read_value(CallReader *c, Str end, json_t **j) {
     const Tool *tool = tools_find(c->tools, str_of(c->name));
     const json_t *root = tool ? tool->parameters : NULL;
@@ -95,7 +96,7 @@ static int read_value(CallReader *c, Str end, json_t **j) {
     bool texts = takes_text(root, schema, 0), mixed = json_is_array(json_object_get(schema, "type"));
     json_error_t error;
     *j = NULL;
-    if (!texts || mixed) { // what reads as another value is one
+    if (!texts || mixed) { // try JSON first
         *j = json_loadb(begin, c->s.n - c->at, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
         size_t after = *j ? (size_t)error.position : 0;
         if (*j && after < c->s.n - c->at && is_hidden(begin[after])) after++;
@@ -172,7 +173,7 @@ static bool match(CallReader *c, const char *s, size_t n) {
 
 static bool match_all(CallReader *c, const char *s) { return match(c, s, strlen(s)); }
 
-// Adds the call that was read to the list.
+// Adds the current call to the list.
 static void add_call(CallReader *c) {
     Buf arguments = {0};
     char id[24];
@@ -196,7 +197,7 @@ static bool read_call(CallReader *c) {
     return true;
 }
 
-// A section from c->at on. What is missing of its end was cut.
+// Reads a section at c->at. Its end may be missing: the answer may have been cut.
 static bool read_section(CallReader *c) {
     if (!match_all(c, c->f->open) || !read_call(c)) return false;
     for (size_t before = c->at; c->f->between; before = c->at)

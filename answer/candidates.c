@@ -9,7 +9,7 @@ bool candidates_wanted(const AnswerConfig *config) { return config->beams > 0 ||
 
 int candidates_at_once(const AnswerConfig *config) { return int_max(1, int_max(config->beams, config->best_of)); }
 
-// An option that shapes a draw, other than by default; NULL: none.
+// The name of a sampling option that differs from its default; NULL: none.
 static const char *drawing_option(const SamplerParams *p) {
     SamplerParams usual = sampler_defaults();
     if (p->temp != usual.temp && p->temp > 0) return "temp";
@@ -19,7 +19,7 @@ static const char *drawing_option(const SamplerParams *p) {
     return p->typical != usual.typical ? "typical" : NULL;
 }
 
-// An option's name as a flag, or as a job's key.
+// The name of an option as a flag or as a key of a job.
 static const char *shown(const char *name, bool flags, char out[32]) {
     snprintf(out, 32, "%s%s", flags ? "--" : "", name);
     for (char *c = out; !flags && *c; c++)

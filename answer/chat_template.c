@@ -12,8 +12,8 @@ struct ChatTemplate {
     Jinja *jinja;
     char *source; // n_source bytes
     size_t n_source;
-    char *where, *name; // for messages; what --verbose calls it
-    char *bos, *eos;    // with n bytes
+    char *where, *name; // for messages; for --verbose
+    char *bos, *eos;    // n_bos and n_eos bytes
     size_t n_bos, n_eos;
     const char *think; // AnswerConfig.think
 };
@@ -121,7 +121,7 @@ Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfi
 
 // ---- rendering ------------------------------------------------------------------------------------------------------
 
-enum { ROOM = 256 << 20, STEPS = 20000000 }; // what a conversation's template takes is thousands of times less
+enum { ROOM = 256 << 20, STEPS = 20000000 }; // thousands of times what the template of a conversation needs
 
 Heap *chat_template_heap(size_t n_input) {
     size_t n = n_input < SIZE_MAX / 32 ? n_input : SIZE_MAX / 32;
@@ -144,8 +144,8 @@ Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer) {
     dict_set_str(h, v.dict, "eos_token", value_string(h, (Str){c->eos, c->n_eos}, true));
     bool on = c->think && strcmp(c->think, "on") == 0;
     if (on || (c->think && strcmp(c->think, "off") == 0)) {
-        dict_set_str(h, v.dict, "enable_thinking", value_bool(on)); // Qwen's name, which most have taken
-        dict_set_str(h, v.dict, "thinking", value_bool(on));        // DeepSeek's and Granite's
+        dict_set_str(h, v.dict, "enable_thinking", value_bool(on)); // Qwen and most others
+        dict_set_str(h, v.dict, "thinking", value_bool(on));        // DeepSeek, Granite
     }
     return v;
 }
@@ -157,7 +157,7 @@ static Value from_array(Heap *h, const json_t *j) {
     return list;
 }
 
-// All values and keys are untrusted input, except known role names, which count as text of the template.
+// Keys and values are untrusted input, except known roles, which are trusted as text of the template.
 static Value from_object(Heap *h, const json_t *j) {
     Value d = value_dict(h);
     const char *key;
@@ -234,7 +234,7 @@ Status chat_template_render(const ChatTemplate *c, const Message *messages, int 
 void rendered_add(Rendered *r, const char *bytes, size_t n, bool trusted) {
     size_t at = r->text.n;
     buf_append(&r->text, bytes, n);
-    buf_append(&r->trusted, bytes, n); // for the room; the marks come over it
+    buf_append(&r->trusted, bytes, n); // grows the buffer; memset overwrites the bytes
     if (n) memset(r->trusted.data + at, trusted, n);
 }
 
@@ -259,7 +259,7 @@ Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos,
                             r->text.n);
     }
     bool has_bos = count > 0 && ids[1] == bos;
-    // An empty prompt has to begin with something, whether or not the model usually wants it.
+    // An empty prompt needs a token, so it gets the BOS token even if the model usually has none.
     bool put = add_bos && bos >= 0 && !has_bos && (tokenizer_add_bos(t) || count == 0);
     if (put) ids[0] = bos;
     else memmove(ids, ids + 1, count * sizeof *ids);

@@ -23,8 +23,8 @@ static BeamStop stop_of(const AnswerConfig *config) {
     return strcmp(config->early_stopping, "never") == 0 ? BEAM_STOP_NEVER : BEAM_STOP_PRESENT;
 }
 
-// Whether one of the stop strings comes in the answer's part of a text: what Answer does, without its output. The text
-// is read from its beginning, since what is a thought is known from there alone.
+// Whether the answer part of a text contains a stop string, found as Answer does. The text is read from its beginning,
+// because only then it is known which part is a thought.
 static bool stops(const Choices *c, const int *tokens, int n) {
     ThinkStream think = c->think;
     TextStream text = {.stop = c->config->stop, .n_stop = c->config->n_stop};
@@ -77,7 +77,7 @@ static void read_text(const Choices *c, const BeamText *t, Answer *a) {
     answer_end(a);
 }
 
-// The texts become answers. A search that was cut at once has one that is empty.
+// Makes choices of the texts that the search found. A search that was cut before its first text has one empty choice.
 static void take_texts(Choices *c) {
     const Request *r = &c->runs[0].request;
     const BeamText *texts;
@@ -103,7 +103,7 @@ static void take_texts(Choices *c) {
 
 // ---- samples --------------------------------------------------------------------------------------------------------
 
-// Of --best-of, the answers wanted are the likeliest.
+// Makes choices of the samples. With --best-of, sorts them by score and keeps the best n_wanted.
 static void take_samples(Choices *c) {
     bool rank = c->config->best_of > 0;
     for (int i = 0; i < c->n_runs; i++) {
@@ -156,7 +156,7 @@ static void begin_runs(Choices *c, const ChoicesSetup *setup) {
     first->time.start = setup->came;
 }
 
-// Constrains all runs to the form that is asked for.
+// Constrains all runs to the form of the configuration.
 static Status constrain(Choices *c, const ChoicesSetup *setup) {
     FormSetup form = {c->config, setup->template, setup->prompt, c->fresh};
     Status st = OK;
@@ -191,7 +191,7 @@ void choices_cancel(Choices *c) {
     for (int i = 0; c->runs && i < c->n_runs; i++) scheduler_cancel(c->e->sched, &c->runs[i].request);
 }
 
-// What was cut has not found its best: all of it counts as cut.
+// If a candidate was interrupted, the best one may be missing: all scored choices count as interrupted.
 static void mark_cut(Choices *c) {
     bool cut = false;
     for (int i = 0; i < c->n_runs; i++) cut = cut || c->runs[i].request.finish == FINISH_INTERRUPT;
@@ -207,7 +207,7 @@ bool choices_collect(Choices *c) {
         else if (!run->ended) {
             engine_keep(c->e, &run->seq);
             kvcache_release(&c->e->kv, &run->seq);
-            if (c->search) take_texts(c); // before the best one's tokens count as a prompt
+            if (c->search) take_texts(c); // before form_settle advances the constraint over the sequence's tokens
             else answer_end(&c->answers[i]);
             form_settle(&run->request);
             run->cut = form_complete(&run->request).code == QUILL_CUT;

@@ -5,14 +5,14 @@
 
 #include "base/jsonio.h"
 
-enum { MOST_TRIES = 1000 }; // brackets that may begin JSON
+enum { MOST_TRIES = 1000 }; // the most brackets at which JSON is tried
 
 static size_t line_end(Str text, size_t at) {
     const char *end = memchr(text.data + at, '\n', text.n - at);
     return end ? (size_t)(end - text.data) : text.n;
 }
 
-// The characters of a fence that a line begins with, 3 at least, behind up to three spaces; 0: none.
+// The length of the code fence (three or more ` or ~ behind at most three spaces) at the beginning of a line; 0: none.
 static size_t fence(Str text, size_t at, char *mark) {
     size_t begin = at, n = 0;
     while (begin < text.n && begin < at + 3 && text.data[begin] == ' ') begin++;

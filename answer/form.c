@@ -36,13 +36,13 @@ Status form_check(const AnswerForm *form) {
     return OK;
 }
 
-// What the rules of an answer are written from.
+// The inputs of write_parts.
 typedef struct {
     const FormSetup *setup;
     const Tokenizer *t;
-    GrammarSource form;       // of what is said, where there are no
-    const Tools *tools;       // with
-    const CallFormat *format; // their format
+    GrammarSource form;       // the form of the answer; used if there are no tools
+    const Tools *tools;       // json NULL: no tools
+    const CallFormat *format; // the format of their calls
     ThinkStream think;
     bool thinks; // new thoughts may be opened
 } FormParts;
@@ -61,7 +61,7 @@ static Status write_parts(Rules *r, const void *arg) {
     return OK;
 }
 
-// The name of the parts in the cache: everything that write_parts looks at.
+// Appends the key of the parts in the grammar cache: everything that write_parts depends on.
 static void describe_parts(const FormParts *p, Buf *out) {
     think_describe(&p->think, p->thinks, out);
     buf_append(out, "", 1);
@@ -150,7 +150,7 @@ Status form_complete(const Request *r) {
     if (constraint_complete(r->constraint, NULL, 0)) return OK;
     Buf missing = {0}, shown = {0};
     constraint_missing(r->constraint, NULL, 0, &missing);
-    size_t kept = 0; // without the bytes that begin control tokens
+    size_t kept = 0; // length of `missing` without the marks in front of control tokens
     for (size_t i = 0; i < missing.n; i++)
         if ((unsigned char)missing.data[i] != VOCABULARY_CONTROL) missing.data[kept++] = missing.data[i];
     missing.n = kept;

@@ -14,7 +14,7 @@ static bool is_control(const Tokenizer *t, Str name) {
     return id >= 0 && tokenizer_is_control(t, id);
 }
 
-// The length of the control token that the text begins with: all of it, or up to a closing bracket. 0: there is none.
+// The length of the control token at the beginning of the text: the whole text, or up to a closing bracket. 0: none.
 static size_t control_length(const Tokenizer *t, Str text) {
     if (is_control(t, text)) return text.n;
     for (size_t i = 1; i < text.n && strchr("<[", text.data[0]); i++)

@@ -64,7 +64,7 @@ void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *te
     }
 }
 
-// The template's format of calls; QUILL_USAGE: none is known.
+// QUILL_USAGE: the template has no known format of calls.
 static Status check_tools(const ChatTemplate *template) {
     Buf names = {0};
     if (call_format_find(chat_template_source(template))) return OK;

@@ -8,15 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Pipes, regular files and sockets (node gives its children socket pairs). A terminal or a device may never end, or
-// belong to somebody else.
+// Reads stdin only from a pipe, a regular file or a socket (node.js gives its children sockets). A terminal or a device
+// may never end, or may be meant for another process.
 static bool stdin_is_text(void) {
     struct stat info;
     if (fstat(STDIN_FILENO, &info) != 0) return false;
     return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
 }
 
-// Puts a blank line between two sources; an empty one adds nothing.
+// Appends a source, behind a blank line if neither is empty.
 static void join(Buf *all, const Buf *part) {
     if (all->n && part->n) buf_str(all, "\n\n");
     buf_append(all, part->data, part->n);
@@ -24,7 +24,7 @@ static void join(Buf *all, const Buf *part) {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
-enum { PATIENCE = 3 }; // seconds until stderr says what quill waits for
+enum { PATIENCE = 3 }; // seconds until a note on stderr says that quill waits for input
 
 static void say_waiting(int number) {
     static const char what[] = "quill: note: still reading the prompt: it ends when stdin (or the file of -f) does; "
@@ -36,7 +36,8 @@ static void say_waiting(int number) {
     errno = before;
 }
 
-// False: there is an alarm already, which was set before quill began (perl -e 'alarm 9; exec ...') and is left alone.
+// Sets an alarm that prints the note. False: an alarm was set before quill started (perl -e 'alarm 9; exec ...'); it
+// stays, and there is no note.
 static bool watch_waiting(void) {
     struct sigaction action = {.sa_handler = say_waiting, .sa_flags = SA_RESTART};
     unsigned left = alarm(0);

@@ -65,7 +65,7 @@ void report_budget(const Engine *e) {
     buf_free(&budget);
 }
 
-// What --speculate has opened.
+// The drafters that --speculate opened.
 static void report_drafters(const Engine *e) {
     const DraftModel *d = e->drafters.model;
     if (d)
@@ -103,13 +103,13 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     else paragraph_item("seed", "%llu", (unsigned long long)config->sampling.seed);
 }
 
-// Three digits at least, and no exponent.
+// At least three significant digits, and no exponent.
 static const char *figure(double v, char out[24]) {
     snprintf(out, 24, v >= 100 ? "%.0f" : "%.3g", v);
     return out;
 }
 
-// Decimals of milliseconds: a thousandth of `ms` still shows.
+// The number of decimals at which a thousandth of `ms` is still visible.
 static int decimals(double ms) { return ms < 10 ? 3 : ms < 100 ? 2 : 1; }
 
 static const char *ms_text(double ms, char out[24]) {
@@ -162,7 +162,7 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     double gbs = rate(time->decode_bytes, t->decode_ms) / 1e9, each = time->decode_bytes / (t->tokens - 1), share = 0;
     if (roof && each >= BANDWIDTH_BYTES) share = roofline_share_of_read(roof, threads, gbs, each);
     add_rate(&line, gbs, share, roof ? roofline_read(roof, threads) : 0, "GB/s");
-    if (roof && share == 0) buf_str(&line, " (-)"); // its weights live in the caches
+    if (roof && share == 0) buf_str(&line, " (-)"); // faster than memory: the weights are in the caches
     if (time->decode_bytes > 0)
         buf_printf(&line, ", %s FLOP/byte", figure(time->decode_flops / time->decode_bytes, density));
     print_item("decode", &line);
@@ -190,7 +190,7 @@ void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {
     jsonio_put(object, "speculation", j);
 }
 
-// TTFT, TPOT and the total have the same decimals, and the total is the sum of what is printed.
+// TTFT, TPOT and the total are printed with the same decimals, and the printed total is the sum of the printed parts.
 static void report_latency(const Request *r, const Timing *t) {
     int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
     double ttft = rounded(t->ttft_ms, d), tpot = rounded(t->tpot_ms, d);

@@ -15,7 +15,7 @@
 #include "answer/transcript.h"
 #include "base/file.h"
 
-enum { STAMP = 15 }; // bytes of 20261122-085432
+enum { STAMP = 15 }; // length of a time stamp as 20261122-085432
 
 bool saved_dir(char *out, size_t cap) {
     char state[1024];
@@ -28,10 +28,11 @@ static Status no_place(void) {
                                   "made; set XDG_STATE_HOME to a folder that can be written");
 }
 
-// The part of the file name that says the model: its name without folders and .gguf, other than plain characters as _.
+// The model's part of the file name: its name without folders and .gguf; characters other than letters, digits, . _ and
+// - become _.
 static void file_part(const char *model, char out[96]) {
     snprintf(out, 96, "%s", file_base(model));
-    static const char *const ends[] = {".gguf", " (built into"}; // of a file, of the model in the binary
+    static const char *const ends[] = {".gguf", " (built into"}; // of a file, of the built-in model
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         char *end = strstr(out, ends[i]);
         if (end) *end = 0;
@@ -60,7 +61,7 @@ static bool is_before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-// The model's file that was written last; NULL: there is none.
+// The path of the model's conversation that was written last; NULL: none.
 static char *find_last(const char *dir, const char *part) {
     char end[112], *best = NULL;
     struct timespec newest = {0};

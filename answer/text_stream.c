@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-// The stop string that is complete first in the held bytes: where it starts, or -1. Only its last byte can be new, so
-// ends before `fresh` are not looked at again.
+// Finds the stop string that is complete first in the held bytes. Returns its start, or -1. Earlier calls have searched
+// the first `fresh` bytes, so only stop strings that end behind them are searched.
 static ptrdiff_t find_stop(const TextStream *t, size_t fresh) {
     for (size_t end = fresh + 1; end <= t->held.n; end++) {
         size_t longest = 0;
@@ -17,7 +17,7 @@ static ptrdiff_t find_stop(const TextStream *t, size_t fresh) {
     return -1;
 }
 
-// How many of the last bytes may be the beginning of a stop string.
+// The number of last bytes that may be the beginning of a stop string.
 static size_t maybe_stop(const TextStream *t) {
     size_t most = 0;
     for (int i = 0; i < t->n_stop; i++) {

@@ -7,20 +7,24 @@
 #include <stdint.h>
 #include <string.h>
 
-// States: nothing but white space yet; in a thought; in the answer; nothing but white space since a thought; in an
-// answer that has a marker at its end too.
+// States, also used as bit masks:
+//   BEFORE   only white space so far
+//   THOUGHT  in a thought
+//   SAID     in the answer
+//   BEHIND   behind a thought, only white space since
+//   WRAPPED  in an answer that ends with a marker
 enum { BEFORE = 1, THOUGHT = 2, SAID = 4, BEHIND = 8, WRAPPED = 16, ANY = 31 };
-enum { MOST_BETWEEN = 64, MOST_MARKER = 128 }; // bytes that a * stands for; of a whole marker
+enum { MOST_BETWEEN = 64, MOST_MARKER = 128 }; // the most bytes that a * matches; the most bytes of a marker
 
 typedef struct {
-    const char *text; // one * stands for at most MOST_BETWEEN bytes
-    unsigned from;    // states in which it is a marker
-    unsigned to;      // the state after it
+    const char *text; // may have one *, which matches at most MOST_BETWEEN bytes
+    unsigned from;    // the states in which it counts as a marker
+    unsigned to;      // the state behind it
 } Marker;
 
 struct ThinkFamily {
-    Marker markers[4]; // looked at in this order
-    const char *also;  // a text that the family's templates contain as well; NULL: the markers are enough
+    Marker markers[4]; // matched in this order
+    const char *also;  // another text in the templates of the family; NULL: the markers are enough
 };
 
 static const struct ThinkFamily families[] = {
@@ -51,7 +55,7 @@ static const struct ThinkFamily families[] = {
 
 #define MAYBE SIZE_MAX
 
-// How many of the n bytes at s are the marker: 0 none, MAYBE where they end before that is decided.
+// The length of the marker at the beginning of the n bytes at s. 0: no marker; MAYBE: more bytes are needed to decide.
 static size_t marker_length(const char *marker, const char *s, size_t n) {
     size_t head = strcspn(marker, "*");
     if (memcmp(s, marker, n < head ? n : head) != 0) return 0;
@@ -66,7 +70,8 @@ static size_t marker_length(const char *marker, const char *s, size_t n) {
     return 0;
 }
 
-// The first marker of the family that is there (or may be) where one of the states holds.
+// The length of the first marker of the family that matches (or may match) at s in one of the states; as marker_length.
+// *to: the state behind it.
 static size_t find_marker(const struct ThinkFamily *f, unsigned states, const char *s, size_t n, unsigned *to) {
     for (size_t i = 0; f && i < ARRAY_LEN(f->markers) && f->markers[i].text; i++) {
         size_t length = f->markers[i].from & states ? marker_length(f->markers[i].text, s, n) : 0;
@@ -117,7 +122,7 @@ void think_add(ThinkStream *t, const char *bytes, size_t n, bool hidden) {
     t->held.n = t->hidden.n = left;
     t->n_given = 0;
     buf_append(&t->held, bytes, n);
-    buf_append(&t->hidden, bytes, n); // for the room; the marks come over it
+    buf_append(&t->hidden, bytes, n); // grows the buffer; memset overwrites the bytes
     if (n) memset(t->hidden.data + left, hidden, n);
 }
 
@@ -129,7 +134,7 @@ static bool give(ThinkStream *t, PartKind kind, size_t end, Part *out) {
     return true;
 }
 
-// Bytes up to `end` that are no marker, as far as they are of one kind.
+// Returns the bytes up to `end`, which are not a marker, or the first of them that are of one kind.
 static bool give_text(ThinkStream *t, size_t end, Part *out) {
     size_t at = t->n_given;
     bool hidden = t->hidden.data[at];
@@ -150,7 +155,7 @@ bool think_next(ThinkStream *t, Part *out) {
         if (length && !(length == MAYBE && t->ended)) break;
         if ((t->state & (BEFORE | BEHIND)) && !t->hidden.data[at] && !is_space(s[at])) t->state = SAID;
     }
-    // White space waits where a marker may follow it.
+    // White space is held back if a marker may follow it.
     size_t end = at;
     bool waits = t->family && t->state != SAID && (at < n || !t->ended);
     while (waits && end > t->n_given && !t->hidden.data[end - 1] && is_space(s[end - 1])) end--;
@@ -173,16 +178,16 @@ typedef struct {
     const struct ThinkFamily *family;
     const Tokenizer *t;
     bool allowed;
-    int said, rules[ANY + 1]; // of a state + 1; 0: none yet
+    int said, rules[ANY + 1]; // rules: for each state its rule + 1; 0: not written yet
     Rules *r;
 } ThinkRules;
 
-static int spaces(Rules *r, bool lines) { // white space in front of a mark; line ends behind one
+static int spaces(Rules *r, bool lines) { // lines: line ends behind a mark; otherwise white space in front of one
     CharRange some[] = {{'\n', '\n'}, {'\r', '\r'}, {' ', ' '}, {'\t', '\t'}};
     return rules_repeat(r, rules_class(r, some, lines ? 2 : 4), 0, 8);
 }
 
-// The bytes of a marker; a * stands for the channel of what is said.
+// Appends the bytes of a marker; a * becomes "final" in a marker of the answer, otherwise nothing.
 static void marker_bytes(const ThinkRules *w, const Marker *m, Buf *out) {
     size_t head = strcspn(m->text, "*");
     marks_bytes(w->t, (Str){m->text, head}, out);
@@ -203,7 +208,7 @@ static int way_through(ThinkRules *w, const Marker *m, bool thought) {
     return rules_seq(r, (int[]){before, mark, spaces(r, true), state_rule(w, m->to)}, 4);
 }
 
-// What may be said in an answer, the marks around it too.
+// The rule of the answer, with the optional markers around it.
 static int said_rule(ThinkRules *w, unsigned state) {
     Rules *r = w->r;
     const Marker *markers = w->family->markers;

@@ -16,7 +16,7 @@ static bool is_name(const char *name) {
     return n > 0 && n <= TOOLS_LONGEST_NAME;
 }
 
-// One entry of the list, which becomes {"type","function"} where it is a function itself.
+// Reads an entry of the list. A bare function object is replaced by {"type","function"}.
 static Status read_tool(Tools *t, size_t i) {
     json_t *entry = json_array_get(t->json, i), *function = json_object_get(entry, "function");
     const char *type = json_string_value(json_object_get(entry, "type"));
@@ -45,7 +45,7 @@ static Status read_tool(Tools *t, size_t i) {
     return OK;
 }
 
-// A choice that wants a call where there is nothing to call.
+// QUILL_USAGE: the choice requires a call, but there are no tools.
 static Status check_lone_choice(const char *choice) {
     if (!choice || strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0) return OK;
     return status_error(QUILL_USAGE, "tool choice \"%.80s\": tools expected beside it, found none", choice);
@@ -82,7 +82,7 @@ static Status read_list(const AnswerTools *given, Str text, Tools *out) {
     out->all = mem_alloc((n + 1) * sizeof *out->all);
     for (size_t i = 0; i < n; i++) TRY(read_tool(out, i));
     if (n > 0) return read_choice(out, given->choice);
-    json_decref(out->json); // an empty list is none
+    json_decref(out->json); // an empty list: no tools
     out->json = NULL;
     return check_lone_choice(given->choice);
 }

@@ -12,7 +12,7 @@ static Status wrong_message(const char *name, size_t i, const char *expected) {
                         expected);
 }
 
-// The role as ours: a text that outlives the file. NULL: none of ours.
+// The role as a static string, which outlives the JSON. NULL: unknown role.
 static const char *own_role(const char *role) {
     static const char *const known[] = {"system", "user", "assistant"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -44,7 +44,7 @@ static Status read_list(const char *name, const json_t *list, bool raw, Message 
 }
 
 static Status no_json(const char *name, const json_error_t *error) {
-    Buf found = {0}; // its bytes are the file's
+    Buf found = {0}; // escaped: it may have bytes of the file
     utf8_escape(&found, error->text, strlen(error->text));
     Status st =
         status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found otherwise: %s", name, error->line, found.data);

@@ -7,10 +7,10 @@
 #include "base/signals.h"
 #include "kv/kvrows.h"
 
-// K and V of a sequence while others have its blocks.
+// A copy of the K and V of a sequence while other sequences use its blocks.
 typedef struct {
-    uint8_t *rows; // layer by layer, those of both pools
-    int n;         // slots
+    uint8_t *rows; // layer by layer, of both pools
+    int n;         // number of slots
 } ParkedKv;
 
 static size_t layer_bytes(const KvCache *kv, int layer, int n) {
@@ -28,7 +28,7 @@ static ParkedKv park(KvCache *kv, Sequence *q) {
     return p;
 }
 
-// Where the cache has no room any more, the next turn computes everything.
+// Copies K and V back. If the cache has no room any more, the next turn computes everything.
 static void unpark(KvCache *kv, Sequence *q, ParkedKv p) {
     size_t at = 0;
     if (p.n > 0 && kvcache_reserve(kv, q, p.n)) {
@@ -39,7 +39,7 @@ static void unpark(KvCache *kv, Sequence *q, ParkedKv p) {
     free(p.rows);
 }
 
-// Computes the chunks of p that nobody kept; an interrupt stops that, and the rest is computed with the message.
+// Computes the chunks of p that are not stored. After an interrupt, the others are computed with the message.
 static void compute(ChatChunks *c, Engine *e, Sequence *seq, const BlenderPrompt *p) {
     if (!blender_uses_kept(c->blender) || !blender_lacks(c->blender, p)) return;
     ParkedKv parked = park(&e->kv, seq);

@@ -18,7 +18,7 @@
 typedef struct {
     const char *names; // separated by spaces; the first is shown
     const char *arg;   // NULL: takes none
-    // Status: an error of the command. What ends the chat goes to *end.
+    // Returns an error of the command; an error that ends the chat goes to *end.
     Status (*run)(Chat *c, const char *arg, Status *end);
     const char *help;
 } Command;
@@ -35,7 +35,7 @@ static Status leave(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
-// The next autosave begins a new file: from here on it is another conversation.
+// Another conversation begins: the next autosave writes a new file.
 static void forget_own(Chat *c) {
     free(c->own);
     c->own = NULL;
@@ -89,7 +89,7 @@ static Status set_system(Chat *c, const char *arg, Status *end) {
     const Conversation *t = c->talk;
     if (*arg) return conversation_system(c->talk, strcmp(arg, "\"\"") == 0 ? (Str){0} : str_of(arg));
     bool there = t->n_messages > 0 && strcmp(t->messages[0].role, "system") == 0;
-    Buf shown = {0}; // a file that was loaded may have chosen it
+    Buf shown = {0}; // escaped: it may come from a loaded file
     utf8_escape(&shown, there ? t->messages[0].text.data : "none", there ? t->messages[0].text.n : 4);
     fprintf(stderr, "system     %s\n", shown.data ? shown.data : "");
     buf_free(&shown);
@@ -109,7 +109,7 @@ static Status set(Chat *c, const char *arg, Status *end) {
     TRY(settings_set(&c->settings, name, value));
     Status st = conversation_settings(c->talk);
     if (!st.code) return OK;
-    c->config->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
+    c->config->sampling.n_bias = n_bias; // drops a bias with an unknown token id; the array may have moved
     TRY(conversation_settings(c->talk));
     return st;
 }
@@ -121,7 +121,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
     int n = 0;
     TRY(conversation_tokens(t, &n));
     Buf name = {0};
-    utf8_escape(&name, gguf_name(e->gguf), strlen(gguf_name(e->gguf))); // the file chose it
+    utf8_escape(&name, gguf_name(e->gguf), strlen(gguf_name(e->gguf))); // it may have any bytes
     fprintf(stderr, "model      %s\ntemplate   %s\n", name.data, chat_template_name(t->template));
     buf_free(&name);
     Status st = set_system(c, "", end);
@@ -136,7 +136,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
-// The path as a shell would read it: ~/ is the home directory. The caller frees it.
+// The path with ~/ replaced by the home directory, as a shell does. The caller frees it.
 static char *path_of(const char *arg) {
     const char *home = getenv("HOME");
     Buf path = {0};
@@ -145,7 +145,7 @@ static char *path_of(const char *arg) {
     return path.data;
 }
 
-// A file to read from; stdin has the chat's lines.
+// Checks the name of a file to read. stdin (-) is refused: it has the lines of the chat.
 static Status check_file(const char *name, const char *arg) {
     if (!*arg) return usage(name, "a file");
     if (strcmp(arg, "-") != 0) return OK;
@@ -179,13 +179,13 @@ static Status add_chunks(Chat *c, const char *arg, Status *end) {
     return st;
 }
 
-// --kv in front of a file's name.
+// Strips --kv from the front of the argument. *kv: it was there.
 static const char *without_kv(const char *arg, bool *kv) {
     *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
     return *kv ? arg + 4 + strspn(arg + 4, " ") : arg;
 }
 
-// The KV goes beside the conversation, into FILE.kv.
+// Saves or loads the KV cache of the conversation: the file FILE.kv beside FILE.
 static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, const char *)) {
     Buf beside = {0};
     buf_printf(&beside, "%s.kv", path);
@@ -194,7 +194,7 @@ static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, 
     return st;
 }
 
-// Remembers the file, whose name is the chat's from here on.
+// Remembers the file of the conversation. Takes over `path`.
 static void name_file(Chat *c, char *path) {
     free(c->file);
     c->file = path;
@@ -272,7 +272,7 @@ static Status load(Chat *c, const char *arg, Status *end) {
     return st;
 }
 
-// ---- saving by itself -----------------------------------------------------------------------------------------------
+// ---- autosave -------------------------------------------------------------------------------------------------------
 
 Status commands_autosave(Chat *c) {
     int now[] = {c->talk->n_messages, c->talk->n_stats};
@@ -285,7 +285,7 @@ Status commands_autosave(Chat *c) {
     return OK;
 }
 
-// ---- looking --------------------------------------------------------------------------------------------------------
+// ---- information ----------------------------------------------------------------------------------------------------
 
 static Status stats(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
@@ -504,7 +504,7 @@ static void offer_files(Buf *words, Str typed) {
     buf_free(&dir);
 }
 
-// Where the argument of a command begins that takes a file, whose name may have spaces; 0: it takes none.
+// The offset of the file name in a command that takes one (a file name may have spaces); 0: another command.
 static size_t file_from(Str line) {
     static const char *const lines[] = {"/read ", "/chunk ", "/save --kv ", "/load --kv ", "/save ", "/load "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)

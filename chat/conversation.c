@@ -39,7 +39,7 @@ static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->
 static void keep_messages(Conversation *c, int n) {
     free_messages(c->messages + n, c->n_messages - n);
     c->n_messages = n;
-    if (c->n_left_out >= n - n_system(c)) c->n_left_out = 0; // there is room again for what is still there
+    if (c->n_left_out >= n - n_system(c)) c->n_left_out = 0; // all that remain were left out: now they fit again
     c->n_said = 0;
 }
 
@@ -78,9 +78,9 @@ Status conversation_system(Conversation *c, Str text) {
     return OK;
 }
 
-// ---- text to tokens, past what the cache holds ----------------------------------------------------------------------
+// ---- text to tokens, reusing the cached ones ------------------------------------------------------------------------
 
-// What the model is given: the system message and the turns that are not left out.
+// Renders the prompt: the system message and the turns that are not left out.
 static Status render(const Conversation *c, int n_left_out, bool answer, Rendered *out) {
     int system = n_system(c), n = 0;
     Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
@@ -96,8 +96,8 @@ static void add_cut(Conversation *c, size_t byte, int token) {
     c->cuts[c->n_cuts++] = (Cut){byte, token};
 }
 
-// How many bytes of the text the cache's tokens stand for. What the model said itself may be text or a control token
-// there.
+// The number of leading bytes of the text that equal `held`, marks included. Bytes that the model generated (SAID)
+// match trusted and untrusted text.
 static size_t matching(const Conversation *c, const Rendered *text) {
     size_t n = 0, most = c->held.text.n < text->text.n ? c->held.text.n : text->text.n;
     while (n < most && c->held.text.data[n] == text->text.data[n] &&
@@ -106,9 +106,9 @@ static size_t matching(const Conversation *c, const Rendered *text) {
     return n;
 }
 
-// The tokens of the text: the cache's own, as far as they stand for it, because what a model has sampled need not be
-// how its text would be encoded; then the rest, encoded. `with`: the chunks that the last message has in front; NULL:
-// none. *n_cuts: how many of the cuts still hold then. Free `out` after an error too.
+// The tokens of the text: the cached ones as far as they stand for it, since sampled tokens may differ from the
+// encoding of their text; then the rest of the text, encoded. with: the chunks in front of the last message; NULL:
+// none. *n_cuts: the number of cuts that remain valid. Free `out` after an error too.
 static Status tokens_of(const Conversation *c, const Rendered *text, const ChatChunks *with, BlenderPrompt *out,
                         int *n_cuts) {
     size_t same = matching(c, text);
@@ -137,23 +137,24 @@ static Status tokens_of(const Conversation *c, const Rendered *text, const ChatC
     return OK;
 }
 
-// Keeps the part of the cache that the tokens share and appends the rest of them, which stand for `text` from here on.
+// Cuts the cache back to its common beginning with the tokens `ids` of `text`, and appends the other tokens to the
+// sequence. `held` then has the whole text.
 static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
     int same = 0;
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kvcache_truncate(&c->e->kv, &c->seq, same);
-    if (same == 0) c->seq.own = false; // nothing of what chunks or eviction have changed is left
+    if (same == 0) c->seq.own = false; // no K and V are left that chunks or eviction have changed
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = n_cuts;
     size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
-    c->held.text.n = c->held.trusted.n = kept; // with its marks
+    c->held.text.n = c->held.trusted.n = kept; // keeps the marks of these bytes
     buf_append(&c->held.text, text->text.data + kept, text->text.n - kept);
     buf_append(&c->held.trusted, text->trusted.data + kept, text->trusted.n - kept);
     add_cut(c, c->held.text.n, n);
 }
 
-// The sequence's tokens from `first` on are the model's own words.
+// Appends the text of the sequence's tokens from `first` on, which the model has generated, to `held`.
 static void hold_said(Conversation *c, int first) {
     for (int i = first; i < c->seq.n_tokens; i++) {
         Str piece = engine_piece(c->e, c->seq.tokens[i], false);
@@ -169,7 +170,7 @@ Status conversation_tokens(const Conversation *c, int *n) {
     BlenderPrompt p = {0};
     int n_cuts;
     *n = 0;
-    if (!conversation_last(c, NULL)) return OK; // templates want a message
+    if (!conversation_last(c, NULL)) return OK; // templates may fail without a message
     Status st = render(c, c->n_left_out, false, &text);
     if (!st.code && text.text.n > 0) st = tokens_of(c, &text, NULL, &p, &n_cuts);
     if (!st.code) *n = p.n;
@@ -191,8 +192,8 @@ int conversation_last_tokens(const Conversation *c, int **ids) {
 
 // ---- a context that is full -----------------------------------------------------------------------------------------
 
-// The numbers of messages, the system's aside, that end where a turn begins, from `from` on: the first n are written.
-// Returns how many there are.
+// Finds the turns that begin at message `from` or later, not counting the system message. Writes the indices of the
+// first n and returns the number of all.
 static int turns_from(const Conversation *c, int from, int *turns, int n) {
     int system = n_system(c), found = 0;
     for (int i = system + from; i < c->n_messages; i++) {
@@ -210,12 +211,12 @@ static void say_left_out(const Conversation *c, int before, bool in_answer) {
                 in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
 }
 
-// What a turn runs on.
+// The prompt of a turn.
 typedef struct {
     Rendered text;
     BlenderPrompt p;
-    int n_cuts;
-    bool chunks; // the last message has those of Conversation.chunks in front
+    int n_cuts;  // as in tokens_of
+    bool chunks; // the last message begins with Conversation.chunks
 } Given;
 
 static void given_free(Given *g) {
@@ -230,8 +231,9 @@ static Status give(const Conversation *c, int n_left_out, Given *g) {
     return tokens_of(c, &g->text, g->chunks ? &c->chunks : NULL, &g->p, &g->n_cuts);
 }
 
-// Leaves out as few of the oldest turns as it takes for `room` tokens, or all but the last: *out is moved there. Each
-// try renders and encodes all that is left, so the place is found by halves.
+// Leaves out the fewest of the oldest turns so that the prompt has at most `room` tokens, but never the last turn.
+// *out: the number of messages left out, before and after. A binary search, since each try renders and encodes the
+// rest.
 static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
     int *turns = mem_alloc((size_t)c->n_messages * sizeof *turns + 1);
     int low = 0, high = turns_from(c, *out + 1, turns, c->n_messages) - 1;
@@ -247,14 +249,14 @@ static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
     return st;
 }
 
-// Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
-// come after it. QUILL_CONTEXT: it does not fit. Under --evict it always does.
+// Renders and encodes the conversation, with room for `more` tokens behind it. With --context-shift, leaves out the
+// oldest turns if needed. QUILL_CONTEXT: it does not fit. With --evict it always fits.
 static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));
     if (engine_endless(c->e)) return OK;
     if (g->p.n + more > n_ctx && c->config->context_shift)
-        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
+        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // a quarter stays free for the next turns
     if (g->p.n + more > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; say something shorter, make room "
@@ -269,12 +271,12 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 
 // ---- a turn ---------------------------------------------------------------------------------------------------------
 
-// The context is full in the middle of an answer, of which `n_said` tokens are there: goes on in what is left after the
-// oldest turns. False: there are none, the answer ends.
+// The context became full during an answer that has n_said tokens so far. Leaves out the oldest turns and prepares the
+// request to continue the answer. False: no turn can be left out, and the answer ends.
 static bool shift(Conversation *c, Request *r, int n_said) {
     if (!c->config->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
     Given g = {0};
-    r->policy = NULL; // chunks are at other places now: their tokens are computed as they stand
+    r->policy = NULL; // the chunks have moved to other positions: all their tokens are computed
     Status st = give_what_fits(c, n_said, &g);
     if (!st.code) {
         size_t size = (size_t)n_said * sizeof(int);
@@ -284,14 +286,14 @@ static bool shift(Conversation *c, Request *r, int n_said) {
         sequence_push(&c->seq, said, n_said);
         hold_said(c, g.p.n);
         free(said);
-        r->sequence_key = ++c->tries; // its positions have been drawn for already
+        r->sequence_key = ++c->tries; // random numbers of these positions were used already
     }
     given_free(&g);
     return !st.code;
 }
 
-// Runs the request, whose sequence is the conversation's, to its end, over as many contexts as it takes. Its counts are
-// those of the whole answer then.
+// Runs the request on the conversation's sequence to its end, over several contexts if needed. Its counts are then
+// those of the whole answer.
 static void run(Conversation *c, Request *r) {
     int n_said = 0, max_new = r->max_new, n_prompt = 0, n_reused = 0;
     do {
@@ -318,7 +320,8 @@ static void keep_stats(Conversation *c, const Request *r) {
     if (c->config->verbose) report_turn(c->e, c->config, r);
 }
 
-// Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
+// Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was refused, or
+// interrupted before its first token.
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
     Request form = {0};
@@ -349,7 +352,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
         screen_note("quill: %s", st.message);
         st = OK;
     }
-    if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
+    if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // it arrived after the last step
     engine_keep(c->e, &c->seq);
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
     buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
@@ -370,7 +373,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     return st;
 }
 
-// Puts the chunks' texts in front of the last message.
+// Puts the texts of the chunks in front of the text of the last message.
 static void put_chunks(Conversation *c) {
     Str *said = &c->messages[c->n_messages - 1].text;
     Buf whole = {0};
@@ -380,8 +383,8 @@ static void put_chunks(Conversation *c) {
     *said = (Str){whole.data, whole.n};
 }
 
-// Answers the first `keep` messages and what is said now (NULL: nothing), in place of the messages after them. Where
-// no answer comes of it, everything is as it was.
+// Keeps the first `keep` messages, adds the message `text` (NULL: none) and its answer, and drops the messages that
+// came after. If there is no answer, the conversation stays as it was.
 static Status turn(Conversation *c, int keep, const Str *text) {
     int n_aside = c->n_messages - keep, left_out = c->n_left_out, n_said = c->n_said;
     Message *aside = mem_alloc((size_t)n_aside * sizeof *aside + 1);
@@ -403,7 +406,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         if (g.chunks) chunks_drop(&c->chunks);
     } else {
         keep_messages(c, keep);
-        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
+        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // the array still has room for them
         if (refused) c->n_left_out = left_out, c->n_said = n_said;
         else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
     }
@@ -481,7 +484,7 @@ Status conversation_load(Conversation *c, const char *name, Str json) {
 
 Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
 
-// The token's bytes are the text's next ones. A control token stands for what the template says, never for a message.
+// Whether the bytes of a token are the next bytes of the text. A control token matches only trusted bytes.
 static bool stands_for(const Rendered *text, size_t byte, Str piece, bool control) {
     if (piece.n > text->text.n - byte || (piece.n && memcmp(text->text.data + byte, piece.data, piece.n) != 0))
         return false;
@@ -490,14 +493,15 @@ static bool stands_for(const Rendered *text, size_t byte, Str piece, bool contro
     return true;
 }
 
-// What the tokens of a file stand for in the conversation's text. They can be taken apart behind control tokens, where
-// any text is encoded anew, and at the end: how an answer was sampled need not be how its text would be encoded.
+// Sets `held` and the cuts for tokens that were loaded from a KV file, by comparing them with the conversation's text.
+// Cuts are behind control tokens, where the encoding of the text starts anew, and at the end. Elsewhere the sampled
+// tokens may differ from the encoding of their text.
 static void hold_loaded(Conversation *c, const Rendered *text) {
     const Tokenizer *t = c->e->tok;
     const int *ids = c->seq.tokens, bos = tokenizer_bos(t);
-    int n = 0; // tokens that the vocabulary names: a model may have more
+    int n = 0; // leading tokens that are in the vocabulary; a model may have more ids
     while (n < c->seq.n_tokens && ids[n] < tokenizer_n(t)) n++;
-    int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text does not say how an answer ended
+    int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text has no token at the end of an answer
     bool silent = n > 0 && ids[0] == bos && !stands_for(text, 0, engine_piece(c->e, bos, true), true);
     for (int i = silent; i < n; i++) {
         Str piece = engine_piece(c->e, ids[i], i == silent);
@@ -514,13 +518,13 @@ Status conversation_load_kv(Conversation *c, const char *path) {
     if (c->e->evict)
         return status_error(QUILL_USAGE, "--evict with a loaded KV cache: a cache that it has filled itself expected; "
                                          "load the conversation without --kv, or leave --evict out");
-    kvcache_release(&c->e->kv, &c->seq); // the file may need its blocks
+    kvcache_release(&c->e->kv, &c->seq); // loading may need these blocks
     sequence_free(&c->seq);
     c->held.text.n = c->held.trusted.n = 0;
     c->n_cuts = c->n_said = 0;
     TRY(kvfile_load(path, c->e, &c->seq));
     Rendered text = {0};
-    if (!render(c, c->n_left_out, false, &text).code) hold_loaded(c, &text); // otherwise the next turn says why not
+    if (!render(c, c->n_left_out, false, &text).code) hold_loaded(c, &text); // the next turn reports an error
     rendered_free(&text);
     return OK;
 }

@@ -12,7 +12,7 @@
 #include "term/lines.h"
 #include "term/terminal.h"
 
-// A message, with what /read put before it.
+// Sends a message, behind the text that /read has put in front of it.
 static Status say(Chat *c, Str text) {
     if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
     Buf whole = c->beginning;
@@ -24,7 +24,7 @@ static Status say(Chat *c, Str text) {
     return st;
 }
 
-// After a failure autosave is off: the message comes once, and the chat continues.
+// Saves the conversation. A failure is reported once, turns autosave off, and does not end the chat.
 static void autosave(Chat *c) {
     Status st = commands_autosave(c);
     if (!st.code) return;
@@ -47,14 +47,14 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         Str text = {message.data, message.n};
         if (lines_terminal(lines) && !lines_quoted(lines) && commands_hint(text)) continue;
         if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
-        if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or behind the last step
+        if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or after the last step
     }
     buf_free(&message);
-    if (!st.code && c->io_failed && !lines_terminal(lines)) st.code = QUILL_IO; // its line was printed then
-    return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
+    if (!st.code && c->io_failed && !lines_terminal(lines)) st.code = QUILL_IO; // its message was printed already
+    return st.code == 128 + SIGPIPE ? OK : st;                                  // a closed pipe is no error
 }
 
-// Loads the conversation that --load or --continue names. -sys replaces its system message. The files of --chunk stand
+// Loads the conversation that --load or --continue names; -sys replaces its system message. Puts the files of --chunk
 // in front of the first message.
 static Status begin(Chat *c, const Options *o) {
     char *path = NULL;
@@ -69,7 +69,7 @@ static Status begin(Chat *c, const Options *o) {
         buf_free(&system);
     }
     for (int i = 0; i < o->answer.n_chunks && !st.code; i++) st = conversation_chunk(c->talk, o->answer.chunks[i]);
-    c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
+    c->saved[0] = c->talk->n_messages; // autosave does not write the loaded messages again
     if (o->answer.continue_last && !st.code) c->own = path;
     else free(path);
     return st;
@@ -79,7 +79,7 @@ static void greet(const Conversation *t, const Options *o) {
     if (o->answer.verbose) report_before(t->e, &o->answer, chat_template_name(t->template));
     if (o->answer.quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
     Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
-    Buf shown = {0}; // the file chose the name
+    Buf shown = {0}; // escaped: the name comes from the model file
     utf8_escape(&shown, name.data, name.n);
     screen_note("%s, context %d; /help lists commands, Ctrl-D leaves", shown.data, t->e->shape.n_ctx);
     buf_free(&shown);

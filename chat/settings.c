@@ -81,7 +81,7 @@ json_t *settings_json(const AnswerConfig *config) {
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
         if (!cli_settable(row) || (row->kind == SEED && !config->seed_given)) continue;
-        if (row->group == G_FORM && !cli_answer_given(row, config)) continue; // no form has no value
+        if (row->group == G_FORM && !cli_answer_given(row, config)) continue; // a form that is not set has no value
         cli_long_name(row, name);
         jsonio_put(all, name, value_json(row, config));
     }
@@ -92,7 +92,7 @@ typedef struct {
     Settings *s;
     const char *file;
     bool given;
-    const Option *list; // the list whose texts are being handed over; the decision was made at its first
+    const Option *list; // the list option being read: its first text has decided that the list is taken
 } SettingsLoad;
 
 static void take(void *arg, const char *name, const char *value) {
