@@ -162,7 +162,7 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     double gbs = rate(time->decode_bytes, t->decode_ms) / 1e9, each = time->decode_bytes / (t->tokens - 1), share = 0;
     if (roof && each >= BANDWIDTH_BYTES) share = roofline_share_of_read(roof, threads, gbs, each);
     add_rate(&line, gbs, share, roof ? roofline_read(roof, threads) : 0, "GB/s");
-    if (roof && share == 0) buf_str(&line, " (-)"); // faster than memory: the weights are in the caches
+    if (roof && share == 0) buf_str(&line, " (-)"); // no share: the weights fit into the caches
     if (time->decode_bytes > 0)
         buf_printf(&line, ", %s FLOP/byte", figure(time->decode_flops / time->decode_bytes, density));
     print_item("decode", &line);

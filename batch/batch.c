@@ -25,41 +25,41 @@
 #include "batch/resume.h"
 
 enum {
-    LINES_A_STEP = 8,    // that are read between two steps, so that running sequences do not wait for input
-    MOST_PENDING = 4096, // answers that wait for their turn under --keep-order are counted
+    LINES_A_STEP = 8,    // the most lines read between two steps, so that running sequences do not wait for input
+    MOST_PENDING = 4096, // the most lines in memory, including those whose output --keep-order delays
 };
-static const double WAIT = 1; // seconds; signals end a wait at once
-static const double SHOW = 0.2;
+static const double WAIT = 1;   // the longest wait for input in seconds; signals end it at once
+static const double SHOW = 0.2; // seconds between two updates of the progress line
 
 typedef struct {
     const Options *o;
-    AnswerConfig job_config; // o->answer, with JSON as the form of answers
+    AnswerConfig job_config; // o->answer, with `json` set
     Engine e;
     ChatTemplate *template;
     Buf system;
-    Blender *blender; // NULL: no job with chunks has come
+    Blender *blender; // NULL: no job with chunks so far
     BatchContext context;
     Feed feed;
-    bool ended;         // nothing more is read
-    BatchLine *pending; // in the order of their lines, until they are written
-    int n_pending, n_open;
-    int width;           // sequences at once, at most
-    double next_arrival; // --rate
+    bool ended;            // no more lines are read
+    BatchLine *pending;    // a list in the order of the input, until the output of a line is written
+    int n_pending, n_open; // n_open: pending lines that are not done
+    int width;             // the most sequences at once
+    double next_arrival;   // --rate
     uint64_t n_arrived;
     Resume resume;
-    long long n_skipped, n_lines; // jobs that --resume knows the answers of; lines of the input, 0: unknown yet
+    long long n_skipped, n_lines; // jobs that --resume skipped; lines of the input, 0: unknown
     BatchStats stats;
     Slo slo;
     Progress progress;
     double shown;
-    bool gone;      // stdout's reader
-    Status failed;  // of stdout: nothing goes on
-    Status unread;  // of the input: what was read before is answered
-    Status first;   // of the first line that failed
-    int stopped_by; // a signal; 0: none
-    int n_signals;  // that stop has heard of
-    Buf left;       // "58-64": lines that it left without an answer
-    bool cut;       // lines were left unread then
+    bool gone;      // the reader of stdout has closed the pipe
+    Status failed;  // stdout could not be written: ends the run
+    Status unread;  // the input could not be read: the lines before are answered
+    Status first;   // the error of the first line that failed
+    int stopped_by; // the signal that stopped the run; 0: none
+    int n_signals;  // number of signals that stop has handled
+    Buf left;       // "58-64": lines that stop has dropped
+    bool cut;       // stopped before the end of the input
 } BatchRun;
 
 // ---- input ----------------------------------------------------------------------------------------------------------
@@ -72,13 +72,13 @@ static void append(BatchRun *b, BatchLine *line) {
     b->n_open += !line->done;
 }
 
-// Notes a line that has failed, as it becomes known.
+// Counts a line that has failed, and keeps the first error.
 static void note_failure(BatchRun *b, const BatchLine *line) {
     if (!line->failed.code) return;
     b->stats.n_failed++;
     if (b->first.code) return;
     Buf message = {0};
-    utf8_escape(&message, line->failed.message, strlen(line->failed.message)); // the line's own words may be in it
+    utf8_escape(&message, line->failed.message, strlen(line->failed.message)); // it may quote the line
     b->first = status_error(line->failed.code, "line %lld: %.900s", (long long)line->number, message.data);
     buf_free(&message);
 }
@@ -104,7 +104,7 @@ static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
     append(b, line);
 }
 
-// The gaps of a Poisson process are exponential.
+// The next arrival of a Poisson process, whose gaps have an exponential distribution.
 static void next_arrival(BatchRun *b) {
     double u = rng_uniform(b->o->answer.sampling.seed, UINT64_MAX - 1, b->n_arrived++);
     b->next_arrival += -log1p(-u) / (double)b->o->batch.rate;
@@ -115,7 +115,7 @@ static bool has_room(const BatchRun *b) {
     return b->n_open < most && b->n_pending < MOST_PENDING;
 }
 
-// Until the next arrival, WAIT at most; a signal ends it. Not at all while something runs.
+// Sleeps until the next arrival, at most WAIT seconds, or until a signal. Returns at once while jobs are running.
 static void nap(const BatchRun *b) {
     double seconds = fmin(WAIT, b->next_arrival - clock_now());
     if (b->n_open > 0 || seconds <= 0) return;
@@ -123,7 +123,7 @@ static void nap(const BatchRun *b) {
     nanosleep(&t, NULL);
 }
 
-// Reads the lines there are, as far as there is room. Where nothing runs, it waits for the first one.
+// Reads the lines that have arrived, as far as there is room. Waits for the first one only if no job is running.
 static void read_lines(BatchRun *b) {
     bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
     if (b->o->batch.static_batches && !idle) return;
@@ -190,14 +190,14 @@ static void write_replies(BatchRun *b) {
     }
 }
 
-// The jobs in a regular file from where it is read on: its lines that are not blank. 0: the input is no such file.
+// Counts the jobs (lines that are not blank) from the current offset of a regular file on. 0: not a regular file.
 static long long count_lines(int fd) {
     struct stat info;
     off_t at = lseek(fd, 0, SEEK_CUR);
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || at < 0) return 0;
     char bytes[1 << 16];
     long long lines = 0;
-    bool text = false; // the line has some
+    bool text = false; // the current line is not blank
     for (ssize_t n; (n = pread(fd, bytes, sizeof bytes, at)) > 0; at += n)
         for (ssize_t i = 0; i < n; i++) {
             lines += bytes[i] == '\n' && text;
@@ -236,7 +236,7 @@ static void show_progress(BatchRun *b) {
 
 // ---- signals --------------------------------------------------------------------------------------------------------
 
-// Adds a line to "58-60, 62": they come in order.
+// Adds a line number to b->left ("58-60, 62"). Numbers must ascend; 0 ends the list. *first, *last: the open range.
 static void note_left(BatchRun *b, int64_t line, int64_t *first, int64_t *last) {
     if (*last != 0 && line == *last + 1) {
         *last = line;
@@ -248,7 +248,7 @@ static void note_left(BatchRun *b, int64_t line, int64_t *first, int64_t *last) 
     *first = *last = line;
 }
 
-// No more is read; jobs that have not begun are dropped. SIGTERM, and a second SIGINT, end the others too.
+// Stops reading and drops the jobs that have not begun. SIGTERM, or a second SIGINT, also cancels the running jobs.
 static void stop(BatchRun *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
@@ -304,17 +304,17 @@ static void run(BatchRun *b) {
         Batch *batch;
         if (engine_step(&b->e, &batch)) batch_stats_step(&b->stats, &b->e, batch);
         if (b->blender) blender_collect(b->blender);
-        b->ended |= engine_fault(&b->e).code != 0; // those that are open end with it
+        b->ended |= engine_fault(&b->e).code != 0; // the open jobs fail with it
         collect(b);
         write_replies(b);
         if (b->ended && b->n_pending == 0) break;
         show_progress(b);
     }
-    if (b->failed.code > 128) heed_signals(b); // it came while writing
+    if (b->failed.code > 128) heed_signals(b); // a signal arrived during a write
     progress_erase(&b->progress);
 }
 
-// One line for all that went wrong.
+// The Status of the run: one message for all failures.
 static Status outcome(const BatchRun *b) {
     if (b->stopped_by) return interrupted(b);
     if (b->gone || b->failed.code) return b->failed;
@@ -331,7 +331,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     b->job_config = o->answer;
     b->job_config.json = true;
     TRY(slo_parse(o->batch.slo, &b->slo));
-    TRY(plan_parse(o->answer.blend, &(BlendPlan){0})); // before a job asks for it
+    TRY(plan_parse(o->answer.blend, &(BlendPlan){0})); // reports a wrong --blend before the first job
     if (!o->input && isatty(STDIN_FILENO))
         return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
                                          "terminal; - reads it all the same");
@@ -345,7 +345,7 @@ static Status open_run(BatchRun *b, const Options *o) {
         fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->batch.resume, b->resume.n);
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
-        b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
+        b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // each sequence needs a row in every step
     TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->template));
     b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}, &b->blender};
     b->progress = progress_new(o->answer.quiet);
@@ -359,7 +359,7 @@ static void close_run(BatchRun *b) {
         drop(b, &b->pending);
     }
     blender_close(b->blender);
-    assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
+    assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // all blocks were released
     feed_close(&b->feed);
     resume_close(&b->resume);
     batch_stats_free(&b->stats);

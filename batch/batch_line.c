@@ -9,7 +9,7 @@
 
 // ---- a line becomes requests ----------------------------------------------------------------------------------------
 
-// A prompt with chunks in tokens, and its policy. Chunks that nobody has kept get requests of their own.
+// Encodes a prompt with chunks and makes its policy. Adds requests for chunks whose K and V are not stored.
 static Status encode_chunks(const BatchContext *context, BatchLine *line, const ChatTemplate *template,
                             const Message *messages, int n, Rendered *text, Sequence *s) {
     Job *j = &line->job;
@@ -29,7 +29,7 @@ static Status encode_chunks(const BatchContext *context, BatchLine *line, const 
     return st;
 }
 
-// The prompt in tokens; *text is what they came from.
+// Encodes the prompt of a job. *text: the rendered prompt.
 static Status encode(const BatchContext *context, BatchLine *line, const ChatTemplate *template, Rendered *text,
                      Sequence *s) {
     const Job *j = &line->job;
@@ -54,7 +54,7 @@ static Status encode(const BatchContext *context, BatchLine *line, const ChatTem
 static uint64_t seed_of(const BatchContext *context, const BatchLine *line) {
     if (line->job.config.seed_given) return line->job.config.sampling.seed;
     return rng_bits(context->config->sampling.seed, UINT64_MAX, (uint64_t)line->number) &
-           0xffffffff; // short enough to type
+           0xffffffff; // 32 bits: short enough to type
 }
 
 static Status open_job(const BatchContext *context, BatchLine *line, double came) {

@@ -9,7 +9,7 @@
 #include "base/paragraph.h"
 #include "base/units.h"
 
-// ---- the promise ----------------------------------------------------------------------------------------------------
+// ---- latency targets ------------------------------------------------------------------------------------------------
 
 static Status bad_slo(const char *text) {
     return status_error(QUILL_USAGE, "--slo: milliseconds as ttft=500,tpot=50 expected, found \"%.100s\"", text);
@@ -81,7 +81,7 @@ void batch_stats_free(BatchStats *t) {
     sample_free(&t->queue);
 }
 
-// ---- what stderr is told --------------------------------------------------------------------------------------------
+// ---- printing -------------------------------------------------------------------------------------------------------
 
 static void print_sample(const char *name, const Sample *s) {
     if (s->n == 0) return;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 1 << 16 }; // bytes of a read
+enum { AT_ONCE = 1 << 16 }; // the most bytes of one read
 
 Status feed_open(const char *path, Feed *f) {
     *f = (Feed){.name = "stdin", .fd = STDIN_FILENO};
@@ -25,7 +25,7 @@ void feed_close(Feed *f) {
     buf_free(&f->held);
 }
 
-// ---- what is held ---------------------------------------------------------------------------------------------------
+// ---- the bytes read so far ------------------------------------------------------------------------------------------
 
 static bool is_blank(Str s) {
     for (size_t i = 0; i < s.n; i++)
@@ -33,7 +33,7 @@ static bool is_blank(Str s) {
     return true;
 }
 
-// The next line of what is held; at the end of the input what is left is one. False: its end has not come yet.
+// Takes the next line from the held bytes; at the end of the input the rest is a line. False: its end has not arrived.
 static bool take_line(Feed *f, Str *line) {
     const char *end = f->held.n > f->seen ? memchr(f->held.data + f->seen, '\n', f->held.n - f->seen) : NULL;
     f->seen = f->held.n;
@@ -45,7 +45,7 @@ static bool take_line(Feed *f, Str *line) {
     return true;
 }
 
-// Gives up the bytes of a line that has become too long; its end is still to come.
+// Drops the bytes of a line that is too long and whose end has not arrived.
 static void pass_over(Feed *f) {
     f->held.n = f->begin = f->seen = 0;
     f->passing = true;
@@ -54,7 +54,7 @@ static void pass_over(Feed *f) {
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 static Status read_more(Feed *f, double wait) {
-    if (f->begin > 0) { // what was given out makes room
+    if (f->begin > 0) { // remove the lines that were returned
         memmove(f->held.data, f->held.data + f->begin, f->held.n - f->begin);
         f->held.n -= f->begin;
         f->seen -= f->begin;
@@ -62,7 +62,7 @@ static Status read_more(Feed *f, double wait) {
     }
     struct pollfd p = {.fd = f->fd, .events = POLLIN};
     struct timespec t = {.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (double)(time_t)wait) * 1e9)};
-    if (ppoll(&p, 1, &t, NULL) <= 0) return OK; // nothing, or a signal
+    if (ppoll(&p, 1, &t, NULL) <= 0) return OK; // no input, or a signal
     char bytes[AT_ONCE];
     ssize_t n = read(f->fd, bytes, sizeof bytes);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return OK;
@@ -81,7 +81,7 @@ static FeedResult look(Feed *f, Str *line) {
         if (passed) return FEED_TOO_LONG;
         if (!is_blank(*line)) return FEED_LINE;
     }
-    if (f->ended && f->passing) { // it was the last, and had no end
+    if (f->ended && f->passing) { // the last line was too long and had no \n
         f->passing = false;
         f->n_lines++;
         return FEED_TOO_LONG;

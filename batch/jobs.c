@@ -14,7 +14,7 @@
 
 static Str str_of_json(const json_t *j) { return (Str){json_string_value(j), json_string_length(j)}; }
 
-// "a text expected, found 3.5": the value as JSON has it, cut short.
+// An error as "a text expected, found 3.5", with the value as JSON, at most 100 bytes of it.
 static Status unexpected(const char *key, const char *expected, const json_t *found) {
     Buf text = {0};
     jsonio_print(found, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9), &text);
@@ -24,7 +24,7 @@ static Status unexpected(const char *key, const char *expected, const json_t *fo
     return st;
 }
 
-// null, false, "", [] and {} ask for nothing.
+// True for null, false, "", [] and {}: such a key has no effect.
 static bool asks_nothing(const json_t *j) {
     if (json_is_null(j) || json_is_false(j)) return true;
     if (json_is_string(j)) return json_string_length(j) == 0;
@@ -48,7 +48,7 @@ static Status read_flag(const char *key, const json_t *j, bool *out) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-// A message's content: a text, or OpenAI's list of parts, of which we take texts. Appended to j->message_text.
+// Appends the content of a message to j->message_text: a string, or OpenAI's list of parts, which must be texts.
 static Status read_content(Job *j, const json_t *content) {
     if (json_is_string(content)) {
         buf_append(&j->message_text, str_of_json(content).data, str_of_json(content).n);
@@ -75,7 +75,8 @@ static Status read_role(Job *j, const json_t *role) {
     return OK;
 }
 
-// The calls that an earlier answer made, as templates want them: with arguments as an object where the text is one.
+// Copies the tool calls of an earlier answer for the template. Arguments that are a string of a JSON object become that
+// object, as templates expect.
 static Status read_calls(const json_t *calls, json_t *more) {
     json_t *list = json_deep_copy(calls), *call;
     size_t i;
@@ -93,7 +94,7 @@ static Status read_calls(const json_t *calls, json_t *more) {
     return OK;
 }
 
-// The keys of a message besides role and content, which go to the template as they are.
+// Reads a key of a message other than role and content, and keeps it for the template.
 static Status read_more(const char *key, json_t *value, json_t *more) {
     static const char *const texts[] = {"tool_call_id", "name", "reasoning_content"};
     if (strcmp(key, "tool_calls") == 0) return read_calls(value, more);
@@ -121,7 +122,7 @@ static Status read_message(Job *j, const json_t *m) {
     return read_content(j, content ? content : json_null());
 }
 
-// The texts of all messages lie one after the other, and are pointed into when none comes any more.
+// Appends the texts of all messages to one buffer, and sets the pointers into it when it no longer grows.
 static Status read_messages(Job *j, const json_t *list) {
     if (!json_is_array(list) || json_array_size(list) == 0)
         return unexpected("messages", "a list of at least one message", list);
@@ -146,7 +147,7 @@ static Status read_messages(Job *j, const json_t *list) {
     return st;
 }
 
-// ---- keys of their own kind -----------------------------------------------------------------------------------------
+// ---- keys that are not options --------------------------------------------------------------------------------------
 
 static Status read_prompt(Job *j, const char *key, const json_t *value) {
     if (!json_is_string(value)) return unexpected(key, "a text", value);
@@ -189,7 +190,7 @@ static Status read_stop(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-// {"15043": -100, ...}: added to what the run's options say of other tokens.
+// {"15043": -100, ...}: adds biases to those of the run.
 static Status read_bias(Job *j, const char *key, const json_t *value) {
     if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
     SamplerParams *s = &j->config.sampling;
@@ -215,7 +216,7 @@ static Status read_bias(Job *j, const char *key, const json_t *value) {
 
 static Status read_logprobs(Job *j, const char *key, const json_t *value) {
     if (!json_is_true(value)) return read_whole(key, value, 0, 1000, &j->config.logprobs);
-    if (j->config.logprobs < 0) j->config.logprobs = 0; // top_logprobs may have said more
+    if (j->config.logprobs < 0) j->config.logprobs = 0; // top_logprobs may have set a number already
     return OK;
 }
 
@@ -239,7 +240,7 @@ static Status read_messages_key(Job *j, const char *key, const json_t *value) {
     return read_messages(j, value);
 }
 
-// What speaks of the request and not of its answer.
+// Accepts and ignores keys that do not affect the answer.
 static Status read_nothing(Job *j, const char *key, const json_t *value) {
     (void)j;
     (void)key;
@@ -247,7 +248,7 @@ static Status read_nothing(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-// A form of the line's own, in place of the run's. A schema may be written as JSON, or as a text.
+// Replaces the form of the run by that of the line. A schema may be an object or a string.
 static Status set_form(Job *j, const char *key, json_t *value) {
     if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
     j->config.form = (AnswerForm){0};
@@ -264,7 +265,7 @@ static Status set_form(Job *j, const char *key, json_t *value) {
 
 static Status read_form(Job *j, const char *key, const json_t *value) { return set_form(j, key, (json_t *)value); }
 
-// A list of texts, or one text with commas as --choice has it.
+// A list of strings, or one string with commas as in --choice.
 static Status read_choice(Job *j, const char *key, const json_t *value) {
     if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
     j->form_value = json_incref((json_t *)value);
@@ -332,7 +333,7 @@ static const struct {
     {"logit_bias", OURS | OPENAI, read_bias},
     {"logprobs", OURS | OPENAI, read_logprobs},
     {"top_logprobs", CHAT, read_logprobs},
-    {"id", OURS, read_nothing}, // read before
+    {"id", OURS, read_nothing}, // read by job_parse
     {"model", OPENAI, read_nothing},
     {"user", OPENAI, read_nothing},
     {"metadata", OPENAI, read_nothing},
@@ -350,7 +351,7 @@ static const struct {
     {"parallel_tool_calls", CHAT, read_nothing},
 };
 
-// ---- all other keys are options -------------------------------------------------------------------------------------
+// ---- keys that are options ------------------------------------------------------------------------------------------
 
 static Status unknown_key(const Job *j, const char *key) {
     Nearest nearest = {.word = key};
@@ -370,7 +371,7 @@ static Status unknown_key(const Job *j, const char *key) {
     return status_error(QUILL_USAGE, "%.60s: nothing that quill batch has; leave it out", key);
 }
 
-// The number as a person would write it after the flag.
+// Sets an option; a number is written as text, as on a command line.
 static Status read_option(Job *j, const char *key, const json_t *value) {
     const Option *o = cli_job_option(key);
     if (!o || o->kind == STOPS || o->kind == TEXT) return unknown_key(j, key);
@@ -394,7 +395,7 @@ static Status read_key(Job *j, const char *key, const json_t *value) {
     return read_option(j, key, value);
 }
 
-// A prompt may be empty, and a token's bias too; all else that asks for nothing is passed over.
+// Keys with an empty value are skipped, except an empty prompt and `messages`.
 static bool is_read(const char *key, const json_t *value) {
     return !asks_nothing(value) || (strcmp(key, "prompt") == 0 && json_is_string(value)) ||
            strcmp(key, "messages") == 0;
@@ -432,7 +433,7 @@ static Status read_openai(Job *j) {
     return read_body(j, body);
 }
 
-// Such a line has an id at most besides: a job in it would go without an answer.
+// A line that cancels jobs. It may also have an id, but no other key: a job in it would not be answered.
 static Status read_cancel(Job *j, json_t *cancel) {
     const char *key;
     json_t *value;

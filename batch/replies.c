@@ -10,8 +10,8 @@ static void put_ms(json_t *object, const char *key, double seconds, bool known) 
     jsonio_put(object, key, known ? jsonio_number(1e3 * seconds, 4) : json_null());
 }
 
-// queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
-// of all answers.
+// All times begin when the line arrived. queue: until the first row was computed; ttft, latency: until the first and
+// the last token. tpot: the mean gap between tokens, over all answers.
 static void put_times(json_t *object, const BatchLine *line) {
     const Choices *c = &line->choices;
     const Timeline *first = &c->runs[0].request.time;
@@ -27,9 +27,9 @@ static void put_times(json_t *object, const BatchLine *line) {
     put_ms(object, "latency_ms", line->end - first->start, true);
 }
 
-// ---- our form -------------------------------------------------------------------------------------------------------
+// ---- quill's format -------------------------------------------------------------------------------------------------
 
-// "speculation" of --json, over all answers of the line.
+// Sets "speculation" as in --json, summed over all answers of the line.
 static void put_drafts(const BatchContext *context, const BatchLine *line, json_t *object) {
     DraftCounts all = {0};
     for (int i = 0; i < line->choices.n_runs; i++) draft_counts_add(&all, &line->choices.runs[i].request.drafts);
@@ -63,9 +63,9 @@ static json_t *own_error(const BatchLine *line) {
     return j;
 }
 
-// ---- OpenAI's -------------------------------------------------------------------------------------------------------
+// ---- OpenAI's format ------------------------------------------------------------------------------------------------
 
-// {"token","logprob","bytes"} of one of ours.
+// {"token","logprob","bytes"} from a token object of quill's format.
 static json_t *chat_token(const json_t *token) {
     json_t *j = json_object();
     jsonio_share(j, "token", json_object_get(token, "piece"));
@@ -102,7 +102,7 @@ static json_t *completion_logprobs(const json_t *tokens) {
     return json_pack("{s:o, s:o, s:o}", "tokens", pieces, "token_logprobs", logprobs, "top_logprobs", tops);
 }
 
-// OpenAI knows "stop", "length" and "tool_calls".
+// OpenAI's finish reasons are "stop", "length" and "tool_calls".
 static const char *openai_finish(const Choice *c) {
     const char *name = answer_finish_name(c->answer, c->finish);
     return strcmp(name, finish_name(FINISH_EOG)) == 0 ? "stop" : name;
@@ -167,7 +167,7 @@ static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     return j;
 }
 
-// Whose fault a failure is: the line's, or this side's.
+// True: quill failed (server_error). False: the line is wrong (invalid_request_error).
 static bool is_ours(Status st) { return st.code != QUILL_USAGE && st.code != QUILL_CONTEXT; }
 
 static json_t *openai_failure(const BatchLine *line) {

@@ -9,7 +9,7 @@
 
 #include "base/jsonio.h"
 
-// What a job is known by, as the key of an object; `out` stays empty where there is nothing.
+// Appends the key of a job: its id, or without one its line number. Appends nothing if it has neither.
 static void key_of(const json_t *id, int64_t line, Buf *out) {
     if (json_is_string(id)) buf_printf(out, "id %s", json_string_value(id));
     else if (json_is_integer(id)) buf_printf(out, "number %lld", (long long)json_integer_value(id));
@@ -27,10 +27,10 @@ static bool all_whole(const json_t *choices) {
     return json_array_size(choices) > 0;
 }
 
-// Whether a line of the output answers its job; then its key.
+// Whether a line of the output has a complete answer. Appends the key of its job.
 static bool answer_key(const json_t *line, Buf *key) {
     const json_t *response = json_object_get(line, "response");
-    if (response) { // OpenAI's form; cut answers have no response there
+    if (response) { // OpenAI's format; a job that was cancelled has no response there
         const json_t *body = json_object_get(response, "body");
         const json_t *number = json_object_get(json_object_get(body, "quill"), "line");
         if (!all_whole(json_object_get(body, "choices"))) return false;
@@ -47,7 +47,7 @@ static void add(Resume *r, const char *key, int change) {
     jsonio_put(r->answered, key, json_integer(n + change));
 }
 
-// Notes what the lines of an output answer; where the part of it that is to be kept ends.
+// Counts the answers in the output. Returns the length of the output without an incomplete last line.
 static size_t read_answers(Resume *r, Str text) {
     size_t begin = 0;
     while (begin < text.n) {
@@ -55,7 +55,7 @@ static size_t read_answers(Resume *r, Str text) {
         size_t n = end ? (size_t)(end - text.data) - begin : text.n - begin;
         json_t *line = jsonio_read((Str){text.data + begin, n}, JSON_ALLOW_NUL, NULL);
         Buf key = {0};
-        if (!line && !end) return begin; // it was cut
+        if (!line && !end) return begin; // an incomplete last line
         if (line && answer_key(line, &key)) {
             add(r, key.data, 1);
             r->n++;
@@ -71,7 +71,7 @@ static Status io_error(const char *path, const char *what) {
     return status_error(QUILL_IO, "--resume %.500s: cannot %s: %s", path, what, strerror(errno));
 }
 
-// The file's end becomes that of a line, and stdout goes on there.
+// Truncates the file to `end` bytes, ends its last line if that is open, and redirects stdout to it.
 static Status append_to(const char *path, int fd, size_t end, bool open_line) {
     if (ftruncate(fd, (off_t)end) != 0) return io_error(path, "remove the line that was cut");
     if (open_line) TRY(fd_write_all(fd, "\n", 1));

@@ -11,11 +11,11 @@
 #include "blend/loader.h"
 #include "kv/kvrows.h"
 
-// Which rows are next.
+// Decides which tokens become rows of the next step.
 typedef enum {
-    BLEND_PLAIN, // the tokens as they stand
-    BLEND_CHECK, // all up to the last chunk's end: those of chunks and between them end in the check layer
-    BLEND_AGAIN, // the chosen ones
+    BLEND_PLAIN, // the scheduler's choice: the uncomputed tokens in order
+    BLEND_CHECK, // all up to the end of the last chunk; tokens from the first chunk on end in the check layer
+    BLEND_AGAIN, // the tokens that plan_choose has chosen
 } BlendPhase;
 
 struct Blend {
@@ -23,20 +23,20 @@ struct Blend {
     Policy policy;
     BlendSpan *spans;
     int n_spans;
-    BlendPlan plan;          // the context's; the ratio may grow with the time that loading takes
-    double stepped, checked; // when the step of a check was planned; what these steps took
+    BlendPlan plan;          // a copy of the context's; with ratio=auto its ratio may grow
+    double stepped, checked; // start of the current BLEND_CHECK step; total time of these steps without waiting
     BlendPhase phase;
-    const Layer *check;    // the second layer that has K and V; NULL: there is none
-    BlendLoader *loader;   // NULL: all is there
-    int first, end;        // tokens from the first chunk on, up to the last one's end
-    int *rows, n_rows, at; // tokens that have rows in this phase, and how many of them had theirs
-    uint8_t *kept;         // (n_tokens) the token has K and V from its chunk, and may keep them
-    float *values;         // (n_tokens, kv_dim) V of the check layer that was kept
-    double *deviation;     // (n_tokens)
-    RowsEnd ends, thins;   // in the check layer; in those behind it, with a gradual plan
+    const Layer *check;    // the check layer: the second layer with K and V; NULL: none
+    BlendLoader *loader;   // NULL: nothing is being loaded
+    int first, end;        // the first token of the first chunk, the end of the last chunk
+    int *rows, n_rows, at; // tokens that become rows in this phase; the first `at` of them are computed
+    uint8_t *kept;         // (n_tokens) 1: the token has loaded K and V and need not be recomputed
+    float *values;         // (n_tokens, kv_dim) stored V of the check layer, later of the layer being computed
+    double *deviation;     // (n_tokens) deviation of V in the check layer
+    RowsEnd ends, thins;   // end rows in the check layer; end rows in the layers behind it, if the plan is gradual
     const Sequence *q;
-    int *going, n_going;  // the step's tokens that have not ended yet
-    int n_layers, n_most; // layers behind the check layer; the step's tokens that had KV
+    int *going, n_going;  // tokens of the step whose rows have not ended yet
+    int n_layers, n_most; // layers with K and V behind the check layer; tokens of the step with `kept`
     KvArrival arrival;
     BlendStats stats;
 };
@@ -83,7 +83,7 @@ static void note(const Blend *b, Status st) {
     if (st.code && !b->context->quiet) fprintf(stderr, "quill: note: %s; that chunk is computed again\n", st.message);
 }
 
-// Opens the file of a chunk from slot `first` of the sequence on; false: it has none.
+// Opens the file of a chunk, to load it from slot `first` of the sequence on. False: it has none.
 static bool open_chunk(const Blend *b, const int *tokens, BlendSpan span, int first, LoaderChunk *out) {
     const BlendContext *x = b->context;
     int n = x->n_lead + span.n, *ids = mem_alloc((size_t)n * sizeof *ids);
@@ -99,7 +99,7 @@ static bool open_chunk(const Blend *b, const int *tokens, BlendSpan span, int fi
     return found;
 }
 
-// Opens the chunks behind token `from`; the array is the loader's. NULL: there is none.
+// Opens the chunks that end behind token `from`, and sets `kept`. The loader takes over the array. NULL: no chunk.
 static LoaderChunk *open_chunks(Blend *b, const Sequence *q, int from, int *n) {
     LoaderChunk *chunks = mem_alloc((size_t)b->n_spans * sizeof *chunks);
     *n = 0;
@@ -144,7 +144,8 @@ static void begin_check(Blend *b, int first) {
     b->phase = BLEND_CHECK;
 }
 
-// Loads what there is and decides on the rows. Where nothing can be blended, the prompt is computed as it stands.
+// Starts loading the chunks and chooses the first rows. If no chunk can be used, the phase stays BLEND_PLAIN and the
+// whole prompt is computed.
 static void begin(Blend *b, Request *r) {
     const BlendContext *x = b->context;
     Sequence *q = r->seq;
@@ -154,13 +155,13 @@ static void begin(Blend *b, Request *r) {
     if (x->plan.mode == BLEND_FULL || (checks && !b->check)) return;
     b->first = int_max(from, b->spans[0].first);
     b->end = b->spans[b->n_spans - 1].first + b->spans[b->n_spans - 1].n;
-    // A copy that is still to be made would overwrite what is loaded.
+    // A pending copy of blocks would overwrite the loaded K and V.
     if (b->first >= b->end || !kvcache_reserve(x->kv, q, q->n_tokens) || x->kv->n_copies > 0) return;
     b->kept = mem_alloc(n);
     LoaderChunk *chunks = open_chunks(b, q, from, &n_chunks);
     if (!chunks) return;
     b->rows = mem_alloc(n * sizeof *b->rows);
-    b->kept[n - 1] = 0; // its logits are wanted
+    b->kept[n - 1] = 0; // computed in any case, for its logits
     q->own = true;
     b->q = q;
     if (checks) {
@@ -183,14 +184,14 @@ static void begin(Blend *b, Request *r) {
     else begin_again(b, q, from);
 }
 
-// Layers with K and V from l on.
+// The number of layers with K and V from l on.
 static int layers_behind(const Model *m, const Layer *l) {
     int n = 0;
     for (int i = l->index; i < m->c.n_layers; i++) n += m->layers[i].kv_kind >= 0;
     return n;
 }
 
-// A step over these tokens, all of which pass the layers up to the check layer.
+// Begins a step over these tokens whose layers end rows gradually. No row ends up to the check layer.
 static void begin_thinning(Blend *b, const int *tokens, int n) {
     memcpy(b->going, tokens, (size_t)n * sizeof *tokens);
     b->n_going = n;
@@ -212,7 +213,7 @@ static bool fetch(const Policy *p, Request *r, int most) {
     forget(b);
     if (x->ready && !x->ready(x->arg, r->seq->tokens, b->spans, b->n_spans)) return false;
     if (next && !next->fetch(next, r, most)) return false;
-    if (r->n_new == 0) begin(b, r); // one that was preempted in its answer is computed as it stands
+    if (r->n_new == 0) begin(b, r); // a request that was preempted during its answer is computed in full
     return true;
 }
 
@@ -236,7 +237,7 @@ static int pick(const Policy *p, Scheduler *s, SeqRows *rows, int most) {
     return n;
 }
 
-// The files' layers are there, or the request begins anew without the chunk that is broken.
+// Waits until all layers are loaded. False: a chunk could not be loaded; the request begins again without that chunk.
 static bool end_loading(Blend *b, Sequence *q, Request *r) {
     int bad = 0;
     if (!b->loader) return true;
@@ -245,14 +246,15 @@ static bool end_loading(Blend *b, Sequence *q, Request *r) {
     if (!st.code) return true;
     note(b, st);
     forget(b);
-    for (int i = 0; i < b->n_spans && st.code != QUILL_MODEL; i++) // it stays, and would fail again
+    for (int i = 0; i < b->n_spans && st.code != QUILL_MODEL; i++) // this file was not removed, and would fail again
         if (b->spans[i].first <= bad && bad < b->spans[i].first + b->spans[i].n) b->spans[i].n = 0;
     kvcache_release(b->context->kv, q);
     r->fetched = false;
     return false;
 }
 
-// Whether the loader goes on beside the next step. Partners of blocks that no row sees any more may go between steps.
+// Whether the loader may keep running during the next step. It must not if the cache may release window blocks
+// (partners) between steps, because the loader writes into them.
 static bool may_load_on(const Blend *b, bool last) {
     const KvCache *kv = b->context->kv;
     return b->loader && !last && !loader_over(b->loader) && (!kv->partner || kv->keep_partners);
@@ -279,7 +281,7 @@ static bool picked(const Policy *p, Scheduler *s, SeqRows *rows) {
 
 static void give_back(const Policy *p, Request *r) {
     (void)r;
-    forget(p->arg); // the loader must not write into blocks of others
+    forget(p->arg); // ends the loader before its blocks are reused
 }
 
 static void end(const Policy *p, Scheduler *s, Request *r) {
@@ -288,9 +290,9 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
     if (p) p->end(p, s, r);
 }
 
-// ---- what its rows call ---------------------------------------------------------------------------------------------
+// ---- callbacks of the layers ----------------------------------------------------------------------------------------
 
-// V of n slots in a layer, as it is stored.
+// Reads V of n slots of a layer from the cache, as f32.
 static void read_values(const KvPool *kv, const Layer *l, const int *blocks, int slot, int n, float *out) {
     uint8_t *stored = mem_alloc(kvrows_bytes(kv, n));
     kvrows_read(kv, l->kv_layer, blocks, slot, n, stored);
@@ -299,7 +301,7 @@ static void read_values(const KvPool *kv, const Layer *l, const int *blocks, int
     free(stored);
 }
 
-// What was kept of the step's tokens, before the layer writes over it.
+// Copies the loaded V of the step's tokens before the layer overwrites it.
 static void keep_values(const Blend *b, const Layer *l) {
     const KvPool *kv = &b->context->kv->pool[l->kv_kind];
     size_t row = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
@@ -313,13 +315,13 @@ static void keep_values(const Blend *b, const Layer *l) {
 static void wait_for_layer(void *arg, const Layer *l) {
     Blend *b = arg;
     double start = clock_now();
-    if (b->phase == BLEND_CHECK && l->index <= b->check->index) return; // nothing is loaded there
+    if (b->phase == BLEND_CHECK && l->index <= b->check->index) return; // these layers are not loaded into the blocks
     if (b->loader) loader_wait(b->loader, l);
     b->stats.load_seconds += clock_now() - start;
     if (b->n_going > 0 && l->index > b->check->index) keep_values(b, l);
 }
 
-// How far V of rows [first, first + n) of the batch, whose slots are consecutive, is from what was kept; to `out`.
+// Writes the deviations of rows [first, first + n) of the batch, whose slots are consecutive, to `out`.
 static void find_deviations(const Blend *b, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n,
                             double *out) {
     size_t row = (size_t)kv->n_kv_heads * (size_t)kv->head_dim;
@@ -333,20 +335,20 @@ static void find_deviations(const Blend *b, const Layer *l, const KvPool *kv, co
     free(fresh);
 }
 
-// RowsEnd.choose in the check layer: tokens from the first chunk on end there.
+// RowsEnd.choose of the check layer: computes the deviations of tokens from the first chunk on, and ends these rows.
 static int end_in_check(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n, int *rows) {
     Blend *b = arg;
     int n_out = 0;
     double start = clock_now();
     if (b->loader) loader_wait(b->loader, l);
-    b->stepped += clock_now() - start; // waiting is no computing
+    b->stepped += clock_now() - start; // excludes the waiting time
     while (n_out < n && batch->slot[first + n_out] < b->first) rows[n_out] = first + n_out, n_out++;
     if (n_out < n)
         find_deviations(b, l, kv, batch, first + n_out, n - n_out, b->deviation + batch->slot[first + n_out]);
     return n_out;
 }
 
-// RowsEnd.choose behind it: the tokens whose V has changed least end, until the layer's share is left.
+// RowsEnd.choose of the layers behind it: ends the rows whose V deviates least, until the share of the layer is left.
 static int end_gradually(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n, int *rows) {
     Blend *b = arg;
     const BlendPlan *p = &b->plan;

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "kv/fingerprint.h"
 
-// A request that computes a chunk behind the lead-in.
+// A request that computes the lead-in and a chunk.
 typedef struct ChunkRequest ChunkRequest;
 struct ChunkRequest {
     Sequence seq;
@@ -25,7 +25,7 @@ struct Blender {
     int *lead;
     ChunkStore *store;
     ChunkRequest *running;
-    Status unkept; // the first failure to keep a chunk
+    Status unkept; // the first failure to store a chunk
 };
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ static bool is_blank(Str s) {
     return true;
 }
 
-// Cuts a file at each place of `split`; blank parts are none.
+// Cuts a file at each occurrence of `split`, and skips blank parts.
 static Status cut_file(BlenderChunks *c, const char *name, Str text, const char *split) {
     int before = c->n;
     for (const char *end; (end = memmem(text.data, text.n, split, strlen(split)));) {
@@ -107,7 +107,7 @@ static void push_tokens(BlenderPrompt *p, const int *ids, int n) {
 
 Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p) {
     const Engine *e = b->e;
-    Buf whole = {0}; // with the blank line that stands behind it
+    Buf whole = {0}; // with the blank line behind it
     buf_append(&whole, text.data, text.n);
     buf_str(&whole, "\n\n");
     size_t bound = tokenizer_bound(e->tok, whole.n);
@@ -129,7 +129,7 @@ Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p) {
     return st;
 }
 
-// Adds the tokens of bytes [begin, end) of the text, behind those that are there.
+// Encodes bytes [begin, end) of the text and appends their tokens.
 static Status add_bytes(const Engine *e, const Rendered *text, size_t begin, size_t end, BlenderPrompt *p) {
     const uint8_t *trusted = (const uint8_t *)text->trusted.data;
     size_t bound = tokenizer_bound(e->tok, end - begin), n;
@@ -145,7 +145,7 @@ static Status add_bytes(const Engine *e, const Rendered *text, size_t begin, siz
     return n <= bound ? OK : status_error(QUILL_CONTEXT, "the prompt has more bytes than any context holds");
 }
 
-// The beginning token goes in front of everything, where the model wants one and the template has none.
+// Encodes the first `end` bytes of the text, with the BOS token in front if the model wants it and the text has none.
 static Status add_head(const Engine *e, const Rendered *text, size_t end, BlenderPrompt *p) {
     int bos = tokenizer_bos(e->tok);
     TRY(add_bytes(e, text, 0, end, p));
@@ -156,7 +156,7 @@ static Status add_head(const Engine *e, const Rendered *text, size_t end, Blende
     return OK;
 }
 
-// Where `part` stands last in the text; false: nowhere.
+// Finds the last occurrence of `part` in the text. False: none.
 static bool find_last(const Rendered *text, const Buf *part, size_t *at) {
     bool found = false;
     const char *data = text->text.data;
@@ -200,7 +200,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     buf_append(&last, joined.data, joined.n);
     buf_append(&last, messages[n_messages - 1].text.data, messages[n_messages - 1].text.n);
     all[n_messages - 1].text = (Str){last.data, last.n};
-    // A template may take white space away at the end, which a message without a question has.
+    // Without a question the message ends with the blank line of the last chunk, which a template may strip.
     if (is_blank(messages[n_messages - 1].text)) joined.n -= 2;
     Status st = answer_render(config, template, all, n_messages, true, text);
     if (!st.code) st = blender_encode(b, text, 0, &joined, chunks, n_chunks, out);
@@ -218,9 +218,9 @@ void blender_prompt_free(BlenderPrompt *p) {
     *p = (BlenderPrompt){0};
 }
 
-// ---- chunks that nobody kept ----------------------------------------------------------------------------------------
+// ---- chunks that are not stored -------------------------------------------------------------------------------------
 
-// Lead-in and chunk; the caller frees them.
+// The tokens of lead-in and chunk; the caller frees them.
 static int *alone(const Blender *b, const int *tokens, BlendSpan s, int *n) {
     int n_lead = b->context.n_lead, *ids = mem_alloc((size_t)(n_lead + s.n) * sizeof *ids);
     if (n_lead) memcpy(ids, b->lead, (size_t)n_lead * sizeof *ids);
@@ -235,7 +235,7 @@ static bool is_running(const Blender *b, const int *ids, int n) {
     return false;
 }
 
-// Adds a request for the chunk unless it is kept, or on its way; true: it was added.
+// Adds a request for a chunk unless it is stored or being computed. True: added.
 static bool begin_chunk(Blender *b, const int *tokens, BlendSpan s) {
     int n, *ids = alone(b, tokens, s, &n);
     bool wanted = !chunkstore_has(b->store, ids, n) && !is_running(b, ids, n);
@@ -326,7 +326,7 @@ Blend *blender_request(Blender *b, const BlenderPrompt *p) {
 }
 
 void blender_report(const BlendStats *s, int n_computed) {
-    if (s->n_chunks == 0) return; // --blend full, or all of it was there as a prefix
+    if (s->n_chunks == 0) return; // --blend full, or a cached prefix had all chunks
     fprintf(stderr, "chunks     %d; %d computed alone now, %d without KV of their own\n", s->n_chunks, n_computed,
             s->n_lost);
     fprintf(stderr, "blended    %d tokens had KV, %d were computed again; %.1f ms waiting for files\n", s->n_kept,
@@ -335,8 +335,8 @@ void blender_report(const BlendStats *s, int n_computed) {
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-// What stands in front of every chunk: the beginning token, or where a model has none a line's end, so that no chunk
-// has the first token of all.
+// Sets the lead-in of every chunk: the BOS token, or a newline if the model has none, so that no chunk has the first
+// position of its sequence.
 static void set_lead(Blender *b) {
     const Tokenizer *t = b->e->tok;
     size_t bound = tokenizer_bound(t, 1);

@@ -12,13 +12,13 @@
 
 typedef struct {
     ChainHash name;
-    int fd; // of anonymous memory
+    int fd; // a memfd with the chunk file
     size_t n_bytes;
     uint64_t used;
 } KeptChunk;
 
 struct ChunkStore {
-    KvStore *dir; // NULL: in memory
+    KvStore *dir; // NULL: chunks are stored in memory
     KvHead head;
     ChainHash root;
     KeptChunk *kept; // (n_kept)
@@ -60,7 +60,7 @@ static KeptChunk *find_kept(const ChunkStore *s, const ChainHash *name) {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
-// A KvReader.read.
+// KvReader.read
 static ssize_t read_on(void *arg, void *out, size_t n) {
     ChunkFile *f = arg;
     ssize_t got = pread(f->fd, out, n, f->at);
@@ -68,7 +68,7 @@ static ssize_t read_on(void *arg, void *out, size_t n) {
     return got;
 }
 
-// A descriptor of the chunk's bytes, the caller's; -1: there is none, or *st.
+// Opens a chunk's bytes; the caller closes the descriptor. -1: there is no such chunk, or *st is an error.
 static int open_bytes(const ChunkStore *s, const ChainHash *name, char **path, Status *st) {
     *path = NULL;
     if (s->dir) return kvstore_open_file(s->dir, name, KVSTORE_CHUNK, path, st);
@@ -135,7 +135,7 @@ typedef struct {
     const Sequence *q;
 } ChunkToWrite;
 
-// All slots of a layer in one frame, so that a reader gets layer after layer.
+// Writes all slots of a layer as one frame, so that a reader gets one layer after the other.
 static Status write_chunk(void *arg, KvWriter *w) {
     const ChunkToWrite *c = arg;
     KvHead head = c->s->head;

@@ -6,7 +6,8 @@
 
 #include "kv/kvrows.h"
 
-// K and V of n slots of a layer, of both pools in their order, as f32.
+// K, then V, of n slots of a layer as f32; the caller frees them. layer: counts the layers of both pools in their
+// order. *n_values: the number of floats.
 static float *load_layer(const KvCache *kv, const Sequence *q, int layer, int first, int n, size_t *n_values) {
     const KvPool *pool = &kv->pool[layer < kv->pool[KV_FULL].n_layers ? KV_FULL : KV_WINDOW];
     size_t each = (size_t)n * (size_t)pool->n_kv_heads * (size_t)pool->head_dim;

@@ -12,31 +12,31 @@
 struct BlendLoader {
     LoaderPlan plan;
     int *table[KV_KINDS];
-    const Layer **layers; // (n_layers) in the order of the files
+    const Layer **layers; // (n_layers) in the order of the chunk files
     int n_layers;
     pthread_t thread;
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    int n_there;            // layers of the files that are loaded
-    double started, loaded; // when the thread began, and when the last of them was there
+    int n_there;            // number of layers loaded so far
+    double started, loaded; // time of the start, time at which the last of these layers was loaded
     bool failed;
     Status st;
     int bad;       // a slot of the chunk that failed
-    uint8_t *rows; // K and V of a chunk in a layer
+    uint8_t *rows; // (cap bytes) K and V of a chunk in a layer
     size_t cap;
 };
 
 static const KvPool *pool_of(const BlendLoader *l, const Layer *layer) { return &l->plan.kv->pool[layer->kv_kind]; }
 
-// The place of a layer in the files: those that see everything come first.
+// The index of a layer in the files: layers of full attention come first, then those with a window.
 static int place_of(const BlendLoader *l, const Layer *layer) {
     return layer->kv_layer + (layer->kv_kind == KV_WINDOW ? l->plan.kv->pool[KV_FULL].n_layers : 0);
 }
 
 // ---- a chunk in a layer ---------------------------------------------------------------------------------------------
 
-// V of the chunk in f32, where those who compare look for it.
+// Writes V of the chunk as f32 to LoaderPlan.kept, for the comparison in the check layer.
 static void keep_values(const BlendLoader *l, const KvPool *pool, const LoaderChunk *c, const uint8_t *v) {
     size_t row = (size_t)pool->n_kv_heads * (size_t)pool->head_dim;
     type_info(pool->type_v)->dequantize(v, l->plan.kept + (size_t)c->first * row, (size_t)c->n * row);
@@ -72,7 +72,7 @@ static Status load_rows(BlendLoader *l, const Layer *layer, LoaderChunk *c) {
     return OK;
 }
 
-// ---- all of them ----------------------------------------------------------------------------------------------------
+// ---- all layers -----------------------------------------------------------------------------------------------------
 
 static void say_there(BlendLoader *l, int n, bool failed) {
     pthread_mutex_lock(&l->lock);
@@ -116,7 +116,7 @@ BlendLoader *loader_start(const LoaderPlan *plan) {
         if (plan->m->layers[i].kv_kind >= 0) l->layers[place_of(l, &plan->m->layers[i])] = &plan->m->layers[i];
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->more, NULL);
-    // A device's memory belongs to the thread that computes.
+    // Only the computing thread may write to device memory.
     l->threaded = plan->m->n_device == 0 && pthread_create(&l->thread, NULL, run_thread, l) == 0;
     if (!l->threaded) load_all(l);
     return l;

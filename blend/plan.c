@@ -16,7 +16,7 @@ static Status bad_plan(const char *text) {
                         text);
 }
 
-// "ratio=R", "gradual=R" or "k=N", `n` bytes long.
+// Parses "ratio=R", "gradual=R" or "k=N", `n` bytes long. False: wrong.
 static bool read_number(const char *at, size_t n, BlendPlan *out) {
     char text[32], *end;
     const char *value = memchr(at, '=', n);
@@ -94,7 +94,7 @@ int plan_choose(double ratio, const uint8_t *kept, const double *deviation, int 
         again[i - first] = !kept[i];
         if (kept[i]) ranked[n_kept++] = (RankedToken){ratio > 0 ? deviation[i] : 0, i};
     }
-    int most = (int)floor(ratio * n_kept + 1e-9); // 0.15 of 20 is 3
+    int most = (int)floor(ratio * n_kept + 1e-9); // rounding must not make 0.15 * 20 less than 3
     if (most > 0) qsort(ranked, (size_t)n_kept, sizeof *ranked, most_first);
     for (int i = 0; i < most; i++) again[ranked[i].token - first] = 1;
     for (int i = first; i < n; i++)
