@@ -1,7 +1,8 @@
-// kv/chain.h: names for blocks of tokens: a hash that stands for a block's tokens and for all tokens before them.
+// kv/chain.h: names of KV blocks: hashes of a block's tokens and of all tokens before them.
 //
-// The name of a block is SHA-256 of its parent's name and its ids; the first block's parent is a root, which stands for
-// what else the K and V depend on. Nobody can write a text whose blocks are taken for another one's.
+// The name of a block is SHA-256 of its parent's name and its token ids. The parent of the first block is a root, a
+// hash of everything else that K and V depend on. SHA-256 is used so that nobody can construct a text whose blocks have
+// the names of another text's blocks.
 #ifndef QUILL_CHAIN_H
 #define QUILL_CHAIN_H
 

@@ -1,6 +1,6 @@
-// kv/fingerprint.h: what decides the numbers in a KV cache: its model, tokenizer, RoPE, types and shape.
+// kv/fingerprint.h: hashes of everything that decides the numbers in a KV cache: model, tokenizer, RoPE, types, shape.
 //
-// Rows from elsewhere (a file, another run) are of use only where all of it is equal. How the numbers are made:
+// K and V from a file or another run may be used only if all of these are equal. How the hashes are computed:
 // docs/kv-format.md.
 #ifndef QUILL_FINGERPRINT_H
 #define QUILL_FINGERPRINT_H
@@ -8,8 +8,8 @@
 #include "kv/kvframes.h"
 #include "model.h"
 
-// Everything but n_tokens and n_slots. Reads up to 1 MiB of every tensor: all of a small model, some
-// tens of milliseconds for a large one.
+// Fills every field except n_tokens and n_slots. Reads up to 1 MiB of each tensor: all of a small model; some tens of
+// milliseconds for a large one.
 KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]);
 
 #endif

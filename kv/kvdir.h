@@ -1,5 +1,5 @@
-// kv/kvdir.h: --kv-dir for a scheduler: blocks that a directory has are taken when a request begins, and blocks that
-// fill are written there.
+// kv/kvdir.h: --kv-dir for a scheduler: loads blocks from the directory when a request begins, and saves full blocks
+// there.
 #ifndef QUILL_KVDIR_H
 #define QUILL_KVDIR_H
 
@@ -10,21 +10,22 @@ typedef struct {
     KvStore *store; // NULL: there is no directory, and every call does nothing
     KvCache *kv;
     bool quiet;    // no notes on stderr
-    int n_fetched; // kvdir_fetched
-    Policy policy; // fetches; it takes the place of the policy behind it
+    int n_fetched; // slots loaded since kvdir_begin
+    Policy policy; // Policy.fetch loads blocks; everything else is left to its `next`
 } KvDir;
 
-// The KvDir owns the store from here on, and must not move while its policy is used. next: the policy behind.
+// Takes ownership of the store. The KvDir must not move while its policy is in use. next: the policy that `policy`
+// wraps.
 void kvdir_init(KvDir *k, KvStore *store, KvCache *kv, const Policy *next, bool quiet);
 void kvdir_free(KvDir *k);
 
-// Before a request is added: the count of slots that requests had from the directory starts again.
+// Call before a request is added: resets the counts of loaded slots and of the request's saved slots.
 void kvdir_begin(KvDir *k, Request *r);
-int kvdir_fetched(const KvDir *k); // slots that requests had from the directory since then
-// After a step over a pool: keeps the blocks that its rows have filled, as many slots as the step had rows and a block
-// more, so that decoding rows wait little.
+int kvdir_fetched(const KvDir *k); // slots loaded from the directory since kvdir_begin
+// Call after a step over a pool: saves blocks that are now full, at most n_rows slots and one block more, so that
+// decoding rows wait little.
 void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b);
-// Keeps what is left of a sequence that has run.
+// Saves the remaining full blocks of a finished sequence.
 void kvdir_sequence(KvDir *k, const Sequence *q);
 
 #endif

@@ -1,55 +1,55 @@
-// kv/kvshape.h: the shape of a KV cache, and the bytes that a cache of that shape takes.
+// kv/kvshape.h: the shape of a KV cache, and how many bytes a cache of that shape takes.
 //
-// These functions allocate nothing: a plan of the memory asks them before there is a cache. Counts are of slots and
-// blocks, sizes are in bytes. A size that does not fit a size_t is SIZE_MAX.
+// These functions allocate nothing; memory planning calls them before a cache exists. Sizes are in bytes. A size that
+// overflows size_t is SIZE_MAX.
 #ifndef QUILL_KVSHAPE_H
 #define QUILL_KVSHAPE_H
 
 #include "kernels.h"
 
 typedef struct {
-    int n_layers, n_kv_heads, head_dim; // layers that have K and V of their own
-    int v_dim;                          // values of V a slot and head; 0: head_dim
-    bool v_in_k;                        // KvPool.v_in_k: V takes no room
-    int n_windowed, window;             // of the layers those in KV_WINDOW, and the slots that their rows see
-    int window_heads, window_dim;       // n_kv_heads and head_dim of these layers, for V too; 0: as the others'
+    int n_layers, n_kv_heads, head_dim; // n_layers: layers that store K and V of their own
+    int v_dim;                          // elements of V per slot and head; 0: head_dim
+    bool v_in_k;                        // KvPool.v_in_k: V takes no memory
+    int n_windowed, window;             // how many of the layers are in KV_WINDOW, and the slots that their rows see
+    int window_heads, window_dim;       // n_kv_heads and head_dim of these layers, also for V; 0: as the other layers'
     int type_k, type_v;
-    int block;    // slots a block; 0: contiguous (one block of n_ctx slots a sequence)
-    int n_ctx;    // slots one sequence may use
+    int block;    // slots per block; 0: contiguous (one block of n_ctx slots per sequence)
+    int n_ctx;    // slots that one sequence may use
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
-    int n_partners; // blocks of KV_WINDOW; 0, or with `keep`: one for each block
-    // Partners stay as long as their blocks do: for those that read a sequence's K and V from its start.
+    int n_partners; // blocks of KV_WINDOW; 0, or with keep_partners: one for each block of KV_FULL
+    // Partners (kvcache.h) stay as long as their blocks: for callers that read all K and V of a sequence.
     bool keep_partners;
-    bool share;            // sequences that begin alike share blocks; of sealed types where a block is whole groups
+    bool share;            // sequences with the same prefix share blocks; sealed types: if a block is whole groups
     bool rotate;           // KvPool.rotate
-    int n_device;          // the last layers, whose planes are in the memory of `be`
-    int n_windowed_device; // of them those in KV_WINDOW
+    int n_device;          // how many layers, the last ones, have their planes in the memory of `be`
+    int n_windowed_device; // how many of these are in KV_WINDOW
     const Backend *be;
-    // Layers with a state in place of K and V, which n_layers does not count; 0: none. Each sequence has one state, and
-    // n_checkpoints more are for returns, beginnings that are shared, and drafts.
+    // Layers with a state in place of K and V, not counted in n_layers; 0: none. The cache has one state for each
+    // sequence, and n_checkpoints more for truncation, shared prefixes and drafts.
     int n_recurrent;
     Recurrence rec;
     int n_checkpoints;
 } KvShape;
 
-// Sets what a model's layers decide: how many there are of each kind, their heads and their window.
+// Sets the fields that a model's layers decide: the number of layers of each kind, their heads and their window.
 void kvshape_set_layers(KvShape *s, const Layer *layers, int n);
-size_t kvshape_bytes(const KvShape *s);          // of the whole cache, on the host and on a device
-size_t kvshape_host_bytes(const KvShape *s);     // of these, in the host's memory
+size_t kvshape_bytes(const KvShape *s);          // the whole cache, on the host and on a device
+size_t kvshape_host_bytes(const KvShape *s);     // the part in the host's memory
 size_t kvshape_bytes_per_slot(const KvShape *s); // one slot of one sequence, in all layers
-// What one more slot of context costs: layers with a window do not count where n_partners limits their blocks.
+// Bytes that one more slot of context needs: layers with a window do not count if n_partners limits their blocks.
 size_t kvshape_bytes_per_growth(const KvShape *s);
-size_t kvshape_host_bytes_per_growth(const KvShape *s); // of these, in the host's memory
-size_t kvshape_fixed_bytes(const KvShape *s);           // of kvshape_bytes, what does not grow with the slots
+size_t kvshape_host_bytes_per_growth(const KvShape *s); // the part in the host's memory
+size_t kvshape_fixed_bytes(const KvShape *s);           // the part of kvshape_bytes that does not grow with the slots
 // Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
 int kvshape_partners_needed(const KvShape *s, int step_rows);
-// Blocks of KV_WINDOW that one sequence needs at most, besides those of the step's rows: the window may begin and end
+// The most blocks of KV_WINDOW that one sequence needs, without those of the step's rows: the window may begin and end
 // inside a block, and a sealed group is read as a whole.
 int64_t kvshape_partners_of_one(int window, int block);
-size_t kvshape_state_bytes(const KvShape *s);     // of kvshape_bytes, all states
-size_t kvshape_one_state_bytes(const KvShape *s); // that of one sequence
-StatePool kvshape_states(const KvShape *s);       // without its memory
+size_t kvshape_state_bytes(const KvShape *s);     // all recurrent states; a part of kvshape_bytes
+size_t kvshape_one_state_bytes(const KvShape *s); // the state of one sequence, in all recurrent layers
+StatePool kvshape_states(const KvShape *s);       // sizes are set, data is NULL
 // The pool of one kind (KV_FULL, KV_WINDOW) without its memory: sizes and types are set, pointers are NULL.
 KvPool kvshape_pool(const KvShape *s, int kind);
 

@@ -5,15 +5,15 @@
 //
 // A file holds one block of `block` slots, independent of the cache's layout. The file's name is the block's name
 // (kv/chain.h), whose root covers the format, the model and everything else that decides the numbers
-// (kv/fingerprint.h). So one directory serves any number of models and processes: a name stands for one block, a file
+// (kv/fingerprint.h). So one directory serves any number of models and processes: a name identifies one block, a file
 // appears whole or not at all, and the reader checks fingerprints, the parent block, the ids and a checksum per frame,
 // and removes a damaged file. The checksums detect damage, not forgery: a user who can write into the directory can
 // change answers. Files with other names are left alone. The format: docs/kv-format.md.
 //
-// When the files exceed `most_bytes`, the least recently used are removed until a sixteenth is free; of one sequence
+// When the files exceed `most_bytes`, the least recently used are removed until a sixteenth is free. Of one sequence
 // the last block goes first, since later blocks are useless without earlier ones. A store lists the directory again
-// when it has written half of what was free at its last listing, so that several processes stay near the limit
-// together.
+// when it has written half of the bytes that were free at its last listing, so that several processes together stay
+// near the limit.
 #ifndef QUILL_KVSTORE_H
 #define QUILL_KVSTORE_H
 
@@ -31,16 +31,17 @@ typedef struct {
 } KvStoreStats;
 
 // Creates the directory (mode 0700) if it is missing. `like` is the cache's fingerprint(). `kernels` names the kernels
-// ("cpu amx", device_plan_kernels): they differ in the last bits, and blocks of other kernels are not loaded. QUILL_IO:
-// the directory cannot be created or is something else. QUILL_USAGE: `block` is no multiple of a sealed type's group.
+// ("cpu amx", device_plan_kernels): results of different kernels differ in the last bits, so blocks of other kernels
+// are not loaded. QUILL_IO: the directory cannot be created or is something else. QUILL_USAGE: `block` is not a
+// multiple of a sealed type's group.
 Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
                     KvStore **out);
 void kvstore_close(KvStore *s);
 
-// Appends slots of the next tokens of q that the directory has: at most `most` slots, rounded up to a block; at least
-// one token is left to compute. Loads nothing if n_cached is no multiple of `block`, if q->own, or if the cache has no
+// Loads the blocks of q's next tokens that the directory has: at most `most` slots, rounded up to a block; at least one
+// token is left to compute. Loads nothing if n_cached is not a multiple of `block`, if q->own, or if the cache has no
 // free block. An error (a damaged file, which is removed; QUILL_IO) says why fewer slots were loaded; q stays valid
-// with those that were. Not to be called between kvcache_reserve and the step that makes its copies.
+// with the loaded ones. Do not call it between kvcache_reserve and the step that makes its copies.
 Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most);
 
 // Writes the full blocks of q's cached slots that the directory lacks and marks all of them as used now. After an error
@@ -52,16 +53,16 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q);
 Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most);
 
 // ---- files of another class in the same directory -------------------------------------------------------------------
-// Not blocks of a prefix: each stands for itself, under a name that its class makes from kvstore_root, with `ending`
-// (KVSTORE_CHUNK) behind it. They count for most_bytes and are removed like blocks.
+// These are not blocks of a prefix; each can be used alone. The caller derives the name from kvstore_root; `ending`
+// (KVSTORE_CHUNK) follows the name. They count towards most_bytes and are removed like blocks.
 
 #define KVSTORE_CHUNK ".chunk" // the KV of a text that was computed alone (blend/chunkstore.h)
 
 const ChainHash *kvstore_root(const KvStore *s);
-// Opens a file for reading and marks it as used now; -1: there is none, or *st says why it cannot be read. *path is the
-// caller's to free.
+// Opens a file for reading and marks it as used now; -1: there is none, or *st says why it cannot be read. The caller
+// frees *path.
 int kvstore_open_file(const KvStore *s, const ChainHash *name, const char *ending, char **path, Status *st);
-// Writes a file, which appears whole or not at all. QUILL_IO; the store only reads from then on.
+// Writes a file, which appears whole or not at all. After QUILL_IO the store only reads.
 Status kvstore_write_file(KvStore *s, const ChainHash *name, const char *ending,
                           Status (*write)(void *arg, KvWriter *w), void *arg);
 

@@ -1,15 +1,17 @@
-// kv/kvturn.h: stored keys at other positions: RoPE's angles grow with the position, so a key that is turned on by the
-// difference is the key that its token has there, but for rounding.
+// kv/kvturn.h: moves stored keys to other positions: rotates them by RoPE's angles for the difference of positions.
+//
+// The result is the key that the token would have at the new position, except for rounding.
 #ifndef QUILL_KVTURN_H
 #define QUILL_KVTURN_H
 
 #include "kernels.h"
 
-// Turns keys by `positions` (any sign) in place: n heads of a dense type as kvrows_read gives them, of a layer with
-// that RoPE. The angles are computed in double, products in f32. By 0 nothing changes.
+// Rotates keys by `positions` (any sign) in place: n heads of a dense type, as kvrows_read returns them, of a layer
+// with RoPE r. Angles are computed in double, products in f32. With 0 the keys do not change.
 void kvturn_keys(const KvPool *kv, const Rope *r, double positions, void *keys, size_t n);
 
-// A head of a dense cache as f32, without the Hadamard rotation of the cache; and back.
+// Converts one head of a dense cache to f32 without the cache's Hadamard rotation, and back. kvturn_store overwrites
+// `head`.
 void kvturn_load(const KvPool *kv, const void *at, float *head);
 void kvturn_store(const KvPool *kv, float *head, void *at);
 

@@ -1,30 +1,32 @@
-// kv/seqstates.h: the states of one sequence's recurrent layers: the one behind its computed tokens, and those that the
-// rows reserved behind them will leave. For kvcache.c, whose header has what they are for.
+// kv/seqstates.h: the recurrent states of one sequence: the state after its computed tokens, and places for the states
+// after its reserved rows. Used by kvcache.c; kvcache.h explains the states.
 #ifndef QUILL_SEQSTATES_H
 #define QUILL_SEQSTATES_H
 
 #include "kv/kvstates.h"
 
 typedef struct {
-    int n_tokens; // behind so many tokens of the sequence
-    int state;    // among those of the pool
+    int n_tokens; // the state after the first n_tokens tokens of the sequence
+    int state;    // its index in the pool
 } SeqState;
 
 typedef struct {
-    SeqState *list; // (n) by rising n_tokens; the first one is that behind the computed tokens, if there are any
+    SeqState *list; // (n) by rising n_tokens; the first is the state after the computed tokens, if there are any
     int n, cap;
 } SeqStates;
 
-// Places for the states behind the rows of slots [now, n_slots) of a sequence with n_tokens tokens: of drafts each,
-// otherwise the last one, which may take the place of the one in front of the rows; and for checkpoints, as long as
-// there are idle places. n_drafts -1: no row is computed, and the last state alone has a place, of its own. False:
-// there are too few.
+// Takes states for the rows of slots [now, n_slots) of a sequence with n_tokens tokens. Without drafts: one for the
+// state after the last row, which overwrites the sequence's present state if nobody else uses that. With n_drafts: one
+// after each of the last n_drafts rows and one before them. As long as states are left, also those of checkpoints.
+// n_drafts -1: the slots are loaded, not computed; only the last state is taken, and never in place. False: too few
+// states are left.
 bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts);
-void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens);           // those behind more than n_tokens
-void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state); // this one alone; n_tokens 0: none
-// The rows of slots [from, to) are computed; blocks: the sequence's, which keep the checkpoints.
+void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens);           // drops the states after more than n_tokens
+void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state); // keeps only this state; n_tokens 0: none
+// The rows of slots [from, to) are computed: the state after `to` becomes the sequence's. blocks: the sequence's
+// blocks, which keep the checkpoints.
 void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int from, int to);
-// Goes back to the last checkpoint behind at most n_tokens, whose slot is a multiple of `group`; returns its n_tokens.
+// Returns to the last checkpoint after at most n_tokens tokens, a multiple of `group`; the result is its n_tokens.
 int seqstates_return(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int group);
 
 #endif
