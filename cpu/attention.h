@@ -1,14 +1,14 @@
-// cpu/attention.h: attention of a batch to a layer's K and V, cut into tasks.
+// cpu/attention.h: attention of a batch in one layer on the CPU, divided into tasks for the threads.
 #ifndef QUILL_CPU_ATTENTION_H
 #define QUILL_CPU_ATTENTION_H
 
 #include "cpu/cpu.h"
 
-// Backend.attention: w->a = softmax(q K) V; then the tail pages take the rows of groups that are still open.
+// Backend.attention: w->a = softmax(q K) V. Then copies the K and V of still open groups (sealed types) to tail pages.
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 
-// Adds how much the batch's queries looked at each slot to b->probe->mass (Probe in kernels.h). K is read again, since
-// attention keeps no scores.
+// Adds the attention of the batch's queries to each slot to b->probe->mass (Probe in kernels.h). Computes the scores
+// again, since attention does not keep them.
 void attention_mass_add(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 
 #endif

@@ -71,13 +71,13 @@ static inline const float *attend_sink(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     return t->sinks ? t->sinks + t->kv_head * group + pair % group : NULL;
 }
-// What the sink adds to a sum of exponentials e^(score - max).
+// The sink's term in the softmax denominator, the sum of e^(score - max).
 static inline float attend_sink_weight(const AttendTask *t, int pair, float max) {
     const float *sink = attend_sink(t, pair);
     return sink ? expf(*sink - max) : 0;
 }
 
-// The group of the rows' own slots, which is open to them.
+// The group that contains the rows' own slots; the rows read it unsealed.
 static inline int attend_group(const AttendTask *t) {
     return t->slot[t->first / (t->heads->n_heads / t->heads->n_kv_heads)] / SEAL;
 }
@@ -90,7 +90,7 @@ static inline const float *attend_open(const AttendTask *t, bool value, int slot
     const float *rows = value && !kv->v_in_k ? t->v : t->k;
     return rows + (size_t)(slot - t->first_slot) * t->kv_stride + (size_t)t->kv_head * (size_t)dim;
 }
-// A sealed group in one piece: where it lies, or put together in `room` (SEAL_MOST bytes).
+// A sealed group as contiguous bytes: in its plane, or, if blocks divide it, copied into `room` (SEAL_MOST bytes).
 static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int group, uint8_t *room) {
     const KvPool *kv = t->kv;
     const uint8_t *plane = kv_plane(kv, value);
@@ -109,21 +109,21 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
 typedef struct {
     int n_rows, n_channels, taps;
     const float *weights; // (n_channels, taps)
-    const float *before;  // (taps - 1, n_channels) the inputs in front of the first row, oldest first
-    float *rows;          // (n_rows, n_channels) inputs, then what comes of them
+    const float *before;  // (taps - 1, n_channels) the inputs before the first row, oldest first
+    float *rows;          // (n_rows, n_channels) inputs; replaced by the outputs
     size_t stride;        // floats from one row to the next
 } ConvolveTask;
 
-// One value head of MIXER_DELTA over consecutive rows of one sequence. q, k, v, beta and decay belong to the first row
-// and are what the recurrence takes; decay is the logarithm of the factor of M. Rows lie `stride` floats apart.
+// One value head of MIXER_DELTA over consecutive rows of one sequence. q, k, v, beta and decay point to the values of
+// the first row; rows are `stride` floats apart. decay is the logarithm of the factor of M.
 typedef struct {
     int n_rows, key_dim, value_dim;
     const float *q, *k, *v, *beta, *decay;
     size_t stride;
     float *out; // (n_rows, value_dim) M^T q
     size_t out_stride;
-    float *state;  // (key_dim, value_dim) M: in front of the rows, then behind them
-    void *scratch; // CpuKernels.delta_scratch
+    float *state;  // (key_dim, value_dim) M before the rows; replaced by M after them
+    void *scratch; // (CpuKernels.delta_scratch bytes)
 } DeltaTask;
 
 typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
@@ -134,7 +134,7 @@ typedef void GateRow(Activation act, float *gate, const float *up, int n); // ga
 typedef struct {
     int min_rows;   // the number of rows from which the kernel is faster than its alternative
     int tile;       // rows of a tile
-    int features;   // the most output features of a task; 0: as many as make enough work for a task
+    int features;   // the most output features of a task; 0: no limit, the caller decides by the work of a task
     int least;      // the least features of a task; all tasks but the last have a multiple of it
     int rows;       // rows of a task, a multiple of tile; their packed activations stay in the cache
     size_t scratch; // bytes of scratch memory of a task
@@ -216,7 +216,7 @@ extern const AttendKernel cpu_bf16_attend;     // cpu/bf16_attend.c: likewise
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
 const MatrixKernel *cpu_amx_int8_matrix(int type);     // cpu/amx_int8.c
-extern const AttendKernel cpu_amx_attend, cpu_amx_row; // of many queries, which calls that of one row
+extern const AttendKernel cpu_amx_attend, cpu_amx_row; // for many queries; for one row, also called by the former
 bool cpu_amx_enable(void);                             // asks the system for the tile registers; false: it refuses
 #endif
 

@@ -1,16 +1,16 @@
-// cpu/experts.h: layers whose feed-forward is a choice of experts (FFN_EXPERTS): the router, and the products of each
-// expert with the rows that chose it.
+// cpu/experts.h: mixture-of-experts feed-forward (FFN_EXPERTS) on the CPU: the router, and the products of each expert
+// with the rows routed to it.
 //
-// The router is computed in f32, whatever the type of the weights; of equal logits the expert with the lower number is
+// The router is computed in f32, whatever the type of its weights; of equal logits the expert with the lower number is
 // chosen. A row's output is the shared expert's output plus the sum over its experts in the order of falling logits, so
-// that with CpuKernels.in_order it does not depend on the batch. Weights of experts that no row chose are not read. All
+// that with CpuKernels.in_order it does not depend on the batch. Weights of experts without rows are not read. All
 // products of a step run in one pass over the thread pool, and an expert's weights are read once for all of its rows.
 #ifndef QUILL_CPU_EXPERTS_H
 #define QUILL_CPU_EXPERTS_H
 
 #include "kernels.h"
 
-// What Workspace.packed must hold for rows of up to max_n_in elements.
+// The bytes of Workspace.packed that experts need for rows of up to max_n_in elements.
 size_t experts_packed_bytes(const Backend *be, const Workspace *w, int max_n_in);
 
 // Backend.ffn_in and ffn_out. If a router's result is not finite, w->experts.broken is the layer's number, and the

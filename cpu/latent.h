@@ -1,19 +1,20 @@
-// cpu/latent.h: attention to compressed K and V (MIXER_LATENT): multi-head latent attention, DeepSeek-V2 (2405.04434).
+// cpu/latent.h: multi-head latent attention (MIXER_LATENT; DeepSeek-V2, arXiv 2405.04434) on the CPU.
 //
-// A slot holds [c, kr]: c, normed, is what K and V of every head are made of, kr is the part of K that RoPE turns, one
-// for all heads. A head's score is (K_h q) . c + RoPE(q') . kr with K_h its matrix of k_b, and what it finds is
-// V_h sum(p c) with V_h of v_b. So Q takes K_h before attention, V_h comes behind it, and in between attention is that
-// of n_heads queries to one KV head, whose values are the first elements of its keys.
+// A slot holds [c, kr]: c is the normalised latent vector from which K and V of every head follow; kr is the rotated
+// part of K, shared by all heads. The score of head h is (K_h q) . c + RoPE(q') . kr, its output V_h sum(p c), where
+// K_h and V_h are the head's matrices of k_b and v_b. Therefore latent_in multiplies Q by K_h, attention runs with
+// n_heads query heads and one KV head whose values are the first elements of its keys, and latent_out multiplies by
+// V_h.
 #ifndef QUILL_CPU_LATENT_H
 #define QUILL_CPU_LATENT_H
 
 #include "cpu/matmul.h"
 
-// What Workspace.packed must hold.
+// The bytes of Workspace.packed that this mixer needs.
 size_t latent_packed_bytes(const CpuKernels *k, const Workspace *w);
-// w->q (n_heads, v_dim + n_rot) and the rows' slots.
+// Computes w->q (n_heads, v_dim + n_rot) and writes [c, kr] of the rows into their slots.
 void latent_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);
-// w->a through v_b: the rows (n_heads * v) that wo takes.
+// Multiplies w->a by v_b. Returns the rows (n_heads * v) that are the input of wo.
 MatmulRows latent_out(Workspace *w, const Layer *l, const Batch *b);
 
 #endif

@@ -1,5 +1,4 @@
-// cpu/layer.h: the operations of a layer, of the embedding and of the head on the CPU: the functions of Backend
-// (kernels.h).
+// cpu/layer.h: the CPU's functions of Backend (kernels.h) for the embedding, the sub-layers and the head.
 #ifndef QUILL_CPU_LAYER_H
 #define QUILL_CPU_LAYER_H
 

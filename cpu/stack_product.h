@@ -1,9 +1,9 @@
-// cpu/stack_product.h: products of each matrix of a stack with rows of its own: experts with the rows that chose them,
-// heads with their part of all rows.
+// cpu/stack_product.h: multiplies each matrix of a stack with its own input rows: experts with the rows routed to them,
+// heads with their part of every row.
 //
-// A pair is a row of one matrix; pairs of a matrix lie one behind the other, those of matrix i from
-// Workspace.experts.first[i] on, which the caller fills. All products are tasks of one pass, and a matrix is read once
-// for all of its pairs; matrices without pairs are not read.
+// A pair is one input row of one matrix. The pairs of a matrix are adjacent: matrix i has pairs
+// [Workspace.experts.first[i], first[i + 1]), which the caller sets. All products are tasks of one pass over the thread
+// pool. A matrix is read once for all of its pairs; matrices without pairs are not read.
 #ifndef QUILL_CPU_STACK_PRODUCT_H
 #define QUILL_CPU_STACK_PRODUCT_H
 
@@ -14,19 +14,19 @@ enum { STACK_JOBS = 2 };
 typedef struct {
     const CpuKernels *k;
     Workspace *w;
-    const Tensor *stack[STACK_JOBS]; // that share their rows
+    const Tensor *stack[STACK_JOBS]; // (n_jobs) stacks that are multiplied with the same rows: gate and up
     float *y[STACK_JOBS];            // (pairs, n_out)
     int n_jobs;
     const float *x; // (pairs, n_in), `stride` apart
     size_t stride;
-    bool one_row; // x is a single row, which all pairs share
+    bool one_row; // x is a single row, the input of every pair
     bool decodes;
     int n_stack, n_in;
-    int n_matrices; // with pairs; set here
+    int n_matrices; // set by stack_product_run: matrices with pairs, of all jobs together
 } StackProduct;
 
 void stack_product_run(StackProduct p);
-// What Workspace.packed must hold for so many pairs of up to max_n_in elements.
+// The bytes of Workspace.packed for that many pairs of up to max_n_in elements.
 size_t stack_product_packed_bytes(const CpuKernels *k, int pairs, int n_stack, int max_n_in);
 
 #endif

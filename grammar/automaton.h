@@ -1,10 +1,9 @@
-// grammar/automaton.h: a network of rules (grammar/nfa.h) read byte by byte, as states that are found when they are
-// first reached.
+// grammar/automaton.h: a lazily built pushdown automaton over a grammar's NFA (grammar/nfa.h), which reads bytes.
 //
-// Inside one rule the automaton is deterministic: a place is a set of nodes. A call puts a frame on a stack: the set of
-// places where its callers go on, each with the frame of its own rule. A state is a set of places with their frames.
-// Places, frames and states that are equal are the same number (grammar/intern.h), so that stacks share their ends and
-// a grammar cannot branch exponentially; what is known of a state is found again when it comes back.
+// Inside one rule the automaton is deterministic: a place is a set of NFA nodes. Calling a rule pushes a frame: the set
+// of places where the callers continue, each with the frame of its own rule. A state is a set of (place, frame) pairs.
+// Equal places, frames and states have the same number (grammar/intern.h): stacks share their common parts, so that
+// an ambiguous grammar does not branch exponentially, and transitions are computed once per state and byte class.
 #ifndef QUILL_AUTOMATON_H
 #define QUILL_AUTOMATON_H
 
@@ -12,13 +11,14 @@
 #include "grammar/nfa.h"
 
 enum {
-    STATE_DEAD = 0,          // no text goes on from there
-    STATE_MOST_ITEMS = 4096, // of a state; a grammar that is more ambiguous than that goes on nowhere
+    STATE_DEAD = 0,          // no continuation is possible
+    STATE_MOST_ITEMS = 4096, // (place, frame) pairs of a state; a state that needs more becomes STATE_DEAD
 };
 
 typedef struct {
-    int32_t *next; // (n_classes) a state; -1: not known yet
-    int distance;  // bytes of the shortest text that ends the answer; NFA_FAR and more: none
+    int32_t *next; // (n_classes) the next state; -1: not computed yet
+    int distance;  // length of the shortest text that completes the answer; at least NFA_FAR: there is none. It counts
+                   // bytes; a byte that no token consists of counts NFA_UNSAYABLE
     bool accepts;  // the answer may end here
 } State;
 
@@ -27,21 +27,22 @@ typedef struct Automaton Automaton;
 typedef struct {
     const uint8_t *class_of;
     State *states;
-} AutomatonView; // of an automaton, the first member of it
+} AutomatonView; // the first member of Automaton, for the inline functions
 
-Automaton *automaton_new(const Nfa *nfa); // which must outlive it
+Automaton *automaton_new(const Nfa *nfa); // nfa must outlive it
 void automaton_free(Automaton *a);
-void automaton_forget(Automaton *a); // all states: their numbers are void
+void automaton_forget(Automaton *a); // forgets all states; their numbers become invalid
 size_t automaton_bytes(const Automaton *a);
 
 int automaton_start(const Automaton *a);
-static inline const State *automaton_state(const Automaton *a, int state) { // valid until a step; `next` stays longer
+// Valid until the next automaton_step; the array State.next stays valid until automaton_forget.
+static inline const State *automaton_state(const Automaton *a, int state) {
     return &((const AutomatonView *)(const void *)a)->states[state];
 }
 int automaton_n_states(const Automaton *a);
-int automaton_find_step(Automaton *a, int state, int class); // what automaton_step does where it is not known yet
+int automaton_find_step(Automaton *a, int state, int class); // computes a transition; called by automaton_step
 
-// The state behind a byte.
+// The state after reading a byte.
 static inline int automaton_step(Automaton *a, int state, uint8_t byte) {
     const AutomatonView *v = (const AutomatonView *)(const void *)a;
     int class = v->class_of[byte], to = v->states[state].next[class];

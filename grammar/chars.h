@@ -1,14 +1,15 @@
-// grammar/chars.h: what both notations read alike: sets of characters, which are ranges in a Buf; numbers.
+// grammar/chars.h: sets of characters (CharRanges in a Buf) and numbers, for the parsers of regexes and GBNF.
 #ifndef QUILL_CHARS_H
 #define QUILL_CHARS_H
 
 #include "grammar/rules.h"
 
 void chars_add(Buf *set, uint32_t first, uint32_t last);
-bool chars_set(char letter, Buf *set); // d, w, s, D, W, S, of ASCII; false: none of them
-// Appends the ranges of `other`, or of all characters that are not in it.
+bool chars_set(char letter, Buf *set); // adds the ASCII class d, w, s, D, W or S; false: any other letter
+// Appends the ranges of `other` to `set`; with `not` the ranges of all characters that are not in `other`.
 void chars_append(Buf *set, Buf *other, bool not );
-// The number that digits from text.data[*at] on write, which *at passes; one above `most` is any number above it.
+// Reads a decimal number at text.data[*at] and advances *at past it. A number above `most` may come out as any number
+// above `most`.
 int chars_number(Str text, size_t *at, int most);
 static inline int chars_count(const Buf *set) { return (int)(set->n / sizeof(CharRange)); }
 

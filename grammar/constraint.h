@@ -1,7 +1,7 @@
-// grammar/constraint.h: an answer that a grammar constrains, as a function of its tokens so far.
+// grammar/constraint.h: constrains one answer to a grammar: which tokens may follow the answer's tokens so far.
 //
-// Nothing has to be taken back: every call names the answer's tokens, and what is known of their common beginning with
-// those of the call before is used again. So drafts, forks and beams ask for whatever sequence they stand at.
+// Every call passes all tokens of the answer, so that drafts, forks and beams need no undo. States of the prefix that
+// these tokens have in common with the previous call's are reused.
 #ifndef QUILL_CONSTRAINT_H
 #define QUILL_CONSTRAINT_H
 
@@ -10,22 +10,23 @@
 
 typedef struct Constraint Constraint;
 
-// fresh: the answer's first token loses the space that encoding puts in front of a text (tokenizer_stream_piece).
-Constraint *constraint_new(Grammar *g, const Vocabulary *v, const Tokenizer *t, bool fresh); // which must outlive it
-void constraint_free(Constraint *c);                                                         // NULL is fine
+// fresh: the answer begins a text, so that its first token loses the space which encoding inserts there
+// (tokenizer_stream_piece). g, v and t must outlive the constraint.
+Constraint *constraint_new(Grammar *g, const Vocabulary *v, const Tokenizer *t, bool fresh);
+void constraint_free(Constraint *c); // NULL is fine
 
-// Writes the logits behind the n tokens of an answer, those of refused tokens as -inf: (n_logits), of which the caller
-// keeps `out`. left: how many tokens may still come, this one too; -1: no limit. While they suffice, only tokens are
-// allowed behind which the answer can be completed.
+// Copies the logits after the n tokens of an answer to `out` (n_logits), with -inf for tokens that the grammar forbids.
+// left: how many more tokens the answer may have, with this one; -1: no limit. As long as `left` tokens can complete
+// the answer, only tokens are allowed after which the rest still can.
 void constraint_apply(Constraint *c, const int *tokens, int n, int left, const float *logits, int n_logits, float *out);
 const Grammar *constraint_grammar(const Constraint *c);
 
-bool constraint_complete(Constraint *c, const int *tokens, int n); // these tokens are a whole answer
+bool constraint_complete(Constraint *c, const int *tokens, int n); // the grammar accepts these tokens as an answer
 bool constraint_over(Constraint *c, const int *tokens, int n);     // and no byte may follow
 // Appends the shortest text that would complete the answer.
 void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out);
 
-// What comes from here on continues these tokens, and is counted from 0: they have become part of a prompt.
+// Call when the answer's n tokens become part of a prompt: later calls pass only the tokens after them.
 void constraint_continue(Constraint *c, const int *tokens, int n);
 
 #endif

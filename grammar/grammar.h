@@ -1,13 +1,13 @@
-// grammar/grammar.h: what an answer may say: a compiled grammar, and which tokens may come next.
+// grammar/grammar.h: compiles a grammar, and computes which tokens may come next in an answer.
 //
 //   Grammar *g;
 //   TRY(grammar_compile((GrammarSource){.kind = GRAMMAR_REGEX, .text = str_of("[a-z]+")}, vocabulary, &g));
 //   int state = grammar_start(g);
 //   const uint64_t *mask = grammar_mask(g, state);    // bit i: token i may come next
-//   state = grammar_step(g, state, piece);            // the bytes of the token that was drawn
+//   state = grammar_step(g, state, piece);            // the bytes of the drawn token
 //
-// A mask is found by walking the tokens as trees of bytes through the automaton, and kept with its state. States are
-// numbers that hold until grammar_tidy. One thread at a time.
+// A mask is computed by walking the byte trees of all tokens (grammar/vocabulary.h) through the automaton, and cached
+// for its state. States are numbers that stay valid until grammar_tidy. Use a grammar from one thread at a time.
 #ifndef QUILL_GRAMMAR_H
 #define QUILL_GRAMMAR_H
 
@@ -19,40 +19,42 @@ typedef enum {
     GRAMMAR_CHOICE,  // one of the texts of a list: a,b,c with \, for a comma
     GRAMMAR_GBNF,    // llama.cpp's grammars (grammar/gbnf.h)
     GRAMMAR_SCHEMA,  // JSON that a schema admits (grammar/schema.h)
-    GRAMMAR_WRITTEN, // rules that `write` writes; the text is their name: the same text, the same rules
+    GRAMMAR_WRITTEN, // rules made by `write`; the text is their key in caches: equal texts must mean equal rules
 } GrammarKind;
 
 typedef struct {
     GrammarKind kind;
     Str text;
-    bool compact; // of JSON: no space between its parts
+    bool compact; // JSON: no spaces after : and ,
     Status (*write)(Rules *r, const void *arg);
     const void *arg;
 } GrammarSource;
 
 typedef struct Grammar Grammar;
 
-// Reads the text as rules. QUILL_USAGE: what is wrong with it, with line and column where it has lines; no name in
-// front.
+// Parses the text into rules. QUILL_USAGE: the message says what is wrong, with line and column if the text has lines;
+// it does not begin with the name of the source.
 Status grammar_rules(GrammarSource source, Rules *r);
-// The same, compiled; the vocabulary must outlive the grammar.
+// Parses and compiles the text. The vocabulary must outlive the grammar.
 Status grammar_compile(GrammarSource source, const Vocabulary *v, Grammar **out);
 void grammar_free(Grammar *g); // NULL is fine
 
 int grammar_start(const Grammar *g);
-int grammar_step(Grammar *g, int state, Str bytes);     // STATE_DEAD: no answer goes on so
+int grammar_step(Grammar *g, int state, Str bytes);     // STATE_DEAD: the grammar forbids these bytes
 bool grammar_accepts(const Grammar *g, int state);      // the answer may end here
-bool grammar_ends(Grammar *g, int state);               // no byte leads on
-int grammar_distance(const Grammar *g, int state);      // bytes, and tokens at most, to the nearest end
-void grammar_shortest(Grammar *g, int state, Buf *out); // appends the bytes that lead there
+bool grammar_ends(Grammar *g, int state);               // no byte may follow
+int grammar_distance(const Grammar *g, int state);      // State.distance: no more tokens than that are needed to end
+void grammar_shortest(Grammar *g, int state, Buf *out); // appends the shortest text that completes the answer
 
-// The tokens that may come next, ends of the answer among them where it accepts. Valid until the next call.
+// A bit mask of the tokens that may come next; if the grammar accepts, with the end-of-answer tokens. Valid until the
+// next call.
 const uint64_t *grammar_mask(Grammar *g, int state);
-// The same, for at most `left` more tokens: those after which the answer can still be completed.
+// The same if at most `left` more tokens may come: only tokens after which fewer than `left` bytes complete the answer.
+// If there are none: the tokens that come nearest to its end, since a token may have several bytes.
 const uint64_t *grammar_mask_within(Grammar *g, int state, int left);
 
-// Forgets states where they take much memory. All states are void then, the generation is another one, and answers are
-// read again from grammar_start.
+// Forgets all states if they take much memory. The generation then changes, all state numbers are invalid, and the
+// caller must read its answers again from grammar_start.
 void grammar_tidy(Grammar *g);
 unsigned grammar_generation(const Grammar *g);
 

@@ -1,6 +1,6 @@
-// grammar/intern.h: sequences of ints as small numbers: equal sequences get the same number.
+// grammar/intern.h: a table that numbers sequences of ints: equal sequences get the same number, from 0 on.
 //
-// An automaton names sets of nodes, stacks and states by such numbers, so that what it knows of one is found again.
+// The automaton identifies sets of nodes, stacks and states by such numbers.
 #ifndef QUILL_INTERN_H
 #define QUILL_INTERN_H
 
@@ -8,11 +8,11 @@
 #include "base/hash.h"
 
 typedef struct {
-    int *words; // of all sequences, one behind the other
+    int *words; // all sequences, concatenated
     size_t n_words, cap_words;
-    size_t *at; // (n + 1) where each begins
+    size_t *at; // (n + 1) where each sequence begins in `words`
     int n, cap;
-    int *slots; // number + 1; 0: free
+    int *slots; // hash table of number + 1; 0: free
     uint32_t mask;
     HashKey key;
 } Intern;

@@ -1,7 +1,7 @@
-// grammar/json_number.h: numbers between bounds, and multiples, as rules over their digits.
+// grammar/json_number.h: makes rules over digits for numbers within bounds and for multiples of a number.
 //
-// Integers have 16 digits at most, fractions too; exponents have two and come only without bounds. So any reader of
-// JSON takes them.
+// Integers and fractions have at most 16 digits. Exponents have at most two digits and are allowed only without bounds.
+// Every JSON parser can read such numbers.
 #ifndef QUILL_JSON_NUMBER_H
 #define QUILL_JSON_NUMBER_H
 

@@ -1,21 +1,22 @@
-// grammar/regex.h: regular expressions as rules.
+// grammar/regex.h: parses regular expressions into rules.
 //
-// Characters, ., classes with ranges and [^...], \d \w \s \D \W \S (of ASCII), \p{L} and the other categories of
-// Unicode, escapes \n \t \r \f \v \0 \xHH \uHHHH \u{H...}, groups, (?:...), (?<name>...), |, ?, *, +, {n}, {n,}, {n,m},
-// and these with a ? behind. ^ and $ stand where an expression or one of its alternatives begins and ends. The dot is
-// every character but a newline. What no automaton has is an error: references, look-around, \b.
+// Supported: characters, ., classes with ranges and [^...], \d \w \s \D \W \S (ASCII), \p{L} and the other categories
+// of Unicode, escapes \n \t \r \f \v \0 \xHH \uHHHH \u{H...}, groups, (?:...), (?<name>...), |, ?, *, +, {n}, {n,},
+// {n,m}, and these followed by ?. ^ and $ may stand at the beginning and the end of an expression or of one of its
+// alternatives. The dot is every character except a newline. Errors, since no finite automaton can match them:
+// references, look-around, \b.
 #ifndef QUILL_REGEX_H
 #define QUILL_REGEX_H
 
 #include "grammar/rules.h"
 
-// A text as it is written elsewhere: a character inside a JSON string, say. Returns an expression.
+// Makes the expression for one character of these ranges as it appears in the output, for example in a JSON string.
 typedef int RegexWriter(Rules *r, const CharRange *ranges, int n, void *arg);
 
-// The whole text matches; root is defined by it. QUILL_USAGE: what was expected, with the column.
+// Defines the rule "root": the whole answer must match. QUILL_USAGE: what was expected, with the column.
 Status regex_parse_root(Str text, Rules *r);
-// As an expression. `search`: any text may stand in front and behind where there is no ^ and $. write: NULL: characters
-// are themselves.
+// Parses the text into an expression. `search`: any text may precede and follow the match, except where ^ and $ stand.
+// write: NULL: characters appear as themselves.
 Status regex_parse(Str text, bool search, RegexWriter *write, void *arg, Rules *r, int *expr);
 
 #endif

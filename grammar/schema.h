@@ -1,13 +1,13 @@
-// grammar/schema.h: JSON Schema (2020-12) as rules: answers are JSON that the schema admits.
+// grammar/schema.h: converts a JSON Schema (2020-12) into rules: answers are JSON that the schema admits.
 //
-// type, properties, required, additionalProperties, enum, const; items, prefixItems, minItems, maxItems; minLength,
-// maxLength, pattern, format (grammar/json_format.h); minimum, maximum, exclusiveMinimum,
-// exclusiveMaximum, multipleOf; anyOf, oneOf, allOf; $ref to a part of the schema, also to one that it lies in, $defs.
-// Titles and other remarks are passed over. Any other keyword is an error that names it.
+// Keywords: type, properties, required, additionalProperties, enum, const; items, prefixItems, minItems, maxItems;
+// minLength, maxLength, pattern, format (grammar/json_format.h); minimum, maximum, exclusiveMinimum, exclusiveMaximum,
+// multipleOf; anyOf, oneOf, allOf; $defs, $ref to a part of the schema, also recursively. Titles and other annotations
+// are ignored. Any other keyword is an error that names it.
 //
-// An answer has its properties in the schema's order, and only those that are named unless additionalProperties says
-// more (or no property is named). It may have one space behind : and , or none. oneOf is taken where its alternatives
-// exclude each other.
+// An answer has its properties in the schema's order. Other properties are allowed only if additionalProperties says so
+// or the schema names none. After : and , it has one space or none. oneOf is supported if its alternatives exclude each
+// other.
 #ifndef QUILL_SCHEMA_H
 #define QUILL_SCHEMA_H
 
@@ -15,21 +15,21 @@
 
 #include "grammar/rules.h"
 
-// A schema among others in one set of rules.
+// One of several schemas in one set of rules.
 typedef struct {
-    const json_t *root;   // what references point into
+    const json_t *root;   // the document that references point into
     const json_t *schema; // root, or a part of it
-    const char *scope;    // that no other schema of these rules has
-    const char *end;      // not NULL: a text that follows the value and is part of the expression; strings come as they
-                          // are, without quotes
+    const char *scope;    // a prefix for names of rules, different for each schema of these rules
+    const char *end;      // not NULL: a text that follows the value and belongs to the expression; a string value is
+                          // then written without quotes and escapes
     bool compact;
 } SchemaPart;
 
-// QUILL_USAGE: as schema_parse's.
+// Makes an expression for the schema. QUILL_USAGE: as schema_parse.
 Status schema_part(const SchemaPart *part, Rules *r, int *expr);
 
-// compact: no space anywhere. QUILL_USAGE: no JSON (line, column), or what is wrong with a keyword, and where it
-// stands.
+// compact: no spaces. QUILL_USAGE: the text is not JSON (line, column), or a keyword is wrong or unsupported (its
+// position in the schema).
 Status schema_parse(Str text, bool compact, Rules *r);
 
 #endif

@@ -1,4 +1,4 @@
-// grammar/schema_merge.h: two JSON schemas as one that admits what both admit; what a schema's keywords are.
+// grammar/schema_merge.h: merges two JSON schemas into one that admits what both admit, and classifies keywords.
 #ifndef QUILL_SCHEMA_MERGE_H
 #define QUILL_SCHEMA_MERGE_H
 
@@ -8,8 +8,8 @@
 
 typedef enum {
     KEY_UNKNOWN,
-    KEY_REMARK, // changes nothing
-    KEY_ANY,    // of any type
+    KEY_REMARK, // an annotation, which restricts nothing
+    KEY_ANY,    // applies to values of any type; the keywords below to one type
     KEY_OBJECT,
     KEY_ARRAY,
     KEY_STRING,
@@ -17,9 +17,9 @@ typedef enum {
 } SchemaKey;
 
 SchemaKey schema_merge_key(const char *key);
-// Both schemas at once, as a new reference. QUILL_USAGE: two keywords that have no common form.
+// The merged schema, a new reference. QUILL_USAGE: two keywords cannot be combined.
 Status schema_merge(const json_t *a, const json_t *b, json_t **out);
-// Whether no value can fit both, as far as types, constants, bounds and required constants of properties tell.
+// True: no value can match both. Compares only types, constants, bounds and the constants of required properties.
 bool schema_merge_disjoint(const json_t *a, const json_t *b);
 
 #endif
