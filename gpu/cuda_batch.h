@@ -1,21 +1,21 @@
-// gpu/cuda_batch.h: a batch goes to the GPU, and is cut into ranges of rows that a launch takes.
+// gpu/cuda_batch.h: copies a batch to the GPU, and divides it into ranges of rows that fit one launch.
 #ifndef QUILL_CUDA_BATCH_H
 #define QUILL_CUDA_BATCH_H
 
 #include "gpu/cuda_scratch.h"
 
-// Queues the copy of a batch's numbers into device memory and fills CudaScratch.batch, .out_row, .draws and .tiles. The
-// numbers before the block tables lie at places that depend on the padded number of rows alone, so that a graph finds
-// them. False: something failed (cuda_device_failure).
+// Queues the copy of a batch's numbers to device memory and fills CudaScratch.batch, .out_row, .draws and .tiles. The
+// addresses of the numbers before the block tables depend only on the padded number of rows, so that a captured graph
+// stays valid. False: something failed (cuda_device_failure).
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b);
 
-// Some rows of the batch, and the scratch that goes with them.
+// A range of rows of the batch, and its part of the scratch memory.
 typedef struct {
     GpuBatch batch;
     GpuScratch scratch;
     size_t first; // row
 } CudaRows;
-// The next rows, at most `most`; false: there are no more. Begins with (CudaRows){0}.
+// Sets *p to the next range of at most `most` rows; false: there are no more. Start with (CudaRows){0}.
 bool cuda_batch_next(const CudaScratch *s, const Heads *h, int most, CudaRows *p);
 
 void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b); // Backend.copy_blocks

@@ -1,7 +1,7 @@
-// gpu/cuda_device.h: the GPU of this process: its stream, what its kernels and cuBLAS can do, counts, failures.
+// gpu/cuda_device.h: the GPU of this process: its properties and stream, whether cuBLAS is available, counts, failures.
 //
-// One GPU and one stream a process. Every operation of the backend queues its launches on `stream`; they are done in
-// order.
+// A process uses one GPU and one stream. Every operation of the backend queues its launches on `stream`, which runs
+// them in order.
 #ifndef QUILL_CUDA_DEVICE_H
 #define QUILL_CUDA_DEVICE_H
 
@@ -13,18 +13,18 @@ typedef struct {
     GpuInfo info;
     GpuStream stream;
     GpuTuning tuning;
-    bool asked, products;       // whether opening cuBLAS was tried; whether it is there
+    bool asked, products;       // whether opening cuBLAS was tried; whether it succeeded
     CudaCounts counts;          // the operations add to them
     char isa[16], kernels[256]; // Backend.isa and .kernels; isa is empty until the GPU is open
 } CudaDevice;
 extern CudaDevice cuda_device;
 
-// Opens the GPU and launches a first kernel. QUILL_MODEL: there is none, or it refuses the kernel; QUILL_USAGE:
+// Opens the GPU and launches a first kernel. QUILL_MODEL: there is none, or the kernel fails; QUILL_USAGE:
 // QUILL_GPU_TRY has an unknown word.
 Status cuda_device_open(void);
-// Whether there is cuBLAS. The first call opens it: a large library, which decoding does without.
+// Whether cuBLAS is available. The first call opens it; decoding does not need this large library.
 bool cuda_device_has_products(void);
-// What failed first, of a launch or of the runtime, or NULL (static storage). Results computed since are void.
+// The first failure of a launch or of the runtime (static storage), or NULL. Results computed since then are invalid.
 const char *cuda_device_failure(void);
 
 #endif

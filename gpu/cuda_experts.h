@@ -1,7 +1,7 @@
-// gpu/cuda_experts.h: the feed-forward of a layer of experts on the GPU: queues its launches.
+// gpu/cuda_experts.h: queues the launches of a mixture-of-experts feed-forward.
 //
-// Few rows go through kernels that read each chosen expert once for up to four of its rows; many rows, sorted by
-// expert, through tiles on the tensor cores. Which of them it is, the caller says of both halves alike.
+// Few rows use kernels that read each chosen expert once for up to four of its rows. Many rows are sorted by expert and
+// multiplied in tiles on the tensor cores. The caller chooses with `fused`, and passes the same value to both halves.
 #ifndef QUILL_CUDA_EXPERTS_H
 #define QUILL_CUDA_EXPERTS_H
 

@@ -1,8 +1,8 @@
-// gpu/cuda_graphs.h: steps of few rows, recorded once as CUDA graphs and replayed: the layers, and before and behind
-// them the embedding, the head and the draws, where the device has all of these.
+// gpu/cuda_graphs.h: captures steps of few rows as CUDA graphs and replays them. A graph has the layers, and, if the
+// whole model is on the device, also the embedding, the head and the draws.
 //
-// A recorded graph holds the addresses and the grids of its launches. Whatever else changes from step to step lies in
-// device memory. A graph fits a step if all fields of CudaGraph but the graph itself are the same.
+// A captured graph contains the addresses and the grids of its launches. Everything else that changes from step to step
+// lies in device memory. A graph fits a step if all fields of CudaGraph except `graph` are equal.
 #ifndef QUILL_CUDA_GRAPHS_H
 #define QUILL_CUDA_GRAPHS_H
 
@@ -10,14 +10,14 @@
 #include "kernels.h"
 
 typedef struct {
-    const void *layer;        // Layer.device of the first one
+    const void *layer;        // Layer.device of the first layer
     const void *kv[KV_KINDS]; // KvPool.device
     const void *mass;         // Probe.device, or NULL
     int n_layers, n_rows, max_slots;
     int table_step; // GpuBatch.table_step
     int first_row;  // Probe.first_row
-    int embeds;     // 1: it begins with the embedding
-    int n_drawn;    // rows of logits that it ends with, and a token drawn from each; 0: it ends with the layers
+    int embeds;     // 1: the graph begins with the embedding
+    int n_drawn;    // the graph ends with the head and the draws of n_drawn rows; 0: it ends with the last layer
     RtGraph *graph;
 } CudaGraph;
 
@@ -26,16 +26,17 @@ enum { CUDA_MAX_GRAPHS = 64 };
 typedef struct { // zeroed at first
     CudaGraph of[CUDA_MAX_GRAPHS];
     int n;
-    bool recording;     // between cuda_graphs_begin and cuda_graphs_end
-    CudaGraph recorded; // what is being recorded; its `graph` is not there yet
-    unsigned drawn;     // bit mask of the numbers of rows whose head and draws have run plainly
-    unsigned warm;      // bit mask of the numbers of rows, powers of two, that a step has run with
+    bool recording;     // between cuda_graphs_begin and cuda_graphs_end: launches are being captured
+    CudaGraph recorded; // the step that is being captured; its `graph` is not set yet
+    unsigned drawn;     // bit mask of the numbers of rows whose head and draws have run outside a graph
+    unsigned warm;      // bit mask of the numbers of rows (powers of two) whose layers have run outside a graph
 } CudaGraphs;
 
-// Before the layers of a step of few rows are launched. LAYERS_DONE: a graph that fits was replayed. LAYERS_RUN: the
-// caller launches them; the first step of a number of rows runs plainly, the next one is recorded.
+// Call before the layers of a step of few rows are launched. LAYERS_DONE: a fitting graph was replayed. LAYERS_RUN: the
+// caller launches them. The first step with a number of rows runs without a graph, since CUDA loads a kernel's code at
+// its first launch; the next one is captured.
 LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step);
-void cuda_graphs_end(CudaGraphs *g);  // after the layers: what was recorded is kept, and launched
-void cuda_graphs_drop(CudaGraphs *g); // waits for the stream, and frees all graphs
+void cuda_graphs_end(CudaGraphs *g);  // call after the layers: keeps the captured graph and launches it
+void cuda_graphs_drop(CudaGraphs *g); // waits for the stream, then frees all graphs
 
 #endif

@@ -1,7 +1,7 @@
-// gpu/cuda_kv.h: K and V in the GPU's memory, and the probe that counts what queries attend to.
+// gpu/cuda_kv.h: K and V in the GPU's memory, and the attention sums of a Probe there.
 //
 // KvPool.device is a KvPool of the same shape whose planes are device pointers; it has the last n_device layers of the
-// host's pool. These functions are those of DeviceMemory (kernels.h), which says what each does.
+// host's pool. These functions implement DeviceMemory (kernels.h), which documents them.
 #ifndef QUILL_CUDA_KV_H
 #define QUILL_CUDA_KV_H
 

@@ -1,39 +1,40 @@
-// gpu/cuda_model.h: a model's weights in the GPU's memory: as the fused kernels take them (DeviceTensor) and as matrix
-// products do (Stack).
+// gpu/cuda_model.h: a model's weights in the GPU's memory, described for the fused kernels (DeviceTensor) and for
+// matrix products (Stack).
 #ifndef QUILL_CUDA_MODEL_H
 #define QUILL_CUDA_MODEL_H
 
 #include "gpu/launch.h"
 
-// Matrices of the same input, one above the other, as one matrix product sees them.
+// Matrices with the same input (Q, K and V; gate and up), stacked by rows for one matrix product.
 typedef struct {
     DeviceTensor part[3];
     int n_parts;
     int n_out, n_in;
-    int type;          // of the product: TYPE_F32, TYPE_F16, TYPE_BF16
-    const void *dense; // (n_out, stride) of `type` where they lie so; NULL: each slice is made so when it is needed
-    size_t stride;     // elements
+    int type;          // type of the product: TYPE_F32, TYPE_F16, TYPE_BF16
+    const void *dense; // (n_out, stride) all rows in `type`; NULL: the weights are unpacked slice by slice
+    size_t stride;     // elements from row to row
 } Stack;
 
-// Of a layer of experts GATE_UP and DOWN are those of the shared one; ROUTER: with the shared one's weight, in f32.
+// In a layer of experts GATE_UP and DOWN are the shared expert's; ROUTER has the router and the shared expert's gate,
+// in f32.
 enum { QKV, OUT, GATE_UP, DOWN, ROUTER, N_STACKS };
 
 typedef struct { // Layer.device
     GpuLayer gpu;
     Stack stack[N_STACKS];
-    bool dense;              // all of them are, but the router
-    int at;                  // among the layers that the GPU has
-    const GpuRopes *ropes;   // the model's
-    void *memory, *resident; // weights; dense copies or NULL
+    bool dense;              // all stacks except ROUTER have `dense`
+    int at;                  // index among the layers on the GPU
+    const GpuRopes *ropes;   // CudaModel.ropes
+    void *memory, *resident; // owned: weights; dense copies or NULL
 } CudaLayer;
 
 typedef struct { // Tensor.device of the embedding and of the head
     DeviceTensor t;
     Stack stack;
-    const float *norm;     // the output norm, with the head
-    const GpuRopes *ropes; // the model's, with the embedding
-    void *memory;          // NULL: another's
-    void *resident;        // a dense copy of the head, or NULL
+    const float *norm;     // the head's: the output norm
+    const GpuRopes *ropes; // the embedding's: CudaModel.ropes
+    void *memory;          // owned; NULL: the weights are another CudaMatrix's
+    void *resident;        // owned: a dense copy of the head, or NULL
 } CudaMatrix;
 
 typedef struct {       // Model.on_device
@@ -43,7 +44,7 @@ typedef struct {       // Model.on_device
     GpuRopes ropes;
 } CudaModel;
 
-// Bytes of an element.
+// Bytes of one element of a dense type.
 static inline size_t dense_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
 
 // DeviceMemory.load and .unload. QUILL_MEMORY: no room; QUILL_MODEL: the GPU failed.

@@ -1,13 +1,13 @@
-// gpu/cuda_products.h: products of many rows with a stack of matrices, by cuBLAS: with weights that are dense, or made
-// so slice by slice.
+// gpu/cuda_products.h: products of many rows with a stack of matrices, by cuBLAS, with dense weights or slices unpacked
+// to a dense type.
 #ifndef QUILL_CUDA_PRODUCTS_H
 #define QUILL_CUDA_PRODUCTS_H
 
 #include "gpu/cuda_model.h"
 #include "gpu/cuda_scratch.h"
 
-// Queues y (n_rows, n) = x W^T, or += with `add`. W: rows [first, first + n) of the stack; x (n_rows, n_in) has its
-// type; rows of y lie y_stride apart.
+// Queues y (n_rows, n) = x W^T, or += with `add`. W: rows [first, first + n) of the stack; x (n_rows, n_in) is of
+// k->type; rows of y are y_stride floats apart.
 void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
                             size_t y_stride, bool add);
 

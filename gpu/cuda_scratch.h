@@ -1,56 +1,58 @@
-// gpu/cuda_scratch.h: the memory that a workspace has on the GPU, and the pinned buffers that feed it.
+// gpu/cuda_scratch.h: a workspace's memory on the GPU, and the pinned buffers that batches are copied from.
 //
-// One allocation holds all activations. A batch's numbers (tokens, positions, block tables, ...) are another, which
-// grows; they go up through one of two pinned staging buffers, so that the host can prepare a step while another runs.
+// One allocation holds all activations. A second one, which grows, holds a batch's numbers (tokens, positions, block
+// tables, ...). These are uploaded from two pinned staging buffers in turn, so that the host can prepare a step while
+// another one runs.
 #ifndef QUILL_CUDA_SCRATCH_H
 #define QUILL_CUDA_SCRATCH_H
 
 #include "gpu/cuda_graphs.h"
 #include "gpu/launch.h"
 
-enum { CUDA_UNPACK_ROWS = 32 }; // up to so many rows the fused kernels run where a product would unpack weights first
+enum { CUDA_UNPACK_ROWS = 32 }; // the most rows for which fused kernels replace a product that must unpack its weights
 
 // A pinned staging buffer.
 typedef struct {
-    int *ints;   // (n_ints) numbers of a batch; may be written again after `sent`
-    int *tokens; // (n_tokens) tokens drawn by the GPU, then GpuExperts.broken of that step; valid after `drawn`
+    int *ints;   // (n_ints) numbers of a batch; may be overwritten when `sent` is reached
+    int *tokens; // (n_tokens) tokens drawn by the GPU, then GpuExperts.broken of that step; valid when `drawn` is
+                 // reached
     int n_tokens;
     RtMark *sent, *drawn; // marks in the stream
 } CudaStaging;
 
 typedef struct { // Workspace.device
     float *x;    // (max_rows, dim)
-    // (max_rows, widest product): Q, K and V up to the end of attention, gate and up, what is normalised; what a row's
-    // experts give, and the shared ones behind those of all rows
+    // (max_rows, widest product) outputs of products: Q, K and V until attention has ended; gate and up; a sub-layer's
+    // output before its norm; in layers of experts the outputs of all pairs, then those of the shared expert
     float *y;
     float *q, *a;   // (max_rows, q_dim)
     float *h;       // (max_rows, ffn)
-    void *xn;       // (max_rows, widest of dim and q_dim) what goes into a product, 4 bytes an element at most
+    void *xn;       // (max_rows, the larger of dim and q_dim) input of a product, at most 4 bytes per element
     float *logits;  // (max_out, n_vocab)
     int *rows;      // (max_out) rows whose logits the host asks for
     uint8_t *slice; // (slice_bytes) weights unpacked for a product
     size_t slice_bytes;
     GpuScratch gpu;
     GpuExperts experts;
-    int attend_rows; // most rows of a launch of gpu_attention
-    void *sampling;  // of gpu_sample
-    int *sampled;    // (max_out) tokens
-    void *memory;    // all of the above
+    int attend_rows; // the most rows of a launch of gpu_attention
+    void *sampling;  // scratch of gpu_sample
+    int *sampled;    // (max_out) drawn tokens
+    void *memory;    // the allocation that contains all of the above
     int *ints;       // (n_ints) a batch's numbers, on the device
     size_t n_ints;
     CudaStaging staging[2];
-    unsigned n_sent;          // batches so far; batch i uses staging[i % 2]
-    unsigned n_drawn, n_told; // those with draws; of these, the ones whose tokens the host has fetched
+    unsigned n_sent;          // batches sent; batch i uses staging[i % 2]
+    unsigned n_drawn, n_told; // batches with draws; batches whose drawn tokens the host has fetched
     int max_rows, max_slots, n_vocab;
     GpuBatch batch;     // the step's
     const int *out_row; // (n_out) rows whose logits are wanted
     int n_out;
     const GpuSample *draws;
-    int draws_want; // the most candidates that one of them looks at
+    int draws_want; // the most candidates that one of the draws needs (gpu_sample_wants)
     const GpuTile *tiles;
     int n_tiles;
-    const Ends *embeds; // the embedding is still to be queued; NULL: it is not
-    const Ends *ends;   // the step's, where the device has all of the model; otherwise NULL
+    const Ends *embeds; // not NULL: the embedding must still be queued
+    const Ends *ends;   // the model's, if all of the model is on the device; otherwise NULL
     bool drew;          // the step's head and draws are queued already
     CudaGraphs graphs;
 } CudaScratch;
@@ -58,7 +60,7 @@ typedef struct { // Workspace.device
 // DeviceMemory.scratch_new and .scratch_free. QUILL_MEMORY: no room.
 Status cuda_scratch_new(Workspace *w, const Heads *h);
 void cuda_scratch_free(Workspace *w);
-// Makes room for n numbers of a batch. False: there is none; rt_failure tells it.
+// Makes room for n numbers of a batch. False: no memory; rt_failure has the message.
 bool cuda_scratch_reserve(CudaScratch *s, size_t n);
 // How many rows a step of n_rows is padded to: few rows run as graphs, which exist for powers of two.
 int cuda_scratch_padded_rows(int n_rows);
