@@ -1,10 +1,10 @@
-// gpu/gpu.h: CUDA as the kernels see it: this header alone stands between them and nvcc, or the tests' host
-// (tests/rig/gpu_host.h, which -include puts first when kernels are compiled for the CPU).
+// gpu/gpu.h: the CUDA features that kernels use. With nvcc it wraps CUDA; tests compile the kernels for the CPU with
+// -include tests/rig/gpu_host.h, which emulates the same names.
 //
-// Under nvcc it is CUDA and thin wrappers around what a host cannot have: shared memory, matrix instructions,
-// asynchronous copies, launches. Rules that make both sides the same: kernels are launched with LAUNCH alone, take all
-// shared memory from one Smem, and name no CUDA type of half precision (halves are uint16_t bits). A matrix fragment
-// lies in registers as the PTX manual draws it (mma.m16n8k16, ldmatrix).
+// The wrappers cover what a host does not have: shared memory, matrix instructions, asynchronous copies, launches.
+// Rules that make kernels compile for both: launch kernels only with LAUNCH, take all shared memory from one Smem, and
+// use no half-precision type of CUDA (halves are uint16_t bits). Matrix fragments are laid out in registers as in the
+// PTX manual (mma.m16n8k16, ldmatrix).
 #ifndef QUILL_GPU_H
 #define QUILL_GPU_H
 
@@ -25,7 +25,8 @@ static const unsigned FULL_WARP = ~0u;
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-// Takes a block's shared memory in pieces of whole 16 bytes; every thread takes the same pieces in the same order.
+// Divides a block's shared memory into pieces aligned to 16 bytes. Every thread must take the same pieces in the same
+// order.
 struct Smem {
     unsigned at;
     __device__ Smem() : at(0) {}
@@ -44,17 +45,17 @@ static __device__ __forceinline__ uint16_t gpu_float_bf16(float f) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(f));
 }
 
-// A pointer into device memory, where the compiler cannot see that it is none to shared memory: loads need not ask.
+// Tells the compiler that p points into device memory, not shared memory, so that it emits global loads.
 static __device__ __forceinline__ const void *in_global(const void *p) {
     __builtin_assume(__isGlobal(p));
     return p;
 }
-// What is read once: the caches may let it go first.
+// Loads a value that is read only once: the caches may evict it first.
 template <typename T> static __device__ __forceinline__ T stream(const void *p) { return __ldcs((const T *)p); }
-// What another block of this launch has written.
+// Loads a value that another block of this launch has written.
 template <typename T> static __device__ __forceinline__ T load_shared_result(const T *p) { return __ldcg(p); }
 
-// 16 bytes from device to shared memory, zeros where !valid; visible after cp_async_wait and a barrier.
+// Copies 16 bytes from device to shared memory (zeros if !valid); visible after cp_async_wait and a barrier.
 static __device__ __forceinline__ void cp_async16(void *smem, const void *global, bool valid) {
     unsigned to = (unsigned)__cvta_generic_to_shared(smem), bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
@@ -64,7 +65,7 @@ template <int PENDING> static __device__ __forceinline__ void cp_async_wait() { 
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements; lane 8i + r points at row r of matrix i, 16 bytes, aligned.
+// Loads four 8x8 matrices of 16-bit elements; lane 8i + r passes the address of row r of matrix i (16 bytes, aligned).
 static __device__ __forceinline__ void ldmatrix4(uint32_t out[4], const void *row) {
     unsigned at = (unsigned)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -96,16 +97,16 @@ static __device__ __forceinline__ void mma_16816(float acc[4], const uint32_t a[
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// a b + c of two bf16 each, rounded once.
+// a * b + c for two bf16 values in each word, rounded once.
 static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t out;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
     return out;
 }
 
-// Programmatic dependent launch (LAUNCH_EARLY). let_next_begin: the next launch may begin once all blocks have called
-// it or have ended. wait_for_last: returns when the launches before this one have ended; until then a thread must not
-// read what they write, and must not write. Without LAUNCH_EARLY both do nothing.
+// Programmatic dependent launch (LAUNCH_EARLY). let_next_begin: the next launch may begin when all blocks have called
+// it or have ended. wait_for_last: returns when the previous launches have ended; before that a thread must not read
+// their results and must not write device memory. Without LAUNCH_EARLY both do nothing.
 static __device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -120,13 +121,13 @@ static __device__ __forceinline__ void prefetch(const void *p) { // 128 bytes to
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
-// Whether a kernel's code waits for the launch before: it is of sm_90 or later, and graphs keep such launches.
+// Whether a kernel can be launched early: its code is for sm_90 or later, and CUDA graphs support such launches.
 template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
     cudaFuncAttributes a;
     return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
-const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
+const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first failure for gpu_launch_error
 
 template <typename... P, typename... A>
 static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
@@ -155,9 +156,9 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
 #endif
 #endif
 
-// ---- what both sides build from these -------------------------------------------------------------------------------
+// ---- helpers for both compilers -------------------------------------------------------------------------------------
 
-// The sum, the largest over a warp, in every lane; always in the same order.
+// The sum and the maximum over a warp, returned to every lane; the order of the operations is fixed.
 static __device__ __forceinline__ float warp_sum(float v) {
     UNROLL
     for (int with = WARP / 2; with > 0; with /= 2) v += __shfl_xor_sync(FULL_WARP, v, with);
@@ -175,7 +176,7 @@ static __device__ __forceinline__ float load_as(int type, const void *p, size_t 
     uint16_t bits = ((const uint16_t *)p)[i];
     return type == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
 }
-// F16 ends at 65504, and what lies beyond becomes that: an infinity would make a product of it NaN.
+// Values beyond the range of F16 become +-65504: an infinity could make later results NaN.
 static __device__ __forceinline__ uint16_t to_bits(int type, float v) {
     if (type == TYPE_BF16) return gpu_float_bf16(v);
     return gpu_float_half(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
@@ -184,16 +185,15 @@ static __device__ __forceinline__ void store_as(int type, void *p, size_t i, flo
     if (type == TYPE_F32) ((float *)p)[i] = v;
     else ((uint16_t *)p)[i] = to_bits(type, v);
 }
-// Two of type F16 or BF16 as a fragment holds them.
+// Two values of type F16 or BF16 in one word, as in a matrix fragment.
 template <int TYPE> static __device__ __forceinline__ uint32_t to_pair(float low, float high) {
     return (uint32_t)to_bits(TYPE, low) | (uint32_t)to_bits(TYPE, high) << 16;
 }
 
-// LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...); a template in parentheses.
+// LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...). Put a template kernel in parentheses.
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                                                                 \
     gpu_launch(#kernel, kernel, grid, block, smem, stream, false, __VA_ARGS__)
-// The same; `early`: it may begin before the launch before it has ended, for which all its threads wait
-// (wait_for_last).
+// The same; early: the kernel may begin before the previous launch has ended; all its threads must call wait_for_last.
 #define LAUNCH_EARLY(early, kernel, grid, block, smem, stream, ...)                                                    \
     gpu_launch(#kernel, kernel, grid, block, smem, stream, early, __VA_ARGS__)
 

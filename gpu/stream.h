@@ -1,4 +1,4 @@
-// gpu/stream.h: the type of a GPU's stream, which the launches (gpu/launch.h) and the runtime (gpu/rt.h) share.
+// gpu/stream.h: the type of a GPU stream, shared by gpu/launch.h and gpu/rt.h.
 #ifndef QUILL_STREAM_H
 #define QUILL_STREAM_H
 
