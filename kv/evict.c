@@ -14,14 +14,14 @@ struct Evict {
     EvictPlan plan;
     KvCache *kv;
     const Model *m;
-    int capacity;    // slots that a sequence fills before some are given up
-    float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) their K as first computed
-    void *rows;      // K and V of the sinks of a layer
-    int n_turned;    // positions by which the sinks in the cache are turned on
-    Probe probe;     // mass NULL: none is needed
-    bool compressed; // snapkv: done
-    int *keep;       // (capacity) of the layer and head that is closed up
-    int *keep_there; // (n_device, n_kv_heads, capacity at most) of all of a device's
+    int capacity;    // the most slots of a sequence; when they are full, slots are evicted
+    float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) K of the sinks as first computed
+    void *rows;      // K and V of the sinks of one layer
+    int n_turned;    // positions by which the sinks in the cache are rotated
+    Probe probe;     // mass NULL: attention sums are not needed
+    bool compressed; // snapkv: the prompt has been compressed
+    int *keep;       // (capacity) the kept slots of one layer and head
+    int *keep_there; // (n_device, n_kv_heads, n <= capacity) the kept slots of all layers on the device
 };
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ static Status bad_plan(const char *text) {
                         text);
 }
 
-// "name=N" from `at` on, up to a comma or the end.
+// Reads "name=N", the n bytes at `at`, into one of the numbers. False: another name or not a whole number.
 static bool read_number(const char *at, size_t n, const Number *numbers, int n_numbers) {
     for (int i = 0; i < n_numbers; i++) {
         size_t length = strlen(numbers[i].name);
@@ -108,7 +108,7 @@ static void move_slots(const Evict *e, const Sequence *s, int layer, int head, i
                    kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim));
 }
 
-// Where the list of kept slots of a device's layer and head lies: n per head, each pool's layers one after another.
+// The list of kept slots of one layer and head on the device: n per head; layers of KV_FULL, then of KV_WINDOW.
 static int *keep_there(const Evict *e, int layer, int head, int n) {
     const KvPool *kv = pool_of(e, layer);
     int before = kv->kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_device : 0;
@@ -116,7 +116,8 @@ static int *keep_there(const Evict *e, int layer, int head, int n) {
     return e->keep_there + (size_t)(at * kv->n_kv_heads + head) * (size_t)n;
 }
 
-// Moves the slots e->keep[0..n), which ascend, to the front in one layer and head; close_up_there does so on a device.
+// Moves the slots e->keep[0..n), which ascend, to the front in one layer and head. For a layer on the device it only
+// notes them; close_up_there moves them. Moves the attention sums likewise.
 static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
     if (layer < e->m->c.n_layers - e->m->n_device) move_slots(e, s, layer, head, n);
     else memcpy(keep_there(e, layer, head, n), e->keep, (size_t)n * sizeof *e->keep);
@@ -140,7 +141,7 @@ static void close_up_there(Evict *e, const Sequence *s, int n) {
     free(table);
 }
 
-// Copies the mass of a device's layers from the device, or to it.
+// Copies the attention sums of the layers on the device to the host, or with `store` back.
 static void move_mass(Evict *e, bool store) {
     int n = e->m->n_device;
     if (e->probe.device)
@@ -177,7 +178,7 @@ static int keep_ends(Evict *e, int n, int n_gone) {
     return k;
 }
 
-// ---- what queries looked at -----------------------------------------------------------------------------------------
+// ---- the slots with the most attention ------------------------------------------------------------------------------
 
 typedef struct {
     float mass;
@@ -213,8 +214,8 @@ static void pool_mass(const float *mass, int n, float *out) {
     }
 }
 
-// Keeps, in every layer and head, the `most` heaviest of the first `old` slots (by pooled mass or not) and the slots
-// behind them. Returns how many stay, the same number everywhere.
+// Keeps, in every layer and head, the `most` slots with the largest (pooled) mass of the first `old` slots, and the
+// slots from `old` to n. Returns how many are kept, the same number in every layer and head.
 static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most, bool pooled) {
     const KvPool *kv = e->kv->pool;
     float *mass = mem_alloc((size_t)n * sizeof *mass);
@@ -243,7 +244,7 @@ static void begin_anew(Evict *e) {
     move_mass(e, true);
 }
 
-// Allocates what the plan needs; after a failure call evict_free.
+// Allocates the memory that the plan needs; after a failure call evict_free.
 static Status make_room(Evict *e) {
     const KvPool *pool = e->kv->pool;
     size_t capacity = (size_t)e->capacity, sink = (size_t)e->plan.sink, kv_heads = (size_t)pool->n_kv_heads;
@@ -307,7 +308,7 @@ void evict_free(Evict *e) {
 bool evict_endless(const Evict *e) { return e->plan.kind != EVICT_SNAPKV; }
 bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
 
-// ---- giving up ------------------------------------------------------------------------------------------------------
+// ---- evicting -------------------------------------------------------------------------------------------------------
 
 static void give_up_middle(Evict *e, Sequence *s, int n) {
     const KvPool *kv = e->kv->pool;
@@ -322,7 +323,7 @@ static void give_up_middle(Evict *e, Sequence *s, int n) {
 
 static void give_up_light(Evict *e, Sequence *s, int n) {
     int heavy = e->plan.most - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), n - e->plan.window);
-    int old = n - e->plan.window; // `heavy` of them at the most, since the cache holds no more
+    int old = n - e->plan.window; // at most `heavy`, since n is at most heavy + window
     assert(old <= heavy);
     kvcache_give_up(e->kv, s, n - keep_looked_at(e, s, old, n, old - gone, false));
 }

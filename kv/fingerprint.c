@@ -1,12 +1,12 @@
 // kv/fingerprint.c: see kv/fingerprint.h.
 #include "kv/fingerprint.h"
 
-#define XXH_STATIC_LINKING_ONLY // the state lies on the stack
+#define XXH_STATIC_LINKING_ONLY // needed for a hash state on the stack
 #include <xxhash.h>
 
 enum {
     PIECE = 65536,
-    N_PIECES = 16, // what is looked at of a large tensor: 1 MiB
+    N_PIECES = 16, // pieces that are hashed of a large tensor: 1 MiB
 };
 
 static void add(XXH3_state_t *hash, const void *bytes, size_t n) { XXH3_64bits_update(hash, bytes, n); }
@@ -17,8 +17,9 @@ static void add_str(XXH3_state_t *hash, Str s) {
     add(hash, s.data, s.n);
 }
 
-// All bytes of a small tensor; pieces of a large one, evenly from its first byte to its last: training changes every
-// part of a matrix, and reading all of a large model would take as long as the prompt that a file saves.
+// Hashes all bytes of a small tensor, or evenly spaced pieces of a large one from its first byte to its last. Pieces
+// suffice, since training changes every part of a matrix; reading all of a large model would take as long as computing
+// the prompt.
 static void add_sample(XXH3_state_t *hash, const uint8_t *data, size_t n) {
     if (n <= (size_t)PIECE * N_PIECES) {
         add(hash, data, n);
@@ -35,8 +36,8 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
     if (t->group) add_sample(hash, (const uint8_t *)t->scales, t->n_bytes / (size_t)t->group * sizeof(float));
 }
 
-// Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
-// else to a layer meets these assertions, and says here how it decides K and V.
+// Heads, LayerKind and Recurrence consist of words without padding and are hashed as bytes, so that new fields are
+// hashed, too. Any other new field of a layer fails these assertions: hash it here if it influences K and V.
 _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
 _Static_assert(sizeof(LayerKind) == 13 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
@@ -90,7 +91,7 @@ static void add_tokenizer(XXH3_state_t *hash, const Model *m) {
     }
 }
 
-// Frequencies in f32, so that another machine's last bit of a pow() makes no other model of it.
+// Hashes frequencies in f32, so that last-bit differences of pow() between machines do not change the fingerprint.
 static void add_rope(XXH3_state_t *hash, const Model *m) {
     for (int k = 0; k < m->ends.n_ropes; k++) {
         const Rope *r = &m->ends.ropes[k];

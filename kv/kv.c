@@ -25,8 +25,8 @@
 typedef struct {
     int fd;
     KvReader r;
-    bool is_block; // of --kv-dir
-    KvLink link;   // where it belongs then
+    bool is_block; // a block of --kv-dir
+    KvLink link;   // the block's place
 } KvInput;
 
 static Status open_input(KvInput *in, const char *path) {
@@ -43,7 +43,7 @@ static void close_input(KvInput *in) {
     if (in->fd > STDIN_FILENO) close(in->fd);
 }
 
-// Reads to the end what nobody wants to see.
+// Reads all remaining rows, which verifies their checksums.
 static Status skip_rows(KvReader *r) {
     while (kvreader_more(r)) {
         KvChunk c;
@@ -53,7 +53,7 @@ static Status skip_rows(KvReader *r) {
     return OK;
 }
 
-// The same behind the rows: states of recurrent layers.
+// The same for the states of recurrent layers, which follow the rows.
 static Status skip_states(KvReader *r, int *n_layers) {
     const float *values;
     *n_layers = 0;
@@ -64,14 +64,14 @@ static Status skip_states(KvReader *r, int *n_layers) {
     }
 }
 
-// What a slot takes in all layers.
+// Bytes of one slot in all layers.
 static size_t slot_bytes(const KvHead *h) {
     size_t n = 0;
     for (uint32_t i = 0; i < h->n_layers; i++) n += kv_frame_rows(h, i, h->group);
     return n / h->group;
 }
 
-// "2 KV heads of 64 elements", and V's where they are others.
+// Prints "2 KV heads of 64 elements", and V's elements if they differ.
 static void print_shape(Buf *out, KvLayerShape s) {
     buf_printf(out, "%d KV heads of %d elements", s.n_kv_heads, s.k_dim);
     if (s.v_dim == 0) buf_str(out, ", V in K");
@@ -127,7 +127,7 @@ static Status info(const Options *o, const char *const *files) {
     return st;
 }
 
-// The name that a block's file has to have: "" where this is none. A file that has another one is refused.
+// Computes the name that a block's file must have; "" if this is not a block. A file with another name is an error.
 static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
     const char *file = file_base(in->r.name);
     ChainHash parent;
@@ -175,7 +175,7 @@ static Status check(const Options *o, const char *const *files) {
 
 // ---- cut ------------------------------------------------------------------------------------------------------------
 
-// The chunk's slots below n_slots.
+// Copies the chunk's slots below n_slots.
 static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uint32_t n_slots) {
     if (c->first >= n_slots) return OK;
     KvChunk kept = *c;
@@ -188,7 +188,7 @@ static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uin
     return kvwriter_rows(w);
 }
 
-// States stand behind the last slot alone, so that a sequence that has some cannot be cut.
+// Copies the recurrent states. A file has them only after its last slot, so that a sequence with states cannot be cut.
 static Status copy_states(KvReader *r, KvWriter *w, bool whole) {
     const float *values;
     size_t n = 0;
@@ -204,7 +204,7 @@ static Status copy_states(KvReader *r, KvWriter *w, bool whole) {
     }
 }
 
-// All of the input is read, so that what is cut from a damaged file is not whole either.
+// Reads the input to its end, so that a damaged file is an error even if the damage is in the part that is cut off.
 static Status cut_stream(KvReader *r, uint32_t n, int fd) {
     const KvHead *h = &r->s.head;
     const int *tokens;
@@ -212,7 +212,7 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
     int n_logits;
     KvHead head = *h;
     if (n < head.n_tokens) head.n_tokens = n;
-    if (n < head.n_slots) head.n_slots = n / head.group * head.group; // a sealed group stays whole or goes
+    if (n < head.n_slots) head.n_slots = n / head.group * head.group; // keeps only whole sealed groups
     KvWriter w = {.fd = fd};
     TRY(kvreader_tokens(r, INT_MAX, &tokens));
     Status st = kvwriter_head(&w, &head);
@@ -261,7 +261,7 @@ static Status cut(const Options *o, const char *const *files) {
 
 enum { DIFFERENT = 1 }; // the exit code, without a message: stdout has said it
 
-// What one file holds, in memory.
+// The content of one file.
 typedef struct {
     KvHead head;
     bool is_block;
@@ -277,7 +277,7 @@ static void held_free(Held *a) {
     free(a->tokens);
 }
 
-// Whole groups of slots, as the file has them, into (n, n_heads, dim) floats.
+// Unseals whole groups of slots, in the byte order of the file, into (n, n_heads, dim) floats.
 static void unseal_rows(int type, bool keys, size_t n_heads, int dim, const uint8_t *rows, size_t n, float *out) {
     size_t size = kv_slot_bytes(type, dim), row = n_heads * (size_t)dim;
     _Alignas(16) uint8_t group[SEAL_MOST];
@@ -289,7 +289,7 @@ static void unseal_rows(int type, bool keys, size_t n_heads, int dim, const uint
         }
 }
 
-// What the K or V of n slots of a chunk stand for: unsealed, and not turned.
+// K or V of n slots of a chunk as f32: unsealed, and without the Hadamard rotation.
 static void read_values(const KvHead *h, uint32_t layer, bool keys, const uint8_t *rows, size_t n, float *out) {
     KvLayerShape s = kv_layer_shape(h, layer);
     size_t n_heads = (size_t)s.n_kv_heads;
@@ -304,7 +304,7 @@ static void read_values(const KvHead *h, uint32_t layer, bool keys, const uint8_
     for (size_t i = 0; i < n * n_heads; i++) sealed_hadamard(out + i * (size_t)dim, dim);
 }
 
-// Rooms grow with the chunks that come, not with what a header promises.
+// Reads a file into memory. Arrays grow with the chunks that arrive, not with the header's numbers.
 static Status hold(KvReader *r, Held *a) {
     const int *tokens;
     const float *logits;
@@ -347,13 +347,13 @@ static Status hold_file(const char *path, Held *a) {
 
 typedef struct {
     Buf out;
-    bool other;     // what no tolerance covers
-    double most;    // relative L2 of one layer's K or V
-    uint32_t layer; // which
+    bool other;     // a difference that no tolerance covers
+    double most;    // the largest relative L2 difference of one layer's K or V
+    uint32_t layer; // that layer
     const char *what;
 } Difference;
 
-// The slots' values side by side: "differs in 3 of 1024, at most 0.5, relative L2 1.2e-3; slot 17 first".
+// Compares the values of slots: "differs in 3 of 1024, at most 0.5, relative L2 1.2e-3; slot 17 first".
 static void diff_plane(Difference *d, const char *what, uint32_t layer, const float *a, const float *b, size_t n_slots,
                        size_t row) {
     size_t n_other = 0, first = 0;
@@ -378,7 +378,7 @@ static void diff_plane(Difference *d, const char *what, uint32_t layer, const fl
     d->what = what;
 }
 
-// Of two blocks, whether they belong to the same place.
+// Compares the places of two blocks.
 static void diff_links(Difference *d, const Held *a, const Held *b) {
     if (a->is_block != b->is_block)
         buf_printf(&d->out, "block of --kv-dir: %s\n", a->is_block ? "yes and no" : "no and yes");
@@ -420,7 +420,7 @@ static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
     if (a->rotated != b->rotated) buf_printf(&d->out, "K turned: %u and %u\n", a->rotated, b->rotated);
 }
 
-// What both have, up to the first token in which they part: behind it nothing is comparable.
+// Compares two files up to the first token that differs: K and V after it are not comparable.
 static void diff_held(Difference *d, const Held *a, const Held *b) {
     const KvHead *h = &a->head;
     diff_links(d, a, b);
@@ -465,7 +465,7 @@ static Status diff(const Options *o, const char *const *files) {
 
 // ---- a directory ----------------------------------------------------------------------------------------------------
 
-// Whether a file's name is one that --kv-dir gives; *ending then.
+// Whether --kv-dir could have given a file this name; sets *ending if so.
 static bool is_stored(const char *path, const char **ending) {
     enum { DIGITS = 64 };
     const char *name = file_base(path);
@@ -528,7 +528,7 @@ static Status list(const Options *o, const char *const *files) {
 static Status remove_files(const Options *o, const char *const *files) {
     int n = o->kv.n_words - 1;
     const char *ending;
-    for (int i = 0; i < n; i++) // none, if one of them is something else
+    for (int i = 0; i < n; i++) // removes none if one of them is something else
         if (!is_stored(files[i], &ending))
             return status_error(QUILL_USAGE,
                                 "quill kv remove: %.300s: a file of --kv-dir expected, as quill kv list names them; no "
@@ -560,7 +560,7 @@ Status kv_run(const Options *o) {
                                                        : "files of --kv-dir",
                                 o->kv.n_words - 1);
         Status st = what[i].run(o, o->kv.words + 1);
-        return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a reader that leaves is a quiet end
+        return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a closed pipe is no error
     }
     return status_error(QUILL_USAGE, "quill kv: info, check, cut, diff, list or remove expected, found %.100s", word);
 }

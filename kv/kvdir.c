@@ -1,4 +1,4 @@
-// kv/kvdir.c: see kv/kvdir.h. What goes wrong with the directory is a note: the answer does not depend on it.
+// kv/kvdir.c: see kv/kvdir.h. Errors of the directory are only notes on stderr, since the answer does not depend on it.
 #include "kv/kvdir.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static void note(const KvDir *k, Status st, const char *what) {
     if (st.code && !k->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
 
-// Policy.fetch
+// Policy.fetch: loads blocks for the request, about `most` slots. False: there is nothing more to load.
 static bool fetch(const Policy *p, Request *r, int most) {
     KvDir *k = p->arg;
     int had = r->seq->n_cached;
@@ -35,7 +35,7 @@ void kvdir_begin(KvDir *k, Request *r) { k->n_fetched = r->n_kept = 0; }
 
 int kvdir_fetched(const KvDir *k) { return k->n_fetched; }
 
-// Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
+// Saves about `most` slots of the blocks that r's rows have filled; returns how many slots were written.
 static int keep_some(KvDir *k, Request *r, int most) {
     int block = k->kv->pool->block, had = kvstore_stats(k->store).n_saved;
     int first = int_max(r->n_kept, r->n_reused) / block * block;
@@ -50,7 +50,7 @@ void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {
     int room = b->n_rows + k->kv->pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
         Request *r = scheduler_request(s, i);
-        if (r && r->n_more == 0) room -= keep_some(k, r, room); // which of several sequences stays is not known yet
+        if (r && r->n_more == 0) room -= keep_some(k, r, room); // n_more: which sequence stays is still open
     }
 }
 

@@ -12,7 +12,7 @@
 #include "kv/fingerprint.h"
 #include "kv/kvrows.h"
 
-enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
+enum { CHUNK = 64 }; // slots per frame: some hundred KB for a large model
 _Static_assert(CHUNK % SEAL == 0, "a chunk is whole groups");
 
 static KvHead head_of(const Engine *e, const Sequence *s) {
@@ -22,7 +22,8 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
     return head;
 }
 
-// QUILL_USAGE if slots were given up, or blended: a file holds every token's K and V as a prefill computes them.
+// QUILL_USAGE if slots were evicted or blended, or if no layer has K and V: a file must hold every token's K and V as a
+// prefill computes them.
 static Status check_whole(const Engine *e, const Sequence *s) {
     if (kv_n_layers(e->kv.pool) == 0)
         return status_error(QUILL_USAGE,
@@ -85,7 +86,7 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
 }
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
-    assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
+    assert(e->kv.n_copies == 0); // a block with a pending copy does not hold its rows yet
     TempFile temp;
     TRY(check_whole(e, s));
     TRY(tempfile_open(path, 0666, &temp));
@@ -97,7 +98,7 @@ Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-// Takes blocks for the slots of the file.
+// Reserves blocks for the slots of the file.
 static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
     const KvHead *h = &r->s.head;
     uint32_t n_ctx = (uint32_t)e->kv.max_slots;
@@ -116,7 +117,7 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
     return OK;
 }
 
-// The states behind the last slot.
+// Reads the recurrent states after the last slot.
 static Status read_states(KvReader *r, Engine *e, Sequence *s) {
     const StatePool *states = &e->kv.states.pool;
     for (int layer = 0; layer < states->n_layers; layer++) {
@@ -152,7 +153,7 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
 
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
-    assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
+    assert(e->kv.n_copies == 0); // a pending copy could overwrite the loaded rows
     KvReader r = {.name = name, .read = kvreader_from_fd, .arg = &fd};
     const float *last = NULL;
     Status st = read_all(&r, e, s, &last);

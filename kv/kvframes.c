@@ -16,7 +16,7 @@ enum {
     VERSION = 3,
     FRAME = 8,      // bytes before a payload: kind, length
     CHECK = 8,      // bytes after it
-    STEP = 1 << 20, // the most that memory runs ahead of the bytes that come
+    STEP = 1 << 20, // the most bytes allocated before they have arrived
     MOST_TOKENS = 1 << 28,
     MOST_LAYERS = 1 << 16,
     MOST_HEADS = 1 << 12,
@@ -24,7 +24,7 @@ enum {
     MOST_VOCAB = 1 << 24,
     MOST_STATE = 1 << 26, // floats of a layer's state
 };
-// Numbers lie in the file as they lie in memory: quill runs on little-endian machines alone.
+// Numbers have the same bytes in the file as in memory: quill runs only on little-endian machines.
 
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
@@ -34,8 +34,8 @@ static void make_room(KvStream *s, size_t n) {
     s->frame = mem_resize(s->frame, s->cap);
 }
 
-// Each checksum starts from the one before, so that it stands for all bytes up to it: no frame can be left out,
-// repeated or come from another file.
+// Each checksum has the previous one as its seed and so covers all bytes up to it: a frame that is missing, repeated or
+// from another file is detected.
 static uint64_t frame_check(const KvStream *s, size_t n) { return XXH3_64bits_withSeed(s->frame, n, s->check); }
 
 void kv_start(uint8_t out[KV_START]) {
@@ -155,7 +155,7 @@ static Status wrong(const KvReader *r, size_t at, const char *format, ...) {
     return status_error(QUILL_MODEL, "%.300s: byte %zu: %s", r->name, at, what);
 }
 
-// Appends n bytes of the stream to the frame in hand.
+// Appends n bytes of the stream to the current frame.
 static Status take(KvReader *r, size_t n, const char *what) {
     size_t end = r->s.n + n;
     while (r->s.n < end) {
@@ -186,7 +186,7 @@ static Status take_start(KvReader *r) {
     return OK;
 }
 
-// The beginning of the next frame, once.
+// Reads kind and length of the next frame, unless an earlier call has done so.
 static Status take_beginning(KvReader *r, const char *expected) {
     if (r->started) return OK;
     r->s.n = 0;
@@ -195,7 +195,7 @@ static Status take_beginning(KvReader *r, const char *expected) {
     return OK;
 }
 
-// A frame that must be of that kind; its length is the caller's to judge.
+// Reads the beginning of a frame that must be of this kind. The caller checks *length.
 static Status take_kind(KvReader *r, const char *kind, size_t *length) {
     uint32_t n;
     TRY(take_beginning(r, kind));
@@ -218,7 +218,7 @@ static Status wrong_length(const KvReader *r, const char *kind, size_t expected,
     return wrong(r, r->at - 4, "a frame %s of %zu bytes expected, %zu found", kind, expected, found);
 }
 
-// The rest of the frame in hand.
+// Reads the rest of the current frame and verifies its checksum.
 static Status take_payload(KvReader *r, const char *kind, size_t length) {
     uint64_t found;
     size_t start = r->at - FRAME;
@@ -373,8 +373,8 @@ Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {
     return OK;
 }
 
-// Slots of a chunk whose first layer's rows take that many bytes, of those that are left: of a sealed cache all of
-// them or whole groups. What does not fit is for the frame's length to say.
+// The number of slots of a chunk whose first layer has `bytes` bytes of rows; `left` slots are still to come. Sealed
+// types: all of them or whole groups. If `bytes` fits no number, the caller's check of the length fails.
 static size_t chunk_slots(const KvHead *h, size_t bytes, size_t left) {
     if (bytes == kv_frame_rows(h, 0, left)) return left;
     size_t n = bytes / kv_frame_rows(h, 0, h->group) * h->group;
@@ -389,7 +389,7 @@ Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
     const KvHead *h = &r->s.head;
     size_t length;
     TRY(take_kind(r, "ROWS", &length));
-    // The first layer of a chunk says how many slots it has; the others have as many.
+    // The frame of a chunk's first layer decides its number of slots; those of the other layers must have as many.
     size_t n = next->n, head = sizeof *c;
     if (n == 0) n = chunk_slots(h, length < head ? 0 : length - head, h->n_slots - next->first);
     size_t expected = head + kv_frame_rows(h, next->layer, n);

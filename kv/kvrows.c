@@ -11,7 +11,7 @@ size_t kvrows_bytes(const KvPool *kv, int n) {
     return bytes * (size_t)kv->n_kv_heads;
 }
 
-// The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
+// Copies slots [first, first + n) from the planes to `rows`, or with `store` from `rows` to the planes.
 static void move_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, uint8_t *rows, bool store) {
     if (layer >= kv->n_layers - kv->n_device) {
         kv->be->memory->kv_move(kv, layer, blocks, first, n, rows, store);

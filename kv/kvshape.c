@@ -26,7 +26,7 @@ void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
     }
     s->n_layers = n_full + s->n_windowed;
     if (n_full > 0) return;
-    s->n_kv_heads = s->window_heads; // no layer sees everything
+    s->n_kv_heads = s->window_heads; // every layer has a window
     s->head_dim = s->v_dim = s->window_dim;
 }
 
@@ -73,7 +73,7 @@ static int kind_v_dim(const KvShape *s, int kind) {
     return s->v_dim > 0 ? s->v_dim : s->head_dim;
 }
 
-// Bytes of a slot of a head in one plane.
+// Bytes of one slot of one head in one plane, K or V.
 static size_t head_bytes(const KvShape *s, int kind, bool value) {
     if (value) return s->v_in_k ? 0 : kv_slot_bytes(s->type_v, kind_v_dim(s, kind));
     return kv_slot_bytes(s->type_k, kind_k_dim(s, kind));

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-// Checkpoints of a context's grid are a part of all that there may be: others stand at the ends of prompts.
+// Regularly spaced checkpoints may use 1 / GRID_SHARE of n_checkpoints; the others are for the ends of prompts.
 enum { GRID_SHARE = 2 };
 
 Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) {

@@ -29,16 +29,16 @@ struct KvStore {
     int block;
     KvHead head; // of every block's file
     ChainHash root;
-    bool refused;            // writing has failed
-    size_t looked, look;     // saved_bytes when the directory was looked through last, and from which on it is again
-    size_t file_bytes;       // of one block; 0: none was written
+    bool refused;            // writing has failed: the store only reads
+    size_t looked, look;     // saved_bytes at the last listing of the directory, and for the next listing
+    size_t file_bytes;       // bytes of one block's file; 0: none was written
     double clock_difference; // from clock_now() to the time of day
     KvStoreStats stats;
 };
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-// Steps along the blocks of a sequence, beginning before the first one.
+// Iterates over the blocks of a sequence; starts before the first one.
 typedef struct {
     ChainHash parent, name;
     int first; // slot
@@ -52,7 +52,7 @@ static void place_next(const KvStore *s, const Sequence *q, BlockCursor *p) {
     p->name = chain_next(&p->parent, q->tokens + p->first, s->block);
 }
 
-// The path of a file of that name, with an ending; the caller frees it.
+// The path of the file with this name and ending; the caller frees it.
 static char *path_of(const KvStore *s, const ChainHash *name, const char *ending) {
     Buf path = {0};
     buf_printf(&path, "%s/", s->dir);
@@ -83,7 +83,8 @@ static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, cons
     return OK;
 }
 
-// The block's checkpoint behind slot `end`, if it has one: *goes_on, the sequence can go on behind the block.
+// Reads the recurrent states after slot `end`, if the file has them. *goes_on: the sequence can continue after the
+// block; false: the model has recurrent layers and the file lacks their states.
 static Status read_states(KvReader *r, KvCache *kv, const Sequence *q, int end, bool *goes_on) {
     const StatePool *states = &kv->states.pool;
     *goes_on = true;
@@ -121,8 +122,8 @@ static int open_block(const char *path, Status *st) {
     return -1;
 }
 
-// Loads one block, and goes on behind it unless it lacks the states of recurrent layers; false: there is no file or no
-// room, or *st says what is wrong with the file.
+// Loads one block and advances the sequence past it, unless the file lacks the states of recurrent layers. False: there
+// is no file or no free block, or *st says what is wrong with the file.
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
     char *path = path_of(s, &p->name, suffix);
     int fd = open_block(path, st);
@@ -132,7 +133,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *
         *st = read_block(s, &r, kv, q, p, &goes_on);
         good = !st->code;
         kvreader_free(&r);
-        if (st->code == QUILL_MODEL) unlink(path); // it will be written again
+        if (st->code == QUILL_MODEL) unlink(path); // so that a good one is written in its place
     }
     if (fd >= 0) close(fd);
     free(path);
@@ -141,7 +142,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *
 }
 
 Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
-    assert(kv->n_copies == 0); // one that is still to be made could overwrite what is placed here
+    assert(kv->n_copies == 0); // a pending copy could overwrite the loaded rows
     Status st = OK;
     double start = clock_now();
     int had = q->n_cached;
@@ -177,7 +178,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// Each writer has a temporary name of its own: processes that write the same block meet only in rename().
+// Each writer uses its own temporary name, so that processes which write the same block only meet in rename().
 static Status open_temp(const KvStore *s, const ChainHash *name, char **path, int *fd) {
     char *stem = path_of(s, name, ".");
     Status st = tempfile_create(stem, 0600, path, fd);
@@ -185,8 +186,8 @@ static Status open_temp(const KvStore *s, const ChainHash *name, char **path, in
     return st;
 }
 
-// The file is renamed before closing it releases the lock. Nothing is synced, which would take longer than all the
-// rest: after a power cut the checksums detect an incomplete file.
+// Renames the file before closing it releases the lock. There is no fsync, which would take longer than everything
+// else: after a power failure the checksums detect an incomplete file.
 static Status publish_temp(const char *temp, int fd, const char *path, Status written) {
     Status st = written;
     if (st.code) st = status_error(st.code, "%.300s: %.600s", temp, written.message);
@@ -199,7 +200,7 @@ static Status publish_temp(const char *temp, int fd, const char *path, Status wr
 
 typedef Status WriteFile(void *arg, KvWriter *w);
 
-// Writes a file through a temporary one; its size comes out.
+// Writes a file through a temporary one. *n_bytes: its size.
 static Status write_named(const KvStore *s, const ChainHash *name, const char *path, WriteFile *write, void *arg,
                           size_t *n_bytes) {
     char *temp;
@@ -243,7 +244,7 @@ static void mark_used(const KvStore *s, const char *path, double used, int nth) 
               AT_SYMLINK_NOFOLLOW); // fails for another user's file, whose time stays
 }
 
-// ---- what the directory may hold ------------------------------------------------------------------------------------
+// ---- keeping the directory within most_bytes ------------------------------------------------------------------------
 
 typedef struct {
     char name[TEMP + 1];
@@ -285,7 +286,8 @@ static int longest_unused_first(const void *a, const void *b) {
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-// Other processes may do the same at the same time: a missing file counts as removed.
+// Lists the directory and removes the least recently used files if it is too large. Other processes may do so at the
+// same time: a missing file counts as removed.
 static void make_room(KvStore *s) {
     DIR *dir = opendir(s->dir);
     if (!dir) return;
@@ -363,7 +365,7 @@ static ChainHash root_of(KvHead head, const char *kernels) {
     head.n_tokens = head.n_slots = 0;
     kv_start(start);
     buf_append(&all, start, sizeof start);
-    buf_append(&all, &head, KV_HEAD); // without the padding at its end
+    buf_append(&all, &head, KV_HEAD); // without the padding at the end of the struct
     buf_str(&all, kernels);
     ChainHash root = chain_root(all.data, all.n);
     buf_free(&all);

@@ -15,9 +15,9 @@ void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
     while (s->n > 0 && s->list[s->n - 1].n_tokens > n_tokens) kvstates_drop(p, s->list[--s->n].state);
 }
 
-// Whether a checkpoint is to stand behind slot `at`; prefill: it is one of several that are computed at once.
+// Whether the state after the first `at` tokens should become a checkpoint. prefill: the step has several rows.
 static bool is_checkpoint(const KvStates *p, int n_tokens, int at, bool prefill) {
-    int last = (n_tokens - 1) / p->block * p->block; // one token at least is computed anew
+    int last = (n_tokens - 1) / p->block * p->block; // at least one token is computed again
     return at > 0 && at % p->block == 0 && (at % p->every == 0 || (prefill && at == last));
 }
 
@@ -41,7 +41,7 @@ bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slot
 }
 
 void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state) {
-    if (n_tokens > 0) kvstates_share(p, state); // before it is dropped: it may be the one that is there
+    if (n_tokens > 0) kvstates_share(p, state); // before seqstates_drop: it may be in the list already
     seqstates_drop(p, s, -1);
     if (n_tokens > 0) push(s, n_tokens, state);
 }

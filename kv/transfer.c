@@ -25,8 +25,8 @@ typedef struct {
     Request *r;
     KvWriter w;
     float *logits; // (n_vocab) after the last token
-    Status failed; // of writing
-    bool gone;     // the reader of a pipe has
+    Status failed; // the first error of writing
+    bool gone;     // the reader has closed the pipe
 } Sending;
 
 static void note(Sending *s, Status st) {
@@ -41,7 +41,7 @@ static void send_step(void *arg) {
     if (!s->failed.code) note(s, kvfile_send(&s->w, s->e, s->r->seq));
 }
 
-// The token that was drawn is not ours to draw.
+// Request.emit: keeps the logits and ignores the token: the decoding process draws it.
 static Finish keep_logits(Request *r, int token, const float *logits) {
     (void)token;
     Sending *s = r->arg;
@@ -85,7 +85,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     return s.gone ? (Status){.code = 128 + SIGPIPE} : st;
 }
 
-// A path that is there and no regular file is a pipe or a device, to be written into.
+// Whether to write into the path directly: "-", or an existing path that is not a regular file (a pipe, a device).
 static bool is_stream(const char *path) {
     struct stat info;
     return strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
@@ -123,7 +123,7 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     timeline_free(&r.time);
     rendered_free(&text);
     chat_template_free(template);
-    return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
+    return st.code == 128 + SIGPIPE ? OK : st; // a closed pipe is no error
 }
 
 Status transfer_prefill(const Options *o) {
@@ -157,7 +157,7 @@ static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
     if (r->seq->n_tokens == 0)
         return status_error(QUILL_MODEL, "%.500s: tokens to go on from expected, none found", name);
     if (has_logits) r->logits = logits;
-    else if (r->seq->n_cached == r->seq->n_tokens) { // the last one's row gives them
+    else if (r->seq->n_cached == r->seq->n_tokens) { // computes the last token again for its logits
         int last = r->seq->tokens[r->seq->n_tokens - 1];
         kvcache_truncate(&e->kv, r->seq, r->seq->n_tokens - 1);
         sequence_push(r->seq, &last, 1);
@@ -165,7 +165,7 @@ static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
     return OK;
 }
 
-// The text of the tokens; false: nothing of it would be shown.
+// Appends the text of the tokens. False: nothing of it would be shown.
 static bool tokens_text(const Engine *e, const Sequence *s, Buf *out) {
     bool shown = false;
     for (int i = 0; i < s->n_tokens; i++) {
