@@ -40,7 +40,7 @@ typedef struct {
     int n_device;
     void *on_device; // handle to the weights in the device's memory
     const Gguf *gguf;
-    float **owned; // vectors that the file does not store as f32, converted to f32
+    float **owned; // vectors that the file does not have in f32: converted or computed while loading
     int n_owned;
     bool *used; // (gguf_n_tensors) whether the model uses the tensor
 } Model;

@@ -1,5 +1,5 @@
-// model_load.c: a model file becomes a Model (model.h): hyper-parameters, the weights of each layer; and what the
-// weights amount to.
+// model_load.c: makes a Model (model.h) from a model file: hyper-parameters and the weights of each layer. Also counts
+// and checks the weights.
 #include "load/loader.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static Status find_family(Loader *l) {
 
 static Status load_scales(Loader *l) {
     l->embedding = l->branches = l->logits = 1;
-    TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma's in directories too
+    TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma models read from a directory have this key too
     if (!l->family->scales) return OK;
     float divisor;
     TRY(loader_scale(l, "embedding_scale", 1, &l->embedding));
@@ -33,7 +33,7 @@ static Status load_scales(Loader *l) {
     return OK;
 }
 
-// What files of a known family may have that is not computed here.
+// Rejects files of a known family that have a feature which quill does not compute.
 static Status refuse_unsupported(const Loader *l) {
     static const struct {
         const char *suffix, *what;
@@ -58,7 +58,7 @@ static Status load_shape(Loader *l) {
     if (gguf_n_tensors(l->g) == 0)
         return status_error(QUILL_MODEL, "%s: weights expected, but the file has no tensors (a vocabulary alone?)",
                             l->file);
-    // A layer has at least six tensors, so their number bounds the layers before anything is allocated.
+    // A layer has at least six tensors, so the number of tensors bounds that of layers before anything is allocated.
     int most_layers = int_max(1, gguf_n_tensors(l->g) / 6);
     TRY(loader_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
     TRY(loader_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
@@ -72,11 +72,12 @@ static Status load_shape(Loader *l) {
 
 // ---- layers ---------------------------------------------------------------------------------------------------------
 
-// x += r * branch(norm(x)) with one r for all branches is y += branch(norm'(y)) for y = x / r, since a norm divides by
-// the size of its input: the embedding is divided by r, and norm' has eps / r^2.
+// Files of some families multiply what each branch (mixer or feed-forward) adds to x by one factor r. Since a norm
+// divides by the size of its input, x += r * branch(norm(x)) equals y += branch(norm'(y)) for y = x / r. So the
+// embedding is divided by r, and norm' has eps / r^2.
 static float scaled_eps(const Loader *l) { return l->m->c.eps / (l->branches * l->branches); }
 
-// What layer i is, without its weights.
+// Sets the hyper-parameters of layer i.
 static Status describe_layer(const Loader *l, int i) {
     const Family *f = l->family;
     l->m->layers[i] = (Layer){
@@ -110,7 +111,7 @@ static Status load_ffn(const Loader *l, int i) {
     return loader_layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, ffn);
 }
 
-// What a layer adds for its token, and what it is multiplied by behind all else.
+// Loads the last parts of a layer: the factor of its output, and the matrices of per-layer embeddings.
 static Status load_layer_end(const Loader *l, int i) {
     Layer *y = &l->m->layers[i];
     int dim = l->m->c.dim, per = l->m->ends.per;
@@ -143,7 +144,7 @@ static Status load_layer(const Loader *l, int i) {
     return load_layer_end(l, i);
 }
 
-// What layers get of a token besides.
+// Loads the per-layer embeddings (Ends.per).
 static Status load_per_layer(const Loader *l) {
     Ends *e = &l->m->ends;
     const ModelConfig *c = &l->m->c;
@@ -221,7 +222,7 @@ void model_free(Model *m) {
     *m = (Model){0};
 }
 
-// ---- what it holds --------------------------------------------------------------------------------------------------
+// ---- counting weights -----------------------------------------------------------------------------------------------
 
 // Calls visit with each matrix of the model, a tied head once.
 static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg), void *arg) {
@@ -279,7 +280,8 @@ size_t model_n_params(const Model *m) {
     return n;
 }
 
-// What a row does not use: all experts of a layer but those that it takes.
+// The bytes or parameters that one row does not use: of each layer n_experts - n_used experts. add: add_bytes or
+// add_params; of_bias: its count for an element of a bias.
 static size_t idle(const Model *m, void (*add)(const Tensor *t, void *arg), size_t of_bias) {
     size_t n = 0;
     for (int i = 0; i < m->c.n_layers; i++) {
@@ -314,7 +316,7 @@ static Status check_scales(const Model *m, const GgufTensor *t) { // int8 values
 }
 
 static Status check_values(const Model *m, const GgufTensor *t, const TypeInfo *info) {
-    float values[QK_K]; // whole blocks of every type
+    float values[QK_K]; // a multiple of the block of every type
     size_t block = (size_t)info->block, n = t->n_bytes / (size_t)info->bytes * block;
     for (size_t done = 0; done < n; done += QK_K) {
         size_t now = n - done < QK_K ? n - done : QK_K;

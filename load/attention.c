@@ -1,5 +1,5 @@
-// load/attention.c: attention of a model file: its heads, which layers have windows and K and V of their own, the
-// weights of a layer's mixer. See load/loader.h.
+// load/attention.c: loads attention from a model file: heads, windows, which layers share K and V, and the weights. See
+// load/loader.h.
 #include "load/loader.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ enum { MAX_HEADS = 1 << 12, MAX_RANK = 1 << 16 };
 
 // ---- the shape ------------------------------------------------------------------------------------------------------
 
-// Files may list their layers: sliding_window_pattern as an array of booleans.
+// A file may list the layers with a window: sliding_window_pattern as an array of booleans.
 static Status load_windowed(Loader *l, int n_layers) {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
@@ -25,7 +25,8 @@ static Status load_windowed(Loader *l, int n_layers) {
 
 static bool owns_kv(const ModelConfig *c, int i) { return i < c->n_layers - c->n_shared_kv; }
 
-// The layer whose K and V layer i uses: itself, or the last one of its kind that has some; -1: there is none.
+// The layer whose K and V layer i uses: i itself, or the last layer before it of the same kind (with or without a
+// window) that has K and V of its own; -1: there is none.
 static int source_of(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     int from = i;
@@ -33,7 +34,7 @@ static int source_of(const Loader *l, int i) {
     return from;
 }
 
-// KV heads are the same in all layers of a kind that have some.
+// Reads the number of KV heads, which must be equal in all layers with a window and in all others with attention.
 static Status load_kv_heads(Loader *l) {
     ModelConfig *c = &l->m->c;
     TRY(loader_layer_ints(l, "attention.head_count_kv", l->recurrent ? 0 : 1, c->n_heads, false, c->n_heads,
@@ -61,7 +62,7 @@ static Status load_kv_heads(Loader *l) {
     return OK;
 }
 
-// V's heads are as wide as K's.
+// Reads the width of heads of K; that of V must be the same.
 static Status load_width(const Loader *l, const char *key_length, const char *value_length, int usual, int *out) {
     int value;
     TRY(loader_int(l, key_length, 1, SEAL_HEAD, false, usual, out));
@@ -84,7 +85,7 @@ static Status load_head_dim(const Loader *l) {
     return load_width(l, "attention.key_length_swa", "attention.value_length_swa", c->head_dim, &c->window_dim);
 }
 
-// Compressed K and V: what is stored is kv_rank elements, of which both are made, and n_rot of K besides.
+// Compressed K and V: a slot stores kv_rank elements, from which K and V are computed, and n_rot rotated elements of K.
 static Status load_latent(const Loader *l) {
     ModelConfig *c = &l->m->c;
     int n_rot;
@@ -124,7 +125,7 @@ Status loader_attention_shape(Loader *l) {
 
 // ---- a layer --------------------------------------------------------------------------------------------------------
 
-// What scores are multiplied by. YaRN of compressed attention scales them in place of cosines and sines.
+// The factor of the scores. With compressed K and V, YaRN scales the scores instead of cosines and sines.
 static Status score_scale(const Loader *l, float *out) {
     const ModelConfig *c = &l->m->c;
     const Family *f = l->family;
@@ -140,7 +141,7 @@ static Status score_scale(const Loader *l, float *out) {
 Status loader_describe_heads(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
-    int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // layers of its pool
+    int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // n_before: of the same pool, before `from`
     for (int k = 0; k < from; k++) n_before += !loader_is_recurrent(l, k) && (loader_window(l, k) > 0) == (window > 0);
     y->heads = (Heads){.n_heads = c->n_heads,
                        .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
@@ -172,7 +173,7 @@ static Status load_latent_layer(const Loader *l, int i) {
     return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, c->n_heads * c->v_head);
 }
 
-// A norm without weights is one whose weights are 1.
+// The weights of a norm that has none in the file: all are 1.
 static const float *ones(const Loader *l, int n) {
     float *all = loader_own_floats(l->m, n);
     for (int i = 0; i < n; i++) all[i] = 1;

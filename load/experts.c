@@ -1,4 +1,4 @@
-// load/experts.c: mixtures of experts in a model file: how many there are, how a row chooses, their weights. See
+// load/experts.c: loads mixtures of experts from a model file: their number, their routing, their weights. See
 // load/loader.h.
 #include "load/loader.h"
 
@@ -7,7 +7,7 @@
 
 enum { MAX_EXPERTS = 1 << 12, MAX_GROUPS = 64, MAX_WIDTH = 1 << 24 };
 
-// Experts in groups, the best of which a row chooses first. 0: there are none.
+// Reads the groups of experts (LayerKind.n_groups), which stay 0 if every group is used.
 static Status load_groups(const Loader *l, LayerKind *k) {
     const char *arch = l->family->arch;
     int n, used;
@@ -27,7 +27,7 @@ static Status load_groups(const Loader *l, LayerKind *k) {
                             "%s: %s.expert_group_used_count: of up to %d groups so many expected that %d experts can "
                             "be chosen, %d of %d found",
                             l->file, arch, MAX_GROUPS, k->n_used, used, n);
-    if (used == n) return OK; // all of them
+    if (used == n) return OK; // all groups are used
     k->n_groups = n;
     k->n_groups_used = used;
     return OK;
@@ -35,7 +35,8 @@ static Status load_groups(const Loader *l, LayerKind *k) {
 
 enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 }; // expert_gating_func
 
-// Which weights a row's experts have. 1: softmax over all, then the choice; 3: over the chosen alone; 2: sigmoids.
+// Reads how experts are weighted. expert_gating_func 1: softmax over all experts; 3: softmax over the chosen ones; 2:
+// sigmoids. expert_weights_norm decides whether the weights are divided by their sum.
 static Status load_routing(const Loader *l, Routing *out) {
     int gating;
     char key[96];
@@ -54,7 +55,8 @@ static Status load_routing(const Loader *l, Routing *out) {
 
 bool loader_has_experts(const Loader *l, int i) { return l->m->c.n_experts > 0 && i >= l->m->c.n_dense; }
 
-// The width of the shared expert: its own key, so many times that of one, or as a feed-forward without experts.
+// Reads the width of the shared expert: from its own key, as a multiple of an expert's width, or equal to the
+// feed-forward without experts.
 static Status load_shared_width(const Loader *l, int dense) {
     ModelConfig *c = &l->m->c;
     int n;
@@ -95,7 +97,7 @@ Status loader_experts_shape(Loader *l) {
     return load_shared_width(l, dense);
 }
 
-// What a layer does with its experts.
+// Sets the hyper-parameters of a layer with experts.
 static Status describe(const Loader *l, LayerKind *k) {
     const ModelConfig *c = &l->m->c;
     k->ffn = FFN_EXPERTS;
@@ -106,14 +108,14 @@ static Status describe(const Loader *l, LayerKind *k) {
     return loader_scale(l, "expert_weights_scale", 1, &k->route_scale);
 }
 
-// A vector whose name does not end in .weight.
+// Loads an optional vector whose tensor name does not end in .weight.
 static Status load_named(const Loader *l, int i, const char *part, const float **out, int n) {
     char name[96];
     snprintf(name, sizeof name, "blk.%d.%s", i, part);
     return loader_vector(l, out, name, n, false);
 }
 
-// The dense feed-forward beside experts is their shared one, with norms of its own.
+// Loads the plain feed-forward beside the experts (Family.dense_beside) as their shared expert, with norms of its own.
 static Status load_dense_beside(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
@@ -130,7 +132,7 @@ static Status load_dense_beside(const Loader *l, int i) {
     return loader_layer_matrix(l, i, "ffn_down", &y->shared_down, c->dim, c->ffn_shared);
 }
 
-// Gate and up may lie in one tensor: of each expert the rows of the gate, then those of up.
+// Loads the stacks of gate and up. They may be one tensor: for each expert the rows of the gate, then those of up.
 static Status load_gate_up(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];

@@ -1,4 +1,4 @@
-// load/read.c: keys and tensors of a model file, checked. See load/loader.h.
+// load/read.c: reads and checks keys and tensors of a model file. See load/loader.h.
 #include "load/loader.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ Status loader_float(const Loader *l, const char *suffix, bool required, float fa
     return OK;
 }
 
-// The same where 0 is as if the key were missing.
+// Like loader_float, but 0 is allowed and means the fallback.
 Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out) {
     char key[96];
     snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
@@ -65,7 +65,7 @@ Status loader_scale(const Loader *l, const char *suffix, float fallback, float *
     return OK;
 }
 
-// The same where a missing key says that there is none.
+// Like loader_float, but a missing key gives 0: no cap.
 Status loader_cap(const Loader *l, const char *suffix, float *out) {
     char key[96];
     snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
@@ -73,7 +73,6 @@ Status loader_cap(const Loader *l, const char *suffix, float *out) {
     return gguf_value(l->g, key) ? loader_float(l, suffix, true, 0, out) : OK;
 }
 
-// The slots that a row of layer i sees; 0: all.
 int loader_window(const Loader *l, int i) {
     if (l->windowed) return l->windowed[i] ? l->m->c.window : 0;
     int every = l->family->full_every;
@@ -82,27 +81,25 @@ int loader_window(const Loader *l, int i) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-// The tensor of that name, noted as used; NULL: there is none.
 const GgufTensor *loader_tensor(const Loader *l, const char *name) {
     const GgufTensor *t = gguf_tensor(l->g, name);
     if (t) l->m->used[t - gguf_tensor_at(l->g, 0)] = true;
     return t;
 }
 
-// n floats that model_free frees.
 float *loader_own_floats(Model *m, int n) {
     m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
     return m->owned[m->n_owned++] = mem_alloc((size_t)n * sizeof(float));
 }
 
-// The dimensions behind the first two, in words.
+// The dimensions after the first two, for messages.
 static const char *more_dims(const GgufTensor *t) {
     static _Thread_local char text[32];
     snprintf(text, sizeof text, t->n_dims > 3 ? " x %llu x ..." : " x %llu", (unsigned long long)t->dims[2]);
     return t->n_dims > 2 ? text : "";
 }
 
-// A matrix; with `stack` that many of them in one tensor.
+// Loads a matrix, or with stack > 0 a tensor of `stack` matrices.
 static Status load_matrices(const Loader *l, Tensor *out, const char *name, int n_out, int n_in, int stack) {
     const GgufTensor *t = loader_tensor(l, name);
     char want[48];
@@ -137,7 +134,7 @@ Status loader_matrix(const Loader *l, Tensor *out, const char *name, int n_out, 
     return load_matrices(l, out, name, n_out, n_in, 0);
 }
 
-// n elements in f32; with `stack` so many for each matrix of a stack.
+// Loads n elements in f32, or with stack > 0 n elements for each of `stack` matrices.
 static Status load_floats(const Loader *l, const float **out, const char *name, int n, int stack, bool required) {
     const GgufTensor *t = loader_tensor(l, name);
     *out = NULL;
@@ -158,7 +155,7 @@ static Status load_floats(const Loader *l, const float **out, const char *name, 
     }
     n *= int_max(1, stack);
     float *copy = loader_own_floats(l->m, n);
-    // dequantize reads elements of the type's own alignment; the file may have them at any byte
+    // dequantize needs aligned elements; in the file they may start at any byte
     void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
     memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
     info->dequantize(aligned, copy, (size_t)n);

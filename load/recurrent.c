@@ -1,5 +1,5 @@
-// load/recurrent.c: layers with a state in place of K and V: which layers of a model file these are, their shape, their
-// weights. See load/loader.h.
+// load/recurrent.c: loads recurrent layers from a model file: which layers these are, their shape, their weights. See
+// load/loader.h.
 #include "load/loader.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@ static Status wrong_length(const Loader *l, const char *key, uint64_t n) {
                         l->m->c.n_layers, (unsigned long long)n);
 }
 
-// An array of booleans names them; without it every layer but each full_attention_interval-th is recurrent.
+// Gated DeltaNet: the key's array of booleans says which layers are recurrent. Without it all are, except every
+// full_attention_interval-th.
 static Status delta_layers(const Loader *l, const char *key) {
     int n = l->m->c.n_layers, every;
     const GgufValue *v = gguf_value(l->g, key);
@@ -26,7 +27,7 @@ static Status delta_layers(const Loader *l, const char *key) {
     return OK;
 }
 
-// Layers without heads of K and V have none: head_count_kv lists them.
+// Short convolutions: the layers with 0 KV heads in the list head_count_kv are recurrent.
 static Status conv_layers(const Loader *l, const char *key) {
     int n = l->m->c.n_layers;
     const GgufValue *v = gguf_value(l->g, key);
@@ -83,7 +84,7 @@ Status loader_recurrent_shape(Loader *l) {
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// (channels, taps) in f32.
+// Loads the taps of the convolution, (channels, taps) in f32.
 static Status load_taps(const Loader *l, int i, const char *part, const float **out) {
     const Recurrence *r = &l->m->c.rec;
     return loader_layer_table(l, i, part, out, r->channels, r->taps);
@@ -111,7 +112,7 @@ static Status load_delta(const Loader *l, int i) {
         TRY(loader_layer_matrix(l, i, "ssm_alpha", &y->w_alpha, r->n_values, dim));
     }
     TRY(load_taps(l, i, "ssm_conv1d", &y->conv));
-    snprintf(name, sizeof name, "blk.%d.ssm_a", i); // without an ending, as its files have it
+    snprintf(name, sizeof name, "blk.%d.ssm_a", i); // in the files this name has no ending
     TRY(loader_vector(l, &y->decay, name, r->n_values, true));
     snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
     TRY(loader_vector(l, &y->dt_bias, name, r->n_values, true));
@@ -123,7 +124,7 @@ Status loader_recurrent(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     y->kind.mixer = l->family->recurrent;
-    y->kind.gated = 0; // of attention
+    y->kind.gated = 0; // the family's gate is for attention only
     y->rec = c->rec;
     y->kv_kind = y->kv_layer = -1;
     y->rope = (Rope){.mscale = 1, .span = 1};

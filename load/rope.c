@@ -1,4 +1,4 @@
-// load/rope.c: RoPE of a model file: its tables, how they are scaled, which of them a layer has. See load/loader.h.
+// load/rope.c: loads RoPE from a model file: its tables, their scaling, and which table a layer has. See load/loader.h.
 #include "load/loader.h"
 
 #include <math.h>
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// YaRN (Peng et al. 2023): the dimension whose wave turns `turns` times over the original context.
+// YaRN (Peng et al. 2023): the dimension that makes `turns` full rotations over the original context.
 static double yarn_dim(const ModelConfig *c, double turns) {
     return c->n_rot * log(c->rope_ctx_orig / (turns * 6.283185307179586)) / (2 * log((double)c->rope_base));
 }
 
 static Status scale_yarn(const Loader *l, double *freq, double *magnitude) {
     const ModelConfig *c = &l->m->c;
-    float fast, slow, divisor; // of the magnitude: 0 to leave it, 1 for none
+    float fast, slow, divisor; // divisor: weight of the magnitude's divisor; 0: full magnitude, 1: none
     TRY(loader_float(l, "rope.scaling.yarn_beta_fast", false, 32, &fast));
     TRY(loader_float(l, "rope.scaling.yarn_beta_slow", false, 1, &slow));
     TRY(loader_scale(l, "rope.scaling.yarn_log_multiplier", 0, &divisor));
@@ -22,7 +22,7 @@ static Status scale_yarn(const Loader *l, double *freq, double *magnitude) {
     low = fmax(0, low), high = fmin(c->n_rot - 1, high);
     for (int i = 0; i < c->n_rot / 2; i++) {
         double ramp = (i - low) / fmax(0.001, high - low);
-        double keep = 1 - fmin(1, fmax(0, ramp)); // 1: turns often enough to stay as it is; 0: interpolated
+        double keep = 1 - fmin(1, fmax(0, ramp)); // 1: a fast dimension keeps its frequency; 0: fully interpolated
         freq[i] = freq[i] / c->rope_factor * (1 - keep) + freq[i] * keep;
     }
     double growth = 0.1 * log((double)c->rope_factor);
@@ -30,7 +30,7 @@ static Status scale_yarn(const Loader *l, double *freq, double *magnitude) {
     return OK;
 }
 
-// The frequencies as rope.scaling.type has them, and what cosines and sines are multiplied by.
+// Scales the frequencies as rope.scaling.type says, and sets the factor of cosines and sines.
 static Status scale_freq(const Loader *l, double *freq, float *mscale) {
     const ModelConfig *c = &l->m->c;
     float attn_factor;
@@ -68,8 +68,9 @@ static bool has_context_tensors(const Gguf *g) {
     return gguf_tensor(g, context_tensors[0]) || gguf_tensor(g, context_tensors[1]);
 }
 
-// Whether RoPE turns pairs (2i, 2i+1): as the family has it. Rows of Q and K in the order of Hugging Face files need
-// the other kind, and so do those that were ordered for positions of several parts (rope.dimension_sections).
+// Whether RoPE rotates pairs (2i, 2i+1). This is a property of the family, except in two cases, which use pairs (i, i +
+// n_rot/2): the rows of Q and K have the order of Hugging Face files (quill.rope.halves), or the file has positions of
+// several parts (rope.dimension_sections).
 static Status rope_is_adjacent(const Loader *l, bool *adjacent) {
     char key[96];
     bool halves;
@@ -85,7 +86,7 @@ static Status rope_is_adjacent(const Loader *l, bool *adjacent) {
     return OK;
 }
 
-// The next table of the model, its frequencies those of a base.
+// Adds a table to the model, with frequencies for the given base.
 static Status new_rope(const Loader *l, float base, int n_rot, Rope **out) {
     Ends *e = &l->m->ends;
     const ModelConfig *c = &l->m->c;
@@ -107,7 +108,7 @@ static Status load_scaling(const Loader *l) {
     char key[96];
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
     TRY(gguf_str(l->g, key, &kind, false));
-    float legacy; // files from before scaling.type had only this
+    float legacy; // older files have only this key, no scaling.type
     TRY(loader_float(l, "rope.scale_linear", false, 1, &legacy));
     if (!kind.data) kind = str_of(has_context_tensors(l->g) ? "longrope" : legacy != 1 ? "linear" : "none");
     if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn") && !str_is(kind, "longrope"))
@@ -135,10 +136,10 @@ static Status load_context_freq(const Loader *l, const Rope *r) {
 void model_set_context(Model *m, int n_ctx) {
     const Rope *r = &m->ends.ropes[0];
     const double *from = m->context_freq[n_ctx > m->c.rope_ctx_orig];
-    for (int i = 0; from && i < r->n_rot / 2; i++) ((double *)r->freq)[i] = from[i]; // the model's own
+    for (int i = 0; from && i < r->n_rot / 2; i++) ((double *)r->freq)[i] = from[i]; // the model owns this array
 }
 
-// How many elements of a head are turned.
+// Reads the number of elements of a head that are rotated.
 static Status load_turned(const Loader *l, const char *suffix, int most, int usual, int *out) {
     TRY(loader_int(l, suffix, 1, most, false, usual, out));
     if (*out % 2 == 0) return OK;
@@ -162,7 +163,7 @@ Status loader_rope(const Loader *l) {
     TRY(loader_float(l, "rope.freq_base", false, 10000, &c->rope_base));
     TRY(load_scaling(l));
     TRY(new_rope(l, c->rope_base, c->n_rot, &r));
-    double *freq = (double *)r->freq; // the model's own
+    double *freq = (double *)r->freq; // the model owns this array
     if (gguf_tensor(l->g, "rope_freqs.weight")) TRY(divide_by_tensor(l, "rope_freqs.weight", freq));
     if (has_context_tensors(l->g) || strcmp(c->rope_scaling, "longrope") == 0) TRY(load_context_freq(l, r));
     TRY(scale_freq(l, freq, &r->mscale));
@@ -174,7 +175,8 @@ Status loader_rope(const Loader *l) {
     return OK;
 }
 
-// Which of the model's RoPE tables layer i has: the second one is of layers with a window, or of those without RoPE.
+// The index of layer i's RoPE table: 1 for layers with a window and a RoPE of their own and for layers without RoPE,
+// otherwise 0.
 int loader_layer_rope(const Loader *l, int i) {
     const Family *f = l->family;
     bool skips = f->rope_skip_every > 0 && (i + 1) % f->rope_skip_every == 0;

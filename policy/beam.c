@@ -1,4 +1,4 @@
-// policy/beam.c: see policy/beam.h.
+// policy/beam.c: beam search. See policy/beam.h.
 #include "policy/beam.h"
 
 #include <assert.h>
@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE = 16 }; // candidates of a row besides 2 n: tokens that end a text, and leave room for no beam
+enum { SPARE = 16 }; // candidates of a row in addition to 2 n, since tokens that end a text continue no beam
 
-// A token of a text on its way; the path to the root has the others. Kept for log-probabilities alone.
+// A generated token in the tree of all beams; the path to the root has the tokens before it. Only used to record
+// log-probabilities.
 typedef struct {
     int parent; // -1: the first token
     float logprob;
@@ -19,29 +20,29 @@ typedef struct {
     int node; // of its last token; -1: none
 } LiveBeam;
 
-// A beam with one token more.
+// A beam extended by one token.
 typedef struct {
     double sum;
-    int beam, rank; // the beam that it continues, and the token's place in that beam's row
+    int beam, rank; // the beam that it continues, and the token's rank among that beam's candidates
     int id, node;
 } BeamCandidate;
 
 struct BeamSearch {
     BeamConfig c;
     Policy policy;
-    int n_row;              // candidates of a row at most
+    int n_row;              // the most candidates of a row
     LiveBeam *live;         // (n) beam i decodes in request_sequence(r, i)
     int n_live;             //
     TokenLogprob *row;      // (n_row)
     BeamCandidate *all;     // (n n_row) of a step
     BeamCandidate *chosen;  // (n) the next beams
-    Sequence *next;         // (n) while beams change places
+    Sequence *next;         // (n) the sequences of the next beams, during `advance`
     BeamText *kept;         // (n_kept) texts, best first
     int n_kept;             //
     BeamNode *nodes;        // (n_nodes)
     TokenLogprob *node_top; // (n_nodes, n_top)
     int n_nodes, cap_nodes;
-    bool over; // nothing is added to `kept` any more
+    bool over; // the search has ended: `kept` is final
     BeamStats stats;
 };
 
@@ -55,7 +56,7 @@ static void free_text(BeamText *t) {
     free(t->top);
 }
 
-// The log-probabilities along the path to a node.
+// Sets the log-probabilities of a text from the path to its last node.
 static void put_logprobs(const BeamSearch *b, int node, BeamText *t) {
     if (b->c.n_top < 0) return;
     size_t n_top = (size_t)b->c.n_top;
@@ -67,7 +68,7 @@ static void put_logprobs(const BeamSearch *b, int node, BeamText *t) {
     }
 }
 
-// Keeps a text if it is among the n best; of equal ones the first that came.
+// Keeps a text if it is among the n best; among equal scores the earlier text wins.
 static void keep_text(BeamSearch *b, const int *tokens, int n, double sum, int node, Finish finish) {
     BeamText t = {.n = n, .sum = sum, .score = score_of(b, sum, n), .finish = finish};
     int at = b->n_kept;
@@ -81,7 +82,7 @@ static void keep_text(BeamSearch *b, const int *tokens, int n, double sum, int n
     b->kept[at] = t;
 }
 
-// The live beams as they are become texts.
+// Keeps the live beams as texts.
 static void keep_live(BeamSearch *b, const Request *r, Finish finish) {
     for (int i = 0; i < b->n_live; i++) {
         const Sequence *q = request_sequence(r, i);
@@ -98,7 +99,7 @@ static int compare(const void *a, const void *b) {
     return x->beam != y->beam ? x->beam - y->beam : x->rank - y->rank;
 }
 
-// All candidates of a step, best first; returns how many.
+// Writes all candidates of a step to b->all, best first; returns their number.
 static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
     int n = 0;
@@ -114,7 +115,7 @@ static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *row
     return n;
 }
 
-// Notes the log-probabilities of a candidate's token; returns its node.
+// Records the log-probabilities of a candidate's token; returns its node.
 static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
     if (b->c.n_top < 0) return -1;
     size_t n_top = (size_t)b->c.n_top;
@@ -129,7 +130,7 @@ static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) 
     return b->n_nodes++;
 }
 
-// Whether a candidate is a whole text, which is kept if its place among the candidates is good enough.
+// Whether a candidate ends a text. The text is kept if the candidate's rank `place` is below n.
 static bool is_text(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c, int place) {
     const Request *r = rows->request;
     Sequence *q = rows[c->beam].seq;
@@ -144,7 +145,7 @@ static bool is_text(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c, 
     return finish != RUNNING;
 }
 
-// The next beams into b->chosen; returns how many.
+// Writes the next beams to b->chosen; returns their number.
 static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
     int n_all = find_candidates(b, s, rows), n = 0;
     for (int i = 0; i < n_all && n < b->c.n; i++) {
@@ -155,15 +156,15 @@ static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
     return n;
 }
 
-// ---- beams change places --------------------------------------------------------------------------------------------
+// ---- the sequences of the next beams --------------------------------------------------------------------------------
 
 static void free_sequence(KvCache *kv, Sequence *q) {
     kvcache_release(kv, q);
     sequence_free(q);
 }
 
-// The sequences of the n chosen candidates into b->next: the first child of a beam takes its sequence over, the others
-// fork it, and only then beams without children are released.
+// Writes the sequences of the n chosen candidates to b->next: the first child of a beam takes over its sequence, the
+// others fork it. Afterwards the sequences of beams without children are freed.
 static void inherit(BeamSearch *b, KvCache *kv, Request *r, int n) {
     for (int i = 0; i < n; i++) {
         int first = 0;
@@ -180,7 +181,7 @@ static void inherit(BeamSearch *b, KvCache *kv, Request *r, int n) {
     }
 }
 
-// The n chosen candidates become the live beams.
+// Makes the n chosen candidates the live beams.
 static void advance(BeamSearch *b, KvCache *kv, Request *r, int n) {
     if (n == 0) return;
     inherit(b, kv, r, n);
@@ -237,7 +238,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     scheduler_finish(s, r, b->n_kept ? b->kept[0].finish : FINISH_BROKEN);
 }
 
-// r->seq gets the best text behind the prompt; what is computed of it stays.
+// Sets r->seq to the prompt and the best text, and keeps the K and V of their common prefix.
 static void leave_best(const BeamSearch *b, KvCache *kv, Request *r) {
     Sequence *q = r->seq;
     int n = b->n_kept ? b->kept[0].n : 0, same = 0, made = q->n_tokens - r->n_prompt;
@@ -248,7 +249,7 @@ static void leave_best(const BeamSearch *b, KvCache *kv, Request *r) {
 
 static void end(const Policy *p, Scheduler *s, Request *r) {
     BeamSearch *b = p->arg;
-    if (!b->over) keep_live(b, r, r->finish); // it was cut: by a signal, or where the cache is full
+    if (!b->over) keep_live(b, r, r->finish); // the search was cut short by a signal or a full cache
     b->over = true;
     for (int i = 0; i < r->n_more; i++) free_sequence(scheduler_kv(s), &r->more[i]);
     free(r->more);

@@ -1,4 +1,4 @@
-// policy/speculate.c: see policy/speculate.h.
+// policy/speculate.c: proposes drafts by n-grams and by a draft model. See policy/speculate.h.
 #include "policy/speculate.h"
 
 #include <assert.h>
@@ -9,37 +9,37 @@
 #include "policy/ngram.h"
 #include "scheduler.h"
 
-// What one drafter says of a sequence's next tokens.
+// One drafter's guess of a sequence's next tokens.
 typedef struct {
     int tokens[DRAFT_MOST], n;
-    int kind[DRAFT_MOST]; // index of the chance of each
-    double gain;          // expected, of the best length
+    int kind[DRAFT_MOST]; // for each token the index of its Chance
+    double gain;          // expected gain of the best number of drafts (draft_length)
 } Guess;
 
-// Request.state
+// The state of a request, Request.state.
 typedef struct {
-    int text; // of the n-grams; -1: none
+    int text; // number of its text in the n-gram index; -1: none
     Guess ngram, model;
-    Sequence own;  // of the draft model
+    Sequence own;  // the draft model's sequence
     bool asks;     // the draft model drafts for it in this step
-    bool by_model; // the drafts of this step are the model's
-    int64_t step;  // that the guesses are for
-    int n_new;     // tokens of the request then
+    bool by_model; // the drafts of this step come from the draft model
+    int64_t step;  // the step that the guesses are for
+    int n_new;     // Request.n_new at that step
 } Stream;
 
 struct Speculate {
     SpeculatePlan plan;
     Ngram *ngram;
     Chance ngram_chance[NGRAM_CHANCES], model_chance[MODEL_CHANCES];
-    Chance model_all;   // of all kinds
-    bool tries;         // the draft model is tried in this step, though it promises nothing
-    int wait, patience; // steps until the draft model is asked again, where it promises nothing
-    int64_t step;       // the one that is planned
-    double rows;        // its rows without drafts
+    Chance model_all;   // the draft model's drafts of all kinds
+    bool tries;         // the draft model is tried in this step although no gain is expected
+    int wait, patience; // steps until the next such try, and the interval between tries
+    int64_t step;       // the step that is planned
+    double rows;        // number of its rows without drafts
     StepPlan now;
-    Stream **streams;  // (n) of this step, with their rows
-    SeqRows **rows_of; // (n)
-    Sequence **own;    // (n) of those that the draft model drafts for
+    Stream **streams;  // (cap) the streams of this step
+    SeqRows **rows_of; // (cap) their rows
+    Sequence **own;    // (cap) the draft model's sequences that get drafts
     int cap;
 };
 
@@ -67,7 +67,7 @@ const SpeculatePlan *speculate_plan(const Speculate *x) { return &x->plan; }
 
 // ---- which requests -------------------------------------------------------------------------------------------------
 
-// Request.state of others is not ours.
+// Whether drafts are proposed for a request. Otherwise its Request.state belongs to another policy.
 static bool is_ours(const Speculate *x, const Scheduler *s, const Request *r) {
     return r && r->n_more == 0 && r->width <= 1 && scheduler_accepting(s, r)->arg == x;
 }
@@ -96,7 +96,8 @@ static void guess_by_ngram(Speculate *x, Stream *t, const Sequence *q) {
 
 // ---- how many -------------------------------------------------------------------------------------------------------
 
-// The best length of a guess, `most` at most; `more` tokens that are not there yet are taken to be like the average.
+// The best number of drafts of a guess, at most `most`; sets g->gain. `more`: how many further tokens the draft model
+// could add; each is counted with the average chance.
 static int best_length(const Speculate *x, Guess *g, const Chance *chance, int most, int more, double each) {
     double chances[DRAFT_MOST];
     int n = 0, known = int_min(g->n, most);
@@ -112,7 +113,7 @@ static int best_length(const Speculate *x, Guess *g, const Chance *chance, int m
     return k >= x->plan.least ? k : 0;
 }
 
-// What drafting one more token costs, where n sequences draft together.
+// The time for drafting one more token, if n sequences draft together.
 static double draft_cost(const Speculate *x, int n) {
     return x->plan.draft_cost * step_costs_at(&x->plan.costs, n) / int_max(1, n);
 }
@@ -126,7 +127,7 @@ static double probability(const float *logits, int n, int token) {
     return (double)(expf(logits[token] - most) / sum);
 }
 
-// Whether the model is to be asked for a sequence that has room for so many drafts.
+// Whether the draft model is expected to gain more than n-grams for a sequence with room for `room` drafts.
 static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
     Guess none = {0};
     if (x->plan.fixed) return t->ngram.n == 0;
@@ -135,7 +136,7 @@ static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
     return false;
 }
 
-// One more draft of a sequence from the logits behind it. False: it has enough.
+// Adds one draft to a sequence, from the logits after its last token. Returns whether it should get another one.
 static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Stream *t, const float *logits, int most,
                       int n_seqs) {
     Guess *g = &t->model;
@@ -151,7 +152,8 @@ static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Str
     return x->plan.fixed || best_length(x, g, x->model_chance, most, most, draft_cost(x, n_seqs)) > g->n;
 }
 
-// Drafts for the first n streams of the step, whose draft sequences have their texts: all of them a token at a time.
+// Drafts for the first n streams, for all of them together, one token per step of the draft model. Before,
+// draft_model_follow was called for each.
 static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     size_t n_vocab = (size_t)scheduler_n_vocab(s);
     int n_seqs = n;
@@ -172,7 +174,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     }
 }
 
-// Asks the draft model for those sequences of the step where it promises more than n-grams do.
+// Drafts with the draft model for those sequences of the step where it is expected to gain more than n-grams.
 static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
     int asked = 0, most = x->plan.most;
     bool promises = false;
@@ -207,7 +209,7 @@ static void make_room(Speculate *x, int n) {
     x->own = mem_resize(x->own, (size_t)n * sizeof *x->own);
 }
 
-// Guesses for all sequences of a step, before the first of them proposes.
+// Makes the guesses for all sequences of a step. Called when the first of them proposes.
 static void begin_step(Speculate *x, const Scheduler *s) {
     const Batch *b = scheduler_batch(s);
     int n = 0;
@@ -252,7 +254,8 @@ static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
 
 // ---- accept ---------------------------------------------------------------------------------------------------------
 
-// Counts guesses against the tokens that came out, up to the first that was wrong. all: NULL, or their sum.
+// Compares guesses with the n emitted tokens, up to the first wrong one, and counts them in `chance`, and in `all`
+// unless that is NULL.
 static void judge(const Guess *g, int n_guesses, const int *tokens, int n, Chance *chance, Chance *all) {
     for (int i = 0; i < n && i < n_guesses; i++) {
         bool right = g->tokens[i] == tokens[i];
@@ -274,7 +277,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     const Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
     bool judges = t && t->step == scheduler_steps(s) && t->n_new == rows->request->n_new;
     static const Stream none;
-    Stream was = judges ? *t : none; // the request may end below, and its state with it
+    Stream was = judges ? *t : none; // a copy: the request may end below, which frees its state
     next->accept(next, s, rows, n);
     if (!judges) return;
     double rows_now = scheduler_batch(s)->n_rows;

@@ -3,18 +3,18 @@
 //   Speculate *x = speculate_new(&(SpeculatePlan){.ngram = true, .most = 16, .costs = ...});
 //   Policy p = speculate_policy(x, next);   // in front of the others
 //
-// Before a step each decoding sequence gets drafts of what may come next; the step computes their rows too, and the
-// policy behind (plain decoding) draws from one row after the other for as long as what it draws was drafted
-// (Leviathan et al. 2023, with sample-and-match in place of rejection). So the text is that without speculation: it
-// does not depend on the drafters. A draft model draws its drafts as the target will, with the same parameters and the
-// same random number: where both say the same, the draft is right.
+// Before a step each decoding sequence gets drafts, tokens that may come next. The step also computes the rows of the
+// drafts. The next policy in the chain (plain decoding) then draws a token from one row after the other, as long as the
+// drawn token equals the draft (Leviathan et al. 2023, with sample-and-match in place of rejection). So the text is the
+// same as without speculation, whatever the drafters propose. The draft model draws its drafts with the target's
+// sampling parameters and random numbers, so that equal logits of both models give equal tokens.
 //
-// How many drafts there are is decided by policy/draft_length.h, for all sequences of a step together: first one after
-// the other by n-grams; where a draft model promises more, it drafts for all of those in steps of its own. N-grams are
-// judged by every token that comes out, also where nothing was drafted. A draft model that promises nothing is asked
-// again after a while, less and less often.
+// policy/draft_length.h decides the number of drafts. First every sequence of a step gets a guess from n-grams. For
+// those sequences where the draft model is expected to gain more, it drafts in steps of its own, for all of them
+// together. Guesses by n-grams are judged by every emitted token, even if they were not proposed. If no gain is
+// expected from the draft model, it is tried again from time to time, at growing intervals.
 //
-// Requests with several sequences, and those that another policy accepts for, get no drafts.
+// Requests with several sequences get no drafts, nor do requests whose logits another policy accepts.
 #ifndef QUILL_SPECULATE_H
 #define QUILL_SPECULATE_H
 
@@ -26,18 +26,18 @@ typedef struct Speculate Speculate;
 
 typedef struct {
     bool ngram;
-    DraftModel *model;    // NULL: none; the caller's
-    const Tokenizer *tok; // tells which tokens end a text; NULL: none does
-    int most;             // drafts of a sequence in a step, at most DRAFT_MOST
-    int least;            // fewer are none
-    float least_p;        // a draft less likely than that is left out, with all behind it
-    bool fixed;           // as many as can be had, whatever they cost: for measuring
+    DraftModel *model;    // owned by the caller; NULL: none
+    const Tokenizer *tok; // knows which tokens end a text; NULL: none does
+    int most;             // the most drafts of a sequence in a step, at most DRAFT_MOST
+    int least;            // if fewer drafts would be best, none are proposed
+    float least_p;        // drafts end before the first one with a lower probability
+    bool fixed;           // propose as many drafts as possible, whatever they cost: for measurements
     StepCosts costs;      // of the target's steps
-    double draft_cost;    // of a step of one row of the draft model, in those of the target
+    double draft_cost;    // the time of a step of one row of the draft model, in steps of one row of the target
 } SpeculatePlan;
 
 Speculate *speculate_new(const SpeculatePlan *plan);
-void speculate_free(Speculate *x); // after the scheduler
+void speculate_free(Speculate *x); // call it after scheduler_free
 Policy speculate_policy(Speculate *x, const Policy *next);
 const SpeculatePlan *speculate_plan(const Speculate *x);
 
