@@ -298,7 +298,7 @@ typedef struct {
     void *arg;
 } Narrow;
 
-// K and V of slots that no row of the batch computes: another thread loads them while the step runs.
+// K and V of slots that no row of the batch computes: they are loaded into the pool while the step runs.
 typedef struct {
     void (*wait)(void *arg, const Layer *l); // called before the layer stores K and V: returns when its pool has them
     void *arg;

@@ -125,7 +125,7 @@ static int steal_partner(KvCache *kv) {
 static void take_partner(KvCache *kv, int block) {
     if (!kv->partner) return;
     kv->viewers[block] = 1;
-    if (kv->partner[block] >= 0) return; // it kept its own
+    if (kv->partner[block] >= 0) return; // the block kept its partner
     kv->partner[block] = kv->n_free_partners > 0 ? kv->free_partners[--kv->n_free_partners] : steal_partner(kv);
     if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = kv->pool->tail_of[block];
 }
