@@ -1,9 +1,9 @@
-// bench/bench.c: measures prefill and decoding on the product's own path: requests, scheduler, model_forward.
+// bench/bench.c: measures prefill and decoding through the same code as real requests: scheduler and model_forward.
 //
-// A test brings its sequences to the depth once, untimed, and before every repetition cuts them back to it, so that
-// each measures the same work: prefill is one request of n random tokens that generates none; decoding is B requests
-// that generate n tokens each, greedily, whatever comes out. One repetition ahead of the others warms up and is not
-// counted.
+// A test computes its sequences up to the depth once, untimed. Every repetition first cuts them back to the depth, so
+// that all repetitions do the same work. A prefill is one request with n random tokens that generates none. Decoding is
+// B requests that each generate n tokens, greedily, and ignore the end of the text. A first repetition warms up and is
+// not counted.
 #define _GNU_SOURCE
 #include "bench/bench.h"
 #include "base/units.h"
@@ -29,17 +29,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WARM_TOKENS = 8 }; // of a decode test's warm-up: enough to touch every weight
+enum { WARM_TOKENS = 8 }; // tokens in the warm-up of a decode test: enough to read every weight
 
 typedef struct {
-    bool decode; // or prefill
-    int n;       // tokens of a repetition, of one sequence
+    bool decode; // false: prefill
+    int n;       // tokens of one sequence in a repetition
     int n_seqs, depth;
     char name[64]; // "pp512", "tg128 x16 @ d4096"
     int n_reps;
     double *seconds; // (n_reps)
-    double *ttft;    // (n_reps) seconds until the prompt is computed; prefill alone
-    float *gaps;     // (n_gaps) seconds between two tokens of a sequence; decoding alone
+    double *ttft;    // (n_reps) prefill: seconds until the prompt is computed
+    float *gaps;     // (n_gaps) decoding: seconds between two tokens of a sequence
     int n_gaps;
     Cost cost; // of one repetition
 } Test;
@@ -47,16 +47,16 @@ typedef struct {
 typedef struct {
     const Options *o;
     Engine e;
-    Sequence *seqs;    // (n_seqs) all at the test's depth
+    Sequence *seqs;    // (n_seqs) all at the depth of the test
     Request *requests; // (n_seqs)
     uint64_t n_drawn;  // random tokens drawn so far
-    Test *tests;       // (n_tests) those of one number of threads
+    Test *tests;       // (n_tests) the tests with the current number of threads
     int n_tests;
-    struct Row *rows; // (n_rows) of all that was measured
+    struct Row *rows; // (n_rows) the results of all tests
     int n_rows;
     Buf head; // the line above a table
     json_t *model, *results;
-    Roofline roof;    // threads == 0: none is stored
+    Roofline roof;    // threads == 0: no ceilings are stored
     CudaRoofline gpu; // name NULL: not measured
     Progress progress;
 } Bench;
@@ -83,8 +83,8 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
     return OK;
 }
 
-// Runs sequences [first, last), whose newest tokens are uncomputed, until each has max_new more tokens. times: NULL, or
-// (n_seqs) what the requests have noted, the caller's to free.
+// Computes the uncomputed tokens of sequences [first, last), and generates max_new tokens for each. times: NULL, or
+// (n_seqs) the timelines of the requests, to be freed by the caller.
 static Status run(Bench *b, const Test *t, int first, int last, int max_new, double *seconds, Cost *cost,
                   Timeline *times) {
     Engine *e = &b->e;
@@ -105,7 +105,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
     double end = clock_now();
     *seconds = end - start;
     for (int i = first; i < last; i++) {
-        if (max_new == 0) b->requests[i].time.prefill_end = end; // nobody has waited for a token
+        if (max_new == 0) b->requests[i].time.prefill_end = end; // no request waited for a token; model_wait did
         if (times) times[i] = b->requests[i].time;
         else timeline_free(&b->requests[i].time);
     }
@@ -121,9 +121,9 @@ static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Co
     return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
 }
 
-// Brings the test's sequences to its depth: an earlier test may have left some of them there already.
+// Computes the sequences of a test up to its depth, unless an earlier test has already done so.
 static Status go_deep(Bench *b, const Test *t) {
-    int first = t->n_seqs; // those that are short of it come after those that are not
+    int first = t->n_seqs; // the first sequence that is shorter; all behind it are run too
     for (int i = t->n_seqs - 1; i >= 0; i--) {
         Sequence *s = &b->seqs[i];
         kvcache_truncate(&b->e.kv, s, t->depth);
@@ -135,7 +135,7 @@ static Status go_deep(Bench *b, const Test *t) {
     return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost, NULL) : OK;
 }
 
-// What the requests of repetition i have noted, kept for the latencies.
+// Keeps the latencies of repetition i from the timelines of its requests.
 static void keep_times(Test *t, int i, Timeline *times) {
     t->ttft[i] = times[0].prefill_end - times[0].start;
     for (int k = 0; k < t->n_seqs; k++) {
@@ -199,12 +199,12 @@ static void free_tests(Bench *b) {
 // ---- figures --------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    double rate, least, most; // tok/s, all sequences together: median, slowest, fastest repetition
-    double tflops, gbs;       // at the median
-    double share;             // of the stored ceiling: FLOP rate of a prefill, bandwidth of decoding; 0: unknown
+    double rate, least, most; // tok/s of all sequences together: median, slowest and fastest repetition
+    double tflops, gbs;       // at the median time
+    double share;             // share of the stored ceiling: FLOPs of a prefill, bandwidth of decoding; 0: unknown
 } Figures;
 
-// A test that is faster than the ceiling raises it.
+// The figures of a test. A test that is faster than the stored ceiling raises it.
 static Figures figures_of(Bench *b, const Test *t) {
     double tokens = (double)t->n * t->n_seqs, seconds = stats_median(t->seconds, t->n_reps);
     Figures f = {.rate = tokens / seconds, .tflops = t->cost.flops / seconds * 1e-12};
@@ -215,7 +215,7 @@ static Figures figures_of(Bench *b, const Test *t) {
         if (rate < f.least) f.least = rate;
         if (rate > f.most) f.most = rate;
     }
-    if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // the CPU's ceilings
+    if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // only ceilings of the CPU are stored
     int threads = threads_count(b->e.pool);
     if (!t->decode) f.share = roofline_share_of_unit(&b->roof, engine_prefill_unit(&b->e), threads, f.tflops * 1e3);
     else if (t->cost.bytes / t->n >= BANDWIDTH_BYTES)
@@ -223,7 +223,7 @@ static Figures figures_of(Bench *b, const Test *t) {
     return f;
 }
 
-// The type that most of the weights' bytes are in.
+// The type of most bytes of the weights.
 static const char *main_type(const Model *m) {
     int types[16], n = 0;
     double bytes[ARRAY_LEN(types)];
@@ -244,7 +244,7 @@ static const char *main_type(const Model *m) {
     return type_name(types[best]);
 }
 
-// The model's own name, else its file's without the directories.
+// The name of the model, otherwise that of its file without directories.
 static const char *model_label(const Bench *b) {
     const Model *m = &b->e.model;
     if (m->c.name[0]) return m->c.name;
@@ -265,7 +265,7 @@ typedef struct Row {
     char cells[N_COLUMNS][160];
 } Row;
 
-// The table says in a line above what is the same in all rows, so that those fit a terminal.
+// The first columns are the same in all rows. The table prints them in a line above, so that its rows fit a terminal.
 enum { THREADS_COLUMN = 4, FIRST_OF_TABLE = 6 };
 
 static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
@@ -274,7 +274,7 @@ static void make_row(Bench *b, const Test *t, Row *r) {
     const Model *m = &b->e.model;
     Figures f = figures_of(b, t);
     Buf name = {0};
-    utf8_escape(&name, model_label(b), strlen(model_label(b))); // the file's word: nothing of it may steer a terminal
+    utf8_escape(&name, model_label(b), strlen(model_label(b))); // from the file: it may have control characters
     int c = 0;
 #define CELL(...) snprintf(r->cells[c++], sizeof r->cells[0], __VA_ARGS__)
     CELL("%.150s", name.data);
@@ -302,7 +302,8 @@ static int width_of(const Row *rows, int n_rows, int column) {
     return width;
 }
 
-// Columns padded to their widest cell, of the table those that differ; md has all, with bars between them.
+// Prints columns padded to their widest cell. md: all columns, with bars between them; otherwise without the first
+// columns, which the head line has.
 static void print_padded(const Bench *b, bool md, Buf *out) {
     const Row *rows = b->rows;
     bool many = b->o->bench.threads.n > 1;
@@ -386,7 +387,8 @@ static json_t *model_json(const Bench *b) {
                      b->o->engine.paged ? "paged" : "contiguous");
 }
 
-// In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
+// Sets the latencies in milliseconds. ttft ends when the prompt is computed, without the logits and the sampling of the
+// first token.
 static void put_latency(const Test *t, json_t *j) {
     if (!t->decode) {
         jsonio_put(j, "ttft_ms", json_real(1e3 * stats_median(t->ttft, t->n_reps)));
@@ -394,7 +396,7 @@ static void put_latency(const Test *t, json_t *j) {
     }
     double sum = 0;
     for (int i = 0; i < t->n_gaps; i++) sum += (double)t->gaps[i];
-    bool any = t->n_gaps > 0; // a token alone has none
+    bool any = t->n_gaps > 0; // a single token has no gap
     json_t *itl = json_object();
     jsonio_put(itl, "p50", any ? json_real(1e3 * stats_percentile(t->gaps, t->n_gaps, 50)) : json_null());
     jsonio_put(itl, "p99", any ? json_real(1e3 * stats_percentile(t->gaps, t->n_gaps, 99)) : json_null());
@@ -425,10 +427,10 @@ static void print_json(const Bench *b, Buf *out) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-// The results of the tests there are, while their engine is open.
+// Adds the results of the current tests to the rows and the JSON. Their engine must be open.
 static void keep_results(Bench *b) {
     b->rows = mem_resize(b->rows, (size_t)(b->n_rows + b->n_tests) * sizeof *b->rows);
-    for (int i = 0; i < b->n_tests; i++) figures_of(b, &b->tests[i]); // all rows are shares of the raised ceilings
+    for (int i = 0; i < b->n_tests; i++) figures_of(b, &b->tests[i]); // raises the ceilings before any share is printed
     for (int i = 0; i < b->n_tests; i++) {
         make_row(b, &b->tests[i], &b->rows[b->n_rows++]);
         jsonio_append(b->results, test_json(b, &b->tests[i]));
@@ -453,7 +455,7 @@ static Status print_results(const Bench *b) {
     return st;
 }
 
-// The GPU's ceilings, unless --device cpu leaves it out or auto finds none.
+// Measures the ceilings of the GPU, unless --device is cpu, or auto and there is no GPU.
 static Status measure_gpu(Bench *b) {
     const char *device = b->o->engine.device;
     const Backend *be;
@@ -478,7 +480,7 @@ static void print_gpu(const CudaRoofline *g, Buf *out) {
     if (g->early_us > 0) buf_printf(out, "  %-26s %9.2f us\n", "one that begins early", g->early_us);
 }
 
-// What steps of few rows take, for the length of drafts.
+// Measures the times of steps with few rows, which decide the length of drafts.
 static Status measure_steps(Bench *b) {
     static const int types[2] = {TYPE_Q8_0, TYPE_Q4_K};
     Status st = OK;
@@ -487,7 +489,8 @@ static Status measure_steps(Bench *b) {
     return st;
 }
 
-// Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
+// Measures, stores and prints the ceilings. With --output json they are printed later, as part of the JSON; with csv
+// they go to stderr.
 static Status measure_roofline(Bench *b) {
     progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
     Status measured = roofline_measure(&b->roof);
@@ -499,7 +502,7 @@ static Status measure_roofline(Bench *b) {
     bool there = roofline_load(&stored), disturbed = b->roof.cpu_share < 0.9;
     if (there) roofline_keep_larger(&b->roof, &stored);
     bool quiet = b->o->answer.quiet;
-    if (disturbed && !there) { // too low to keep: later figures would pass 100% of them
+    if (disturbed && !there) { // too low to store: later runs would exceed 100% of them
         if (!quiet)
             fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
                     100 * (1 - b->roof.cpu_share));
@@ -517,7 +520,7 @@ static Status measure_roofline(Bench *b) {
     return st;
 }
 
-// The random model, saved if that was asked for; NULL where the options name a file.
+// Makes the random model of --shape, and saves it if --save is given. *out NULL: no --shape.
 static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
     if (!o->bench.shape) return OK;
@@ -533,7 +536,7 @@ static Status make_shape(const Options *o, Gguf **out) {
 
 static Status run_tests(Bench *b, Gguf *g) {
     const Options *o = b->o;
-    // Every test starts at the depth; one more slot for the token that a decode test starts from.
+    // One more slot than depth and test need, for the token that a decode test starts from.
     long long n_ctx = (long long)cli_largest(&o->bench.depth) + 1;
     n_ctx += int_max(cli_largest(&o->bench.prompt), cli_largest(&o->bench.gen));
     if (n_ctx > 1 << 30) {
@@ -548,7 +551,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     TRY(st);
     b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
     b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
-    engine_use_hugepages(&b->e); // not timed: a repetition is to be like the next
+    engine_use_hugepages(&b->e); // before the timed part, so that all repetitions run alike
     for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
     progress_erase(&b->progress);
     if (!st.code) keep_results(b);
@@ -562,7 +565,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     return st;
 }
 
-// All tests with the i-th number of threads: the scratch and the pool are made for it.
+// Runs all tests with the i-th number of threads, on a new engine.
 static Status run_threads(Bench *b, const Options *o, int i) {
     Options own = *o;
     own.engine.threads = int_max(0, o->bench.threads.at[i]);

@@ -17,14 +17,14 @@
 
 enum { BOUND_ROWS = 8, WARM_TOKENS = 8 };
 
-// A text that is answered, or replayed.
+// A prompt that is answered, or a text that is replayed.
 typedef struct {
     Sequence seq;
     const Tokenizer *tok;
     int n_prompt;
-    int *forced, n_forced; // of a replay: what is "drawn"
+    int *forced, n_forced; // of a replay: the tokens that replace sampled ones; NULL: no replay
     int *said, n_said;     // the answer without drafts
-    bool other;            // drafts have changed it
+    bool other;            // the answer with drafts differs
     char name[64];
 } Work;
 
@@ -32,9 +32,9 @@ typedef enum { PLAIN, DRAFTED, ORACLE, N_ARMS } Arm;
 
 typedef struct {
     char name[64];
-    int n_tokens, n_texts, n_other; // n_other: texts that drafts have changed
-    double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run, or all came in one step
-    DraftCounts drafts;             // of a repetition
+    int n_tokens, n_texts, n_other; // n_other: texts whose answer with drafts differs
+    double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run, or all tokens in one step
+    DraftCounts drafts;             // of one repetition
 } DraftsResult;
 
 typedef struct {
@@ -48,9 +48,9 @@ typedef struct {
     Progress progress;
 } Drafts;
 
-// ---- policies of the bench ------------------------------------------------------------------------------------------
+// ---- policies -------------------------------------------------------------------------------------------------------
 
-// Accepts what the work says in place of drawing.
+// Accepts the tokens of Work.forced instead of sampling.
 static void replay_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     const Work *w = rows->request->arg;
     (void)p, (void)n;
@@ -61,7 +61,7 @@ static void replay_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     }
 }
 
-// Drafts that are right, as many as a step of BOUND_ROWS has room for.
+// Proposes the tokens of Work.forced as drafts, as many as a step of BOUND_ROWS has room for.
 static void oracle_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
     const Work *w = rows->request->arg;
     (void)p, (void)s;
@@ -83,7 +83,7 @@ static Finish until_end(Request *r, int token, const float *logits) {
     return token < tokenizer_n(w->tok) && tokenizer_is_eog(w->tok, token) ? FINISH_EOG : RUNNING;
 }
 
-// Back to the prompt, whose blocks are found again if nothing has needed them.
+// Cuts the sequence back to its prompt. Blocks of the prompt are reused if they are still cached.
 static void rewind_work(Drafts *d, Work *w) {
     kvcache_release(&d->e.kv, &w->seq);
     w->seq.n_tokens = w->n_prompt;
@@ -107,12 +107,12 @@ static Status check(const Drafts *d, const Work *w, const Request *r) {
                         d->e.kv.max_slots);
 }
 
-// Answers works [first, last) together, `most` tokens each at most. *seconds: of decoding, from the first token of them
-// to the last.
+// Answers works [first, last) together, with at most `most` tokens each. *seconds: the time of decoding, from the first
+// token of all works to the last.
 static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double *seconds, DraftsResult *out) {
     int n = last - first;
     Request *r = mem_alloc((size_t)n * sizeof *r);
-    Speculate *fresh = speculate_new(speculate_plan(d->e.drafters.speculate)); // no repetition knows the one before
+    Speculate *fresh = speculate_new(speculate_plan(d->e.drafters.speculate)); // without n-grams of earlier repetitions
     const Policy drafted = speculate_policy(fresh, d->work[first].forced ? &replaying : &plain_policy);
     const Policy *plain = d->work[first].forced ? &replaying : &plain_policy;
     for (int i = 0; i < n; i++) {
@@ -126,7 +126,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
     }
     for (Batch *b; engine_step(&d->e, &b);)
         for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kvcache_release(&d->e.kv, r[i].seq); // the next one may need its blocks
+            if (r[i].finish != RUNNING) kvcache_release(&d->e.kv, r[i].seq); // waiting requests may need its blocks
     model_wait(&d->e.model);
     double from = r[0].time.first, to = r[0].time.last;
     Status st = OK;
@@ -148,7 +148,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
     return st;
 }
 
-// All arms in turns, after a run that computes the prompts.
+// Runs all arms alternately, after an untimed run that computes the prompts.
 static Status measure(Drafts *d, int first, int last) {
     int n_reps = d->o->bench.reps, n_arms = d->work[first].forced ? N_ARMS : ORACLE;
     double seconds, *times[N_ARMS];
@@ -163,10 +163,10 @@ static Status measure(Drafts *d, int first, int last) {
         }
         progress_show(&d->progress, d->work[first].name, rep + 1, n_reps);
     }
-    int tokens = out->n_tokens - 1; // the first one comes with the prompt
+    int tokens = out->n_tokens - 1; // the time begins at the first token
     for (int i = 0; i < n_arms && !st.code; i++) {
         double median = stats_median(times[i], n_reps);
-        out->rates[i] = median > 0 ? tokens / median : 0; // the tokens of one step have no time
+        out->rates[i] = median > 0 ? tokens / median : 0; // 0 seconds if all tokens came in one step
     }
     snprintf(out->name, sizeof out->name, "%s", d->work[first].name);
     if (last - first > 1)
@@ -176,7 +176,7 @@ static Status measure(Drafts *d, int first, int last) {
     return st;
 }
 
-// ---- what is answered -----------------------------------------------------------------------------------------------
+// ---- the texts ------------------------------------------------------------------------------------------------------
 
 static Work *add_work(Drafts *d, const char *name, size_t n) {
     d->work = mem_resize(d->work, (size_t)(d->n_work + 1) * sizeof *d->work);
@@ -236,7 +236,7 @@ static Status add_prompts(Drafts *d, const Buf *lines) {
     return st;
 }
 
-// Without prompts: a text from the beginning token.
+// Without prompts: generates texts from the BOS token alone.
 static Status add_nothing(Drafts *d) {
     int bos = int_max(0, tokenizer_bos(d->e.tok));
     for (int i = 0; i < int_max(1, d->o->bench.sequences); i++) {
@@ -259,18 +259,18 @@ static Status add_works(Drafts *d, const Buf *prompts) {
     return OK;
 }
 
-// ---- what is printed ------------------------------------------------------------------------------------------------
+// ---- printing -------------------------------------------------------------------------------------------------------
 
 static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
 
-// How many times as fast as without drafts; 0: nothing to measure.
+// The rate of an arm divided by the rate without drafts; 0: not measured.
 static double gain_of(const DraftsResult *r, Arm arm) {
     return r->rates[PLAIN] > 0 ? r->rates[arm] / r->rates[PLAIN] : 0;
 }
 
 static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
 
-// What was not measured is 0, and has no figure.
+// null for 0, which means not measured.
 static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
 
 static const char *figure(double v, char out[24]) {
@@ -337,7 +337,7 @@ static Status print(const Drafts *d) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-// Tokens that texts of so many bytes have at most, where nobody has encoded them.
+// An upper limit of the context that the texts need: one token for each byte, since they are not encoded yet.
 static Status context_needed(const Options *o, const Buf *prompts, int *n_ctx) {
     enum { TEMPLATE = 512, MOST = 1 << 20 };
     size_t most = prompts->n + TEMPLATE + (size_t)cli_largest(&o->bench.gen);

@@ -20,23 +20,23 @@ static const char *const op_names[N_OPS] = {"attn_in", "attention", "attn_out", 
                                             "ffn_out", "head",      "sampling"};
 
 enum { LEAST_TRIES = 5, MOST_TRIES = 100 };
-#define SECONDS_AN_OP 0.4 // of tries
+#define SECONDS_AN_OP 0.4 // total time of the repetitions of an operation
 
 typedef struct {
-    double seconds, early; // early: where kernels begin early; 0: they cannot
+    double seconds, early; // early: with kernels that begin early; 0: not supported
     double bytes;
 } OpFigures;
 
 typedef struct {
     Engine e;
-    Sequence *seqs; // (n_seqs) all at the depth, the last token of each uncomputed
+    Sequence *seqs; // (n_seqs) computed up to the depth, with one more token
     int n_seqs, depth;
-    Step step; // a row of each
+    Step step; // a row of each sequence
     SamplerParams sampling;
-    int *rows;           // (n_seqs) of the head
-    const float *logits; // of the step, the host's; NULL on a GPU
-    BenchOp op;          // that is timed
-    volatile int sink;   // the tokens that sampling has drawn
+    int *rows;           // (n_seqs) the rows of the head
+    const float *logits; // logits of the step in host memory; NULL on a GPU
+    BenchOp op;          // the operation being timed
+    volatile int sink;   // the last sampled token, stored so that the compiler keeps the sampling
 } Ops;
 
 // ---- one operation --------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ static void run_layer(Ops *o, const Layer *l, Batch *b) {
     Workspace *w = &o->e.work;
     KvPool *kv = l->kv_kind < 0 ? NULL : &o->e.kv.pool[l->kv_kind];
     bool mixes = l->kind.mixer != MIXER_NONE, feeds = l->kind.ffn != FFN_NONE;
-    if (l->host_ffn && l->be->memory) feeds = false; // the host's, which is not what is timed
+    if (l->host_ffn && l->be->memory) feeds = false; // the host computes it: not part of the GPU's time
     switch (o->op) {
     case OP_ATTN_IN:
         if (mixes) l->be->attn_in(w, l, kv, b);
@@ -74,7 +74,7 @@ static void sample(Ops *o) {
     }
 }
 
-// The operation over all layers; on a GPU what it queues.
+// Runs the operation over all layers; on a GPU, queues it.
 static void run_op(void *arg) {
     Ops *o = arg;
     const Model *m = &o->e.model;
@@ -135,11 +135,11 @@ static void measure(Ops *o, OpFigures out[N_OPS]) {
 
 // ---- the step -------------------------------------------------------------------------------------------------------
 
-// One row of each sequence, with logits, computed once as a step is.
+// Makes a step with one row of each sequence, with logits, and computes it once.
 static Status make_step(Ops *o) {
     uint64_t drawn = 0;
     o->step.batch.draw = NULL;
-    for (int i = 0; i < o->n_seqs; i++) { // to the depth, and one more token
+    for (int i = 0; i < o->n_seqs; i++) { // compute up to the depth; the row is one more token
         steps_push(&o->e, &o->seqs[i], o->depth + 1, &drawn);
         TRY(steps_compute(&o->e, &o->step, &o->seqs[i], o->depth));
     }
@@ -154,7 +154,7 @@ static Status make_step(Ops *o) {
     return engine_fault(&o->e);
 }
 
-// ---- what is printed ------------------------------------------------------------------------------------------------
+// ---- printing -------------------------------------------------------------------------------------------------------
 
 static json_t *figures_json(const Ops *o, const OpFigures f[N_OPS]) {
     json_t *list = json_array();

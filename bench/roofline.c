@@ -1,4 +1,4 @@
-// bench/roofline.c: keeps the machine's ceilings, scales them to fewer threads, and holds runs against them (see
+// bench/roofline.c: stores the machine's ceilings, scales them to fewer threads, and compares runs with them (see
 // roofline.h).
 #define _GNU_SOURCE
 #include "bench/roofline.h"
@@ -29,7 +29,7 @@ const RooflineUnit roofline_units[ROOFLINE_UNITS] = {
     {"amxint8", "int8 tiles, AMX", "amxint8_gops", true},
 };
 
-// The index of a unit; -1: there is none of that name.
+// The index of a unit; -1: unknown name.
 static int unit_index(const char *name) {
     for (int i = 0; i < ROOFLINE_UNITS; i++)
         if (strcmp(name, roofline_units[i].name) == 0) return i;
@@ -40,7 +40,7 @@ static const char *unit_measure(int i) { return roofline_units[i].integer ? "GOP
 
 // ---- the machine ----------------------------------------------------------------------------------------------------
 
-// The value of a line of /proc/cpuinfo ("model name : X") whose field is `name`; false: another field.
+// Reads the value of a line of /proc/cpuinfo ("model name : X"). False: its field is not `name`.
 static bool cpuinfo_value(const char *line, const char *name, char *out, size_t cap) {
     const char *colon = strchr(line, ':');
     size_t n = strlen(name);
@@ -50,24 +50,24 @@ static bool cpuinfo_value(const char *line, const char *name, char *out, size_t 
     return true;
 }
 
-// Virtual machines shorten the model's name until several generations share it; family and model tell them apart.
+// Virtual machines may show a short model name that several CPU generations share; family and model distinguish them.
 void roofline_cpu_name(char *out, size_t cap) {
     struct utsname u;
     char name[sizeof u.machine], family[16] = "", model[16] = "", line[256];
     snprintf(name, sizeof name, "%s", uname(&u) == 0 ? u.machine : "unknown");
     FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f) && line[0] != '\n') { // the first CPU's
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') { // the lines of the first CPU
         cpuinfo_value(line, "model name", name, sizeof name);
         cpuinfo_value(line, "cpu family", family, sizeof family);
         cpuinfo_value(line, "model", model, sizeof model);
     }
     if (f) fclose(f);
-    name[utf8_whole(name, strlen(name))] = 0; // the cut must not leave half a character: JSON would refuse it
+    name[utf8_whole(name, strlen(name))] = 0; // removes half a character at the cut, which is not valid in JSON
     snprintf(out, cap, "%s%s%s%s%s", name, family[0] ? ", family " : "", family, model[0] ? " model " : "", model);
     out[utf8_whole(out, strlen(out))] = 0;
 }
 
-// The first line of a file of cache `index` of a CPU.
+// Reads the first line of a sysfs file about cache `index` of a CPU.
 static bool cache_field(int cpu, int index, const char *field, char *out, size_t cap) {
     char path[128];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%s", cpu, index, field);
@@ -90,7 +90,7 @@ size_t roofline_cache_bytes(void) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// VERSION is that of the measurement: what an older one gave is no ceiling of today's.
+// VERSION counts changes of the measurement; ceilings of another version are ignored.
 enum { VERSION = 3, MAX_FILE = 4096 };
 
 static bool file_path(char *out, size_t cap) {
@@ -98,7 +98,7 @@ static bool file_path(char *out, size_t cap) {
     return dirs_cache(dir, sizeof dir) && (size_t)snprintf(out, cap, "%s/roofline.json", dir) < cap;
 }
 
-// The file's bytes if it is a small regular file; another kind must not block or flood us.
+// Reads a small regular file. Other kinds (a pipe, a device) could block or have no end.
 static size_t read_small(const char *path, char *out, size_t cap) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
@@ -110,8 +110,7 @@ static size_t read_small(const char *path, char *out, size_t cap) {
     return n;
 }
 
-// A figure no smaller than 0 and below 1e9; what the file says may be from a broken program or an attacker, and is
-// printed and divided by.
+// Reads a number from 0 to below 1e9. The file is not trusted: these numbers are printed and divided by.
 static bool get_figure(const json_t *o, const char *key, double *out) {
     const json_t *v = json_object_get(o, key);
     *out = json_number_value(v);
@@ -120,7 +119,7 @@ static bool get_figure(const json_t *o, const char *key, double *out) {
 
 static const char *const step_keys[2] = {"steps_q8_0", "steps_q4_k"};
 
-// Costs of steps, where they are there and make sense: a step of more rows takes no less.
+// Reads the costs of steps. They are valid if a step with more rows never costs less.
 static void get_steps(const json_t *o, Roofline *r) {
     const char *unit = json_string_value(json_object_get(o, "steps_unit"));
     snprintf(r->steps_unit, sizeof r->steps_unit, "%s", unit ? unit : "");
@@ -152,7 +151,7 @@ static bool from_json(const json_t *o, Roofline *r) {
     get_steps(o, r);
     roofline_cpu_name(r->cpu, sizeof r->cpu);
     r->threads = threads_default();
-    // The same model of CPU with another number of cores is another machine.
+    // A machine with the same CPU model but another number of cores has other ceilings.
     return version == VERSION && threads == r->threads && r->read_gbs > 0 && cpu && strcmp(cpu, r->cpu) == 0;
 }
 
@@ -201,13 +200,13 @@ bool roofline_save(const Roofline *r) {
     return !st.code;
 }
 
-// ---- what the figures say -------------------------------------------------------------------------------------------
+// ---- ceilings for a number of threads -------------------------------------------------------------------------------
 
 double roofline_read(const Roofline *r, int threads) {
     return threads >= r->threads ? r->read_gbs : fmin(r->read_gbs, r->read_gbs_1 * threads);
 }
 
-// The part of all threads that some are.
+// `threads` as a fraction of r->threads, at most 1.
 static double part_of(const Roofline *r, int threads) {
     return (double)int_min(threads, r->threads) / int_max(1, r->threads);
 }

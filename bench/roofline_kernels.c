@@ -1,15 +1,15 @@
-// bench/roofline_kernels.c: the loops behind the ceilings (see roofline.h), each built for its own instruction set and
-// chosen by CPUID, so that one binary carries them all.
+// bench/roofline_kernels.c: the loops that measure the ceilings (see roofline.h). Each is compiled for its instruction
+// set and chosen by CPUID at run time, so that one binary has all of them.
 #include "bench/roofline.h"
 
 #include "cpu/backend.h"
 
 #include <string.h>
 
-// Sixteen bytes a load, on any architecture: memory is the limit long before the load ports are.
+// 16 bytes per load, on any architecture: that is enough to be limited by memory and not by the load ports.
 typedef uint64_t Pair __attribute__((vector_size(16)));
 
-// What lies ahead is fetched into the second cache and, half as far, into the first one.
+// Prefetches into the L2 cache `ahead` bytes ahead, and into the L1 cache half as far ahead.
 uint64_t roofline_read_loop(const void *data, size_t stride, size_t part, int streams, size_t ahead) {
     Pair a = {0}, b = {0}, c = {0}, d = {0};
     for (size_t at = 0; at < part; at += 256)
@@ -29,16 +29,15 @@ uint64_t roofline_read_loop(const void *data, size_t stride, size_t part, int st
 #include <cpuid.h>
 #include <immintrin.h>
 
-// Bits of CPUID's leaf 7 that no backend asks for by themselves.
+// Reads a bit of CPUID leaf 7, for features that the backends do not query separately.
 static bool cpuid_7(unsigned subleaf, bool ecx, int bit) {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= subleaf && __get_cpuid_count(7, subleaf, &a, &b, &c, &d) &&
            ((ecx ? c : a) >> bit & 1);
 }
 
-// Twelve sums hide the latency of two instructions a cycle; with the factors f and g they fill AVX2's sixteen
-// registers. STEP(x) is the new sum of one; the empty statement keeps the compiler from seeing that a sum is another's
-// twin.
+// Twelve independent sums hide the latency of two instructions per cycle; with the factors f and g they fit into AVX2's
+// 16 registers. DO(x) updates one sum. The empty asm statement of HIDE keeps the compiler from merging equal sums.
 #define TWELVE(DO) DO(x0) DO(x1) DO(x2) DO(x3) DO(x4) DO(x5) DO(x6) DO(x7) DO(x8) DO(x9) DO(xa) DO(xb)
 #define FLOP_LOOP(name, features, Vector, F, G, OPERATIONS)                                                            \
     __attribute__((target(features))) static double name(long rounds) {                                                \
@@ -52,7 +51,7 @@ static bool cpuid_7(unsigned subleaf, bool ecx, int bit) {
     }
 #define HIDE(x) __asm__ volatile("" : "+v"(x));
 
-// f32: x = x f + g stays near g / (1 - f).
+// f32: x = x f + g converges to g / (1 - f), so it stays finite.
 #define ADD_PRODUCT(x) x = _mm256_fmadd_ps(x, f, g);
 FLOP_LOOP(loop_avx2, "avx2,fma", __m256, _mm256_set1_ps(0.9f), _mm256_set1_ps(0.1234f), 8 * 2)
 #undef ADD_PRODUCT
@@ -60,8 +59,8 @@ FLOP_LOOP(loop_avx2, "avx2,fma", __m256, _mm256_set1_ps(0.9f), _mm256_set1_ps(0.
 FLOP_LOOP(loop_avx512, "avx512f", __m512, _mm512_set1_ps(0.9f), _mm512_set1_ps(0.1234f), 16 * 2)
 #undef ADD_PRODUCT
 
-// int8 by vpmaddubsw and sums of 16 bits, which wrap; int16 by vpmaddwd and sums of 32. x is a factor too: a product of
-// constants would leave the loop.
+// int8 with vpmaddubsw and 16-bit sums, which wrap; int16 with vpmaddwd and 32-bit sums. x is also a factor: the
+// compiler would move a product of constants out of the loop.
 #define ADD_PRODUCT(x) x = _mm256_add_epi16(_mm256_maddubs_epi16(x, f), g);
 FLOP_LOOP(loop_maddubs, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 32 * 2)
 #undef ADD_PRODUCT
@@ -69,10 +68,10 @@ FLOP_LOOP(loop_maddubs, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_s
 FLOP_LOOP(loop_maddwd, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 16 * 2)
 #undef ADD_PRODUCT
 
-#if __GNUC__ >= 11 || __clang_major__ >= 12 // others lack some of these instructions
+#if __GNUC__ >= 11 || __clang_major__ >= 12 // older compilers lack some of these instructions
 #define NEW_UNITS
 
-// int8 by vpdpbusd, whose sums wrap.
+// int8 with vpdpbusd, whose sums wrap.
 #define ADD_PRODUCT(x) x = _mm512_dpbusd_epi32(x, f, g);
 FLOP_LOOP(loop_vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi32(0x35c90b71), _mm512_set1_epi32(0x5eb3926d),
           64 * 2)
@@ -81,7 +80,7 @@ FLOP_LOOP(loop_vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi32(0x35c90b71
 FLOP_LOOP(loop_avxvnni, "avx2,avxvnni", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 32 * 2)
 #undef ADD_PRODUCT
 
-// bf16: the pairs (1.7, -0.8) and (0.4, 0.9) add little to a sum, so that it stays finite.
+// bf16: the product of the pairs (1.7, -0.8) and (0.4, 0.9) is near 0, so that the sums stay finite.
 #define BF16_PAIRS(bits) (__m512bh) _mm512_set1_epi32(bits)
 #define ADD_PRODUCT(x) x = _mm512_dpbf16_ps(x, pairs_f, pairs_g);
 __attribute__((target("avx512f,avx512bf16"))) static double loop_bf16(long rounds) {
@@ -97,7 +96,7 @@ __attribute__((target("avx512f,avx512bf16"))) static double loop_bf16(long round
 #undef ADD_PRODUCT
 #endif
 
-#if !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
+#if !defined(QUILL_NO_AMX) // set by the makefile for compilers without AMX
 typedef struct {           // Intel's layout of LDTILECFG's 64 bytes
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -105,9 +104,9 @@ typedef struct {           // Intel's layout of LDTILECFG's 64 bytes
 } TileConfig;
 _Static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
-// 2 x 2 tiles of sums, 16 x 16 of 32 bits each; two tiles of each factor, 16 rows of 64 bytes: noise, not zeros, since
-// multipliers that see zeros draw less power and may run faster than any model will. `mask` and `base` make it fit for
-// the format: 16 bits of each are a bf16, or two int8.
+// Prepares 2 x 2 tiles of sums (16 x 16 of 32 bits each) and two tiles of each factor (16 rows of 64 bytes). The
+// factors are noise: with zeros the multipliers use less power and may run faster than with a model. Each 16 bits of a
+// factor, one bf16 or two int8, are base | (random & mask).
 __attribute__((target("amx-tile"))) static void begin_tiles(unsigned mask, unsigned base) {
     TileConfig config = {.palette = 1};
     uint16_t noise[16 * 32];
@@ -116,7 +115,8 @@ __attribute__((target("amx-tile"))) static void begin_tiles(unsigned mask, unsig
         r = r * 1664525u + 1013904223u;
         noise[i] = (uint16_t)(base | (r >> 16 & mask));
     }
-    __asm__ volatile("" : : "r"(&config), "r"(noise) : "memory"); // GCC 12's intrinsics name 8 of the bytes they read
+    // GCC 12's intrinsics declare only 8 of the bytes that they read; this keeps the stores of the others.
+    __asm__ volatile("" : : "r"(&config), "r"(noise) : "memory");
     _tile_loadconfig(&config);
     _tile_loadd(4, noise, 64);
     _tile_loadd(5, noise, 64);
@@ -129,14 +129,14 @@ __attribute__((target("amx-tile"))) static void begin_tiles(unsigned mask, unsig
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds) {
-    begin_tiles(0x80ff, 0x3f00); // 0.5 to 2, either sign
+    begin_tiles(0x80ff, 0x3f00); // bf16 from 0.5 to 2, both signs
     for (long i = 0; i < rounds; i++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_release(); // a thread that keeps its tiles clocks lower
+    _tile_release(); // a core with tiles in use runs at a lower clock
     return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
 }
 

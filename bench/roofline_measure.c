@@ -1,8 +1,8 @@
 // bench/roofline_measure.c: measures the machine's ceilings (see roofline.h).
 //
-// Every thread does small portions of the same work until the time is up and notes when each of them ended. The
-// figure is the most that all threads together did in any WINDOW of that time, so that one moment in which no other
-// program disturbs is enough.
+// Every thread repeats small portions of the same work until the time is up, and notes when each portion ended. The
+// result is the highest rate of all threads together in any WINDOW of that time, so that one moment without other
+// programs is enough.
 #define _GNU_SOURCE
 #include "bench/roofline.h"
 
@@ -19,9 +19,9 @@
 #define WINDOW 2e-3 // seconds
 
 typedef struct {
-    double time; // when a portion ended
-    double cpu;  // seconds of CPU time that the thread had until then
-    double done; // bytes or operations until then
+    double time; // the end of a portion
+    double cpu;  // CPU time of the thread until then, seconds
+    double done; // bytes or operations of the thread until then
 } RoofMark;
 
 enum { MARKS = 4096 };
@@ -31,20 +31,20 @@ typedef struct {
     RoofMark at[MARKS];
 } RoofLog;
 
-typedef double PortionWork(void *arg, int task); // does a portion of about WINDOW / 10; bytes or operations
+typedef double PortionWork(void *arg, int task); // works for about WINDOW / 10; returns its bytes or operations
 
 typedef struct {
     PortionWork *work;
     void *arg;
-    double from, until; // clock_now(): portions are noted from `from` on
+    double from, until; // clock_now(): marks are made from `from` on
     RoofLog *logs;      // (n_tasks)
     int n_tasks;
     bool bursts; // all threads work and sleep at the same times
 } WindowRun;
 
-// A thread that has slept is ahead of those that have not when it wakes up, so that among other programs' threads
-// bursts find windows in which all of ours run. A machine of our own does best without a break.
-#define BURST 6e-3 // seconds of work in a PERIOD, both by the clock
+// Bursts help if other programs run: the system prefers threads that wake up to threads that were running, so all
+// threads of the measurement run at the same time after a pause. Without other programs, no pause is better.
+#define BURST 6e-3 // seconds of work at the beginning of each PERIOD
 #define PERIOD 10e-3
 
 static double thread_cpu(void) {
@@ -53,9 +53,8 @@ static double thread_cpu(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// Where there is a CPU for each of n threads and no other one, binds the caller to the k-th: among other programs'
-// threads the system would often leave two of ours on one. `before`: what it may run on otherwise. False: nothing has
-// changed.
+// Binds the calling thread to the k-th CPU if the process may use exactly n CPUs. Otherwise the system may run two of
+// the threads on one CPU while other programs run. *before: the previous affinity. False: nothing was changed.
 static bool bind_to_cpu(int k, int n, cpu_set_t *before) {
     if (sched_getaffinity(0, sizeof *before, before) != 0 || CPU_COUNT(before) != n) return false;
     cpu_set_t one;
@@ -95,7 +94,8 @@ static void run_portions(void *arg, int task, int thread) {
     if (bound) sched_setaffinity(0, sizeof before, &before);
 }
 
-// What a thread did until `time`, which lies between mark *i and the next one, found from *i on.
+// The state of a thread at `time`, interpolated between two marks. *i: the mark to search from; becomes the mark before
+// `time`.
 static RoofMark mark_at(const RoofLog *log, double time, int *i) {
     while (*i + 2 < log->n && log->at[*i + 1].time <= time) ++*i;
     RoofMark a = log->at[*i], b = log->at[*i + 1];
@@ -103,8 +103,8 @@ static RoofMark mark_at(const RoofLog *log, double time, int *i) {
     return (RoofMark){time, a.cpu + part * (b.cpu - a.cpu), a.done + part * (b.done - a.done)};
 }
 
-// Bytes or operations a second of all threads in the best window; `share`: what they had of the CPU time then. 0: the
-// threads have no window in common.
+// The rate of all threads in the best window, bytes or operations per second. *share: their share of the CPU time in
+// that window. Returns 0 if there is no window in which all threads were running.
 static double best_window(const RoofLog *logs, int n_tasks, double *share) {
     double first = 0, last = INFINITY, best = 0;
     *share = 0;
@@ -135,10 +135,10 @@ typedef struct {
     double rate, share;
 } Gauged;
 
-// The better of `best` and of what a run of so many seconds gives, after others that are not counted.
+// Measures for `seconds`, after `warm` seconds that are not counted, and returns the better of the result and `best`.
 static Gauged gauge(const Gauge *g, Gauged best, PortionWork *work, void *arg, double warm, double seconds,
                     bool bursts) {
-    enum { TRIES = 5 }; // a thread may be kept from running all the time
+    enum { TRIES = 5 }; // in one try, some thread may never have run
     int n = threads_count(g->pool);
     double rate = 0, share = 0;
     for (int i = 0; i < TRIES && rate == 0; i++) {
@@ -153,17 +153,17 @@ static Gauged gauge(const Gauge *g, Gauged best, PortionWork *work, void *arg, d
 
 // ---- bandwidth ------------------------------------------------------------------------------------------------------
 
-enum { PORTION = 2 << 20, PIECE = 8 << 20 }; // bytes read between two marks; bytes that a task of filling writes
+enum { PORTION = 2 << 20, PIECE = 8 << 20 }; // bytes read between two marks; bytes written by a task of fill_piece
 
 typedef struct {
-    size_t at; // how far its streams are
+    size_t at; // the offset in all of its streams
     uint64_t sum;
 } RoofReader;
 
-// Each thread reads a slice of the buffer, as some streams far apart, over and over.
+// Each thread reads its slice of the buffer again and again, as several streams far apart.
 typedef struct {
     uint8_t *data;
-    size_t slice, stride; // bytes of a thread, between its streams
+    size_t slice, stride; // bytes of a thread; bytes from one of its streams to the next
     int streams;
     size_t ahead;
     RoofReader *readers; // (threads)
@@ -171,7 +171,8 @@ typedef struct {
 
 static void fill_piece(void *arg, int task, int thread) {
     (void)thread;
-    memset(((ReadArgs *)arg)->data + (size_t)task * PIECE, task + 1, PIECE); // untouched pages would all be one page
+    // Pages that were never written would all map to the same zero page.
+    memset(((ReadArgs *)arg)->data + (size_t)task * PIECE, task + 1, PIECE);
 }
 
 static double read_portion(void *arg, int task) {
@@ -185,8 +186,8 @@ static double read_portion(void *arg, int task) {
     return PORTION;
 }
 
-// GB/s. How many streams and which distance of fetching do best differs between machines, so some of each are tried,
-// in turns.
+// The read bandwidth in GB/s. The best number of streams and prefetch distance depend on the machine, so several are
+// tried, alternately.
 static Gauged gauge_read(const Gauge *g, ReadArgs *a, size_t n) {
     static const struct {
         int streams;
@@ -199,7 +200,7 @@ static Gauged gauge_read(const Gauge *g, ReadArgs *a, size_t n) {
         for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
             a->streams = ways[i].streams;
             a->ahead = ways[i].ahead;
-            // An odd multiple of 256: streams a power of two apart would share a few sets of every cache.
+            // An odd multiple of 256: with a power of two, all streams would use the same few sets of every cache.
             a->stride = (a->slice / (size_t)a->streams / 512 - 9) * 512 + 256;
             best = gauge(g, best, read_portion, a, 0.005, 0.05, turn % 2 == 1);
         }
@@ -207,7 +208,7 @@ static Gauged gauge_read(const Gauge *g, ReadArgs *a, size_t n) {
     return best;
 }
 
-// Bytes to read from: four times the caches and a GiB at least, if a quarter of what is free allows it.
+// The size of the buffer: four times the caches, from 1 to 4 GiB, but at most a quarter of the available memory.
 static size_t buffer_size(int threads) {
     size_t want = 4 * roofline_cache_bytes(), gib = (size_t)1 << 30, free = memory_available() / 4;
     if (want < gib) want = gib;
@@ -230,20 +231,20 @@ static double flop_portion(void *arg, int task) {
     return a->loop(a->rounds);
 }
 
-// GFLOP/s or GOP/s of all threads, after a while in which clocks may fall to what the unit lets them have.
+// The rate of a unit with all threads, in GFLOP/s or GOP/s. A warm-up lets the clock fall to what the unit sustains.
 static Gauged gauge_unit(const Gauge *g, const char *unit) {
     FlopArgs a = {.loop = roofline_flop_loop(unit), .rounds = 1000};
     if (!a.loop) return (Gauged){0, 1};
     for (double took = 0; took < WINDOW / 20;) {
         a.rounds *= 2;
         took = INFINITY;
-        for (int i = 0; i < 3; i++) { // the quickest of three: a pause would make the portions too small
+        for (int i = 0; i < 3; i++) { // the fastest of three: an interruption would make the portions too small
             double start = clock_now();
             a.loop(a.rounds);
             took = fmin(took, clock_now() - start);
         }
     }
-    enum { TRIES = 4 }; // while other programs took some of the best window
+    enum { TRIES = 4 }; // repeated while other programs took CPU time in the best window
     Gauged best = {0};
     for (int i = 0; i < TRIES && best.share < 0.97; i++) best = gauge(g, best, flop_portion, &a, 0.05, 0.2, i > 0);
     best.rate *= 1e-9;

@@ -1,9 +1,9 @@
-// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench/shape.h).
+// bench/shape.c: makes models with random weights (see bench/shape.h).
 //
-// Every tensor is filled with random bytes 8 at a time, a cache's worth at once, and then its scales are set so that a
-// matrix's elements have mean 0 and mean square 1/n_in: a row's product with a normalised vector is about 1, as in a
-// trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
-// of floats) are taken out.
+// Every tensor is filled with random bytes, in pieces that fit the cache. Then its scales are set so that the elements
+// of a matrix have mean 0 and mean square 1/n_in. The product of a row with a normalised vector is then about 1, as in
+// a trained model, and activations stay finite through any number of layers. Exponent bits of floats are masked to
+// valid values.
 #include "bench/shape.h"
 
 #include <math.h>
@@ -25,8 +25,8 @@ typedef struct {
 } BenchShape;
 
 static const BenchShape presets[] = {
-    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a model of 1B in the manner of Qwen3.5. The context is ours: long
-    // enough to measure at depth.
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a 1B model like Qwen3.5. The context differs from these models: it
+    // is long enough to measure at depth.
     {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0, 0, 0, 0, 0},
     {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0, 0, 0, 0, 0},
     {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0, 0, 0, 0, 0},
@@ -34,9 +34,9 @@ static const BenchShape presets[] = {
     {"delta-1b", 2048, 16, 8, 2, 6144, 128256, 256, 32768, 1, 0, 0, 4, 16, 16, 128},
 };
 
-// ---- the shape's text -----------------------------------------------------------------------------------------------
+// ---- parsing a shape ------------------------------------------------------------------------------------------------
 
-enum { N_BYTE_TOKENS = 3 + 256 }; // <unk> <s> </s> and the bytes: the least vocabulary
+enum { N_BYTE_TOKENS = 3 + 256 }; // <unk> <s> </s> and the bytes: the smallest vocabulary
 
 #define AT(field) offsetof(BenchShape, field)
 static const struct {
@@ -83,7 +83,7 @@ static Status set_key(BenchShape *s, const char *text, size_t n) {
     return status_error(QUILL_USAGE, "--shape: expected %s; found \"%.*s\"", SHAPE_FORMS, (int)(n < 64 ? n : 64), text);
 }
 
-// What the keys left open, and what must fit together.
+// Fills in the keys that were not given, and checks that the keys fit together.
 static Status complete(BenchShape *s) {
     const int required[] = {s->dim, s->layers, s->heads, s->ffn, s->vocab};
     const char *names[] = {"dim", "layers", "heads", "ffn", "vocab"};
@@ -134,14 +134,14 @@ static Status parse_shape(const char *text, BenchShape *s) {
 
 // ---- random bits ----------------------------------------------------------------------------------------------------
 
-// 64 bits of a counter, two rounds of multiply and fold: not for secrets, but without pattern to the eye or the caches.
+// A hash of the counter in two rounds of multiply and xor-shift. Not cryptographic.
 static inline uint64_t random_bits(uint64_t counter) {
     uint64_t z = counter * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
     return z ^ (z >> 29);
 }
 
-// n bytes; each 8 of them are random & keep + base.
+// Writes n bytes; each 8 bytes are (random & keep) + base.
 static void fill(void *out, size_t n, uint64_t counter, uint64_t keep, uint64_t base) {
     uint8_t *p = out;
     for (; n >= 8; n -= 8, p += 8) {
@@ -154,13 +154,13 @@ static void fill(void *out, size_t n, uint64_t counter, uint64_t keep, uint64_t 
 
 // ---- floats ---------------------------------------------------------------------------------------------------------
 
-// A float of `bits` bits with `mantissa` bits of mantissa: sign, mantissa and the two low exponent bits stay random, so
-// that magnitudes spread over four octaves [1, 16) 2^k, whose root mean square is 7.04 2^k; k is chosen for `rms`.
+// Writes floats of `bits` bits with `mantissa` bits of mantissa. Sign, mantissa and the two low exponent bits are
+// random, so magnitudes are in [1, 16) 2^k with a root mean square of 7.04 2^k; k is chosen to give `rms`.
 static void fill_floats(void *out, size_t n_bytes, uint64_t counter, int bits, int mantissa, float rms) {
     int bias = bits == 16 && mantissa == 10 ? 15 : 127;
     int low = int_max(1, bias + (int)lrint(log2((double)rms / 7.04)));
     uint64_t keep = (uint64_t)1 << (bits - 1) | (((uint64_t)4 << mantissa) - 1), base = (uint64_t)low << mantissa;
-    for (int i = bits; i < 64; i *= 2) { // the same in every lane
+    for (int i = bits; i < 64; i *= 2) { // repeat the masks for every float in 64 bits
         keep |= keep << i;
         base |= base << i;
     }
@@ -173,7 +173,8 @@ typedef struct {
     half_bits d, min;
 } ScalePair;
 
-// 256 scales within a quarter of the one that gives `rms`, to be drawn from: halves are slow to make.
+// Makes 256 scales within 25% of the one that gives `rms`. Blocks choose among them, because conversion to half is
+// slow.
 static void make_scales(const BlockScales *r, float rms, ScalePair out[256]) {
     double centre = (double)rms / (double)r->rms;
     for (int i = 0; i < 256; i++) {
@@ -185,7 +186,7 @@ static void make_scales(const BlockScales *r, float rms, ScalePair out[256]) {
 
 static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const BlockScales *r,
                         float rms) {
-    enum { CHUNK = 32768 }; // bytes that are filled and then patched while they are in the cache
+    enum { CHUNK = 32768 }; // bytes that are filled and then get their scales while they are in the cache
     ScalePair scales[256];
     make_scales(r, rms, scales);
     size_t a_chunk = (size_t)CHUNK / (size_t)block_bytes, n;
@@ -195,7 +196,7 @@ static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t co
         counter += CHUNK / 8;
         for (size_t i = 0; i < n; i++) {
             uint8_t *block = p + i * (size_t)block_bytes;
-            const ScalePair *s = &scales[block[r->d_at]]; // the random byte that lies there draws it
+            const ScalePair *s = &scales[block[r->d_at]]; // chosen by the random byte at this place
             random_blocks_put_d(r, block, s->d);
             if (r->min_at >= 0) memcpy(block + r->min_at, &s->min, sizeof s->min);
         }
@@ -225,11 +226,12 @@ static void fill_matrix(void *data, float *scales, int type, size_t n_in, size_t
     if (block) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, block, rms);
 }
 
-// Walks all tensors in the file's order: without `pages` it only counts the bytes, with them it fills and adds.
+// State of a pass over all tensors in the order of the file. The first pass, without `pages`, only counts bytes; the
+// second fills the tensors and adds them to the model.
 typedef struct {
     Gguf *g;
-    uint8_t *pages; // NULL: count
-    size_t at;      // bytes given out
+    uint8_t *pages; // NULL: count only
+    size_t at;      // bytes used so far
     int type;
     uint64_t seed;
     int n_tensors;
@@ -241,7 +243,7 @@ static void *take(Maker *k, size_t n) {
     return p;
 }
 
-// n_stack matrices one behind the other; 0: one.
+// Adds a stack of n_stack matrices; 0: a single matrix.
 static void add_stack(Maker *k, const char *name, int type, int n_in, int n_out, int n_stack) {
     size_t n = (size_t)n_in * (size_t)n_out * (size_t)(n_stack ? n_stack : 1);
     void *data = take(k, data_bytes(type, n));
@@ -264,7 +266,7 @@ static void add_norm(Maker *k, const char *name, int n) {
 
 static bool is_recurrent(const BenchShape *s, int layer) { return s->full_every && (layer + 1) % s->full_every; }
 
-// n numbers from a tenth of `v` to `v`: decays and convolutions of a recurrent layer.
+// Adds an F32 tensor of n x n_each numbers from v / 10 to v: decays and convolutions of a recurrent layer.
 static void add_floats(Maker *k, const char *name, int n_each, int n, float v) {
     size_t all = (size_t)n_each * (size_t)(n ? n : 1);
     float *data = take(k, all * sizeof *data);
@@ -286,7 +288,7 @@ static void add_delta(Maker *k, const BenchShape *s, int i) {
                  {"ssm_out", inner, s->dim}};
     char name[64];
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
-        bool heads = parts[p].n_out == s->value_heads; // in F32 whatever the others are
+        bool heads = parts[p].n_out == s->value_heads; // always F32
         snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
         add_stack(k, name, heads ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, 0);
     }
@@ -328,7 +330,7 @@ static void add_layer(Maker *k, const BenchShape *s, int i) {
     };
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
         char name[64];
-        bool router = strcmp(parts[p].part, "ffn_gate_inp") == 0; // in F32 whatever the others are
+        bool router = strcmp(parts[p].part, "ffn_gate_inp") == 0; // always F32
         if (!has[parts[p].of]) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
         if (parts[p].n_out)
@@ -392,7 +394,7 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     set_count(g, s, "vocab_size", s->vocab);
 }
 
-// Piece number i after the bytes: the word mark, printable ASCII, and then words of two and more letters, all distinct.
+// The i-th piece behind the byte tokens: the word mark, printable ASCII, then different words of two or more letters.
 static void filler_piece(int i, Buf *out) {
     out->n = 0;
     if (i == 0) buf_str(out, "\xe2\x96\x81"); // U+2581, SentencePiece's space
@@ -409,10 +411,10 @@ static void filler_piece(int i, Buf *out) {
     }
 }
 
-enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_CONTROL = 3, PIECE_BYTE = 6 }; // as GGUF numbers them
+enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_CONTROL = 3, PIECE_BYTE = 6 }; // token types of GGUF
 
 static void set_vocabulary(Gguf *g, int n) {
-    Buf text = {0}, piece = {0}; // all pieces behind one another, 16 bytes each
+    Buf text = {0}, piece = {0}; // text: all pieces, 16 bytes each
     Str *pieces = mem_alloc((size_t)n * sizeof *pieces);
     float *scores = mem_alloc((size_t)n * sizeof *scores);
     int32_t *types = mem_alloc((size_t)n * sizeof *types);
@@ -467,7 +469,7 @@ Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
     BenchShape s;
     TRY(parse_shape(shape, &s));
     TRY(check_rows(&s, info));
-    // Each factor is bounded by the table of keys: no sum of products here comes near 2^63.
+    // The table of keys bounds every factor, so no sum of products can overflow.
     size_t n = add_tensors(&(Maker){.type = type}, &s), available = memory_available();
     if (n > available)
         return status_error(QUILL_MEMORY,

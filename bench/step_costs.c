@@ -10,7 +10,7 @@
 #define STEP_SHAPE "dim=2048,layers=6,heads=32,kv_heads=4,ffn=5632,vocab=512"
 enum { REPETITIONS = 7, MOST_ROWS = 32 };
 
-// The time of a step of so many rows at the beginning of a text, all with logits.
+// The median time of a step with `rows` rows at the beginning of a text, all with logits.
 static double step_seconds(Engine *e, Sequence *q, Step *t, int rows) {
     double times[REPETITIONS];
     uint64_t drawn = 0;

@@ -23,7 +23,7 @@ Status steps_compute(Engine *e, Step *t, Sequence *q, int n) {
                             q->n_tokens);
     while (q->n_cached < n) {
         int rows = int_min(n - q->n_cached, scheduler_max_rows(e->sched));
-        if (!kvcache_reserve(&e->kv, q, q->n_cached + rows)) break; // the slots are there: the states of this step
+        if (!kvcache_reserve(&e->kv, q, q->n_cached + rows)) break; // prepares the recurrent states of this step
         step_clear(t);
         step_add(t, NULL, q, rows, false);
         steps_forward(e, t);
