@@ -253,7 +253,7 @@ Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos,
     size_t count = tokenizer_encode(t, r->text.data ? r->text.data : "", r->text.n, (const uint8_t *)r->trusted.data,
                                     ids + 1, bound);
     int bos = tokenizer_bos(t);
-    if (count > bound) { // SIZE_MAX: longer than the tokenizer takes
+    if (count > bound) { // SIZE_MAX: too long for the tokenizer
         free(ids);
         return status_error(QUILL_CONTEXT, "the prompt has %zu bytes, more than any context holds; shorten it",
                             r->text.n);

@@ -39,7 +39,7 @@ typedef struct {
 typedef struct {
     Answer *answer;
     Finish finish;
-    int n_tokens;          // generated
+    int n_tokens;          // number of tokens generated
     const ChoiceRun *run;  // the run that generated it
     bool scored;           // score and logprob are set: --beams, --best-of
     bool cut;              // the answer does not complete its form (answer/form.h)

@@ -36,7 +36,7 @@ Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
     int64_t fits = (int64_t)n_prompt + (config->predict > 0 ? config->predict : 0);
     fits = (fits + 255) / 256 * 256;
     int trained = e->model.c.n_ctx_train, most = engine_most_context(e);
-    if (fits > trained && n_prompt < trained) fits = trained; // room for a shorter answer
+    if (fits > trained && n_prompt < trained) fits = trained; // enough for the prompt and a shorter answer
     char advice[200];
     if (fits > most)
         snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);

@@ -220,7 +220,7 @@ static void report_memory(const Engine *e, const Request *r) {
 void report_after(const Engine *e, const Request *r) {
     Timing t = report_timing(e, r);
     Roofline stored = {0};
-    Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
+    Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // ceilings of the CPU
     char ms[24];
     paragraph_item("load", "%s", ms_text(t.load_ms, ms));
     report_prefill(e, r, &t, roof);

@@ -118,7 +118,7 @@ static Status read_message(Job *j, const json_t *m) {
     }
     json_t *content = json_object_get(m, "content");
     TRY(read_role(j, json_object_get(m, "role")));
-    if (json_object_get(more, "tool_calls") && (!content || json_is_null(content))) return OK; // calls alone
+    if (json_object_get(more, "tool_calls") && (!content || json_is_null(content))) return OK; // only calls
     return read_content(j, content ? content : json_null());
 }
 

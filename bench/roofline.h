@@ -42,9 +42,9 @@ bool roofline_load(Roofline *out);
 void roofline_keep_larger(Roofline *r, const Roofline *other); // each ceiling becomes the larger of the two
 bool roofline_save(const Roofline *r);                         // false: no cache directory can be written
 void roofline_print(const Roofline *r, Buf *out);              // a small table
-json_t *roofline_json(const Roofline *r);                      // the figures: threads, read_gbs, read_gbs_1, the units'
-void roofline_cpu_name(char *out, size_t cap);                 // "AMD EPYC, family 26 model 2"
-size_t roofline_cache_bytes(void);                             // total size of all last-level caches
+json_t *roofline_json(const Roofline *r);      // keys: threads, read_gbs, read_gbs_1, those of the units
+void roofline_cpu_name(char *out, size_t cap); // "AMD EPYC, family 26 model 2"
+size_t roofline_cache_bytes(void);             // total size of all last-level caches
 
 // Ceilings for `threads` threads; more threads than r->threads do not raise them. The bandwidth of fewer threads is
 // that of one times their number, at most read_gbs; the rate of a unit is proportional to the threads.

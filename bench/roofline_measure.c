@@ -39,7 +39,7 @@ typedef struct {
     double from, until; // clock_now(): marks are made from `from` on
     RoofLog *logs;      // (n_tasks)
     int n_tasks;
-    bool bursts; // all threads work and sleep at the same times
+    bool bursts; // all threads work and sleep in step (BURST, PERIOD)
 } WindowRun;
 
 // Bursts help if other programs run: the system prefers threads that wake up to threads that were running, so all

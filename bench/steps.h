@@ -4,7 +4,7 @@
 //   steps_push(e, &q, 40, &drawn);            // 40 random tokens
 //   TRY(steps_compute(e, &step, &q, 39));     // the first 39 have K and V
 //   step_clear(&step);
-//   step_add(&step, NULL, &q, 1, true);       // a row of the last one
+//   step_add(&step, NULL, &q, 1, true);       // one row: the last token
 //   const float *logits = steps_forward(e, &step);
 #ifndef QUILL_BENCH_STEPS_H
 #define QUILL_BENCH_STEPS_H

@@ -28,7 +28,7 @@ struct Blend {
     BlendPhase phase;
     const Layer *check;    // the check layer: the second layer with K and V; NULL: none
     BlendLoader *loader;   // NULL: nothing is being loaded
-    int first, end;        // the first token of the first chunk, the end of the last chunk
+    int first, end;        // the first token of the chunks that is not cached, the end of the last chunk
     int *rows, n_rows, at; // tokens that become rows in this phase; the first `at` of them are computed
     uint8_t *kept;         // (n_tokens) 1: the token has loaded K and V and need not be recomputed
     float *values;         // (n_tokens, kv_dim) stored V of the check layer, later of the layer being computed

@@ -22,7 +22,7 @@ struct BlendLoader {
     double started, loaded; // time of the start, time at which the last of these layers was loaded
     bool failed;
     Status st;
-    int bad;       // a slot of the chunk that failed
+    int bad;       // first slot of the chunk that failed
     uint8_t *rows; // (cap bytes) K and V of a chunk in a layer
     size_t cap;
 };

@@ -240,7 +240,7 @@ static Status load_settings(Chat *c, const char *path, Str json, bool given) {
     settings_load(&c->settings, path, json, given);
     Status st = conversation_settings(c->talk);
     if (st.code != QUILL_USAGE) return st;
-    c->config->sampling.n_bias = 0; // the biases name tokens of another model
+    c->config->sampling.n_bias = 0; // drops the biases: they are for tokens of another model
     Status again = conversation_settings(c->talk);
     return again.code ? again : st;
 }
@@ -404,7 +404,7 @@ static const Command *find(const char *word, Nearest *nearest) {
     for (int i = 0; i < N_COMMANDS; i++)
         for (const char *at = commands[i].names; (at = cli_next_name(at, name));) {
             if (strcmp(word, name) == 0) return &commands[i];
-            if (name[1]) nearest_try(nearest, name); // not "?": every single letter is one edit away from it
+            if (name[1]) nearest_try(nearest, name); // skips "?", which is one edit away from every letter
         }
     return NULL;
 }
@@ -467,7 +467,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
     Buf copy = {0};
     buf_append(&copy, line.data + 1, line.n - 1);
     char *word = copy.data, *end = word + strcspn(word, " \t\n");
-    bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // not /usr/bin, not /*
+    bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // /usr/bin or /* is text
     if (named) {
         char *arg = end + strspn(end, " \t\n"), *last = copy.data + copy.n;
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;

@@ -39,7 +39,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
     Status st = first.data ? conversation_say(c->talk, first) : OK;
     for (;;) {
         autosave(c);
-        if (st.code == 128 + SIGINT && lines_terminal(lines)) st = OK; // stopped the answer, not the chat
+        if (st.code == 128 + SIGINT && lines_terminal(lines)) st = OK; // Ctrl-C ends only the answer
         if (st.code || c->leave) break;
         st = lines_read(lines, &message, &end);
         if (st.code || end) break;
