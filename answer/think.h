@@ -6,10 +6,10 @@
 //   think_free(&t);
 //
 // The parts joined are the input. They do not depend on how it is cut into tokens: bytes that may begin a marker are
-// held back until later bytes decide. A marker may consist of control tokens or of text. Line ends behind it belong to
-// it; white space in front of it is not part of the answer. A thought can open only before the answer has begun, and a
-// closing marker counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of
-// everything it writes; its thoughts and answers may alternate.)
+// held back until later bytes decide. A marker may consist of control tokens or of text. The white space in front of it
+// and the line ends behind it belong to it. A thought can open only before the answer has begun, and a closing marker
+// counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of everything it writes;
+// its thoughts and answers may alternate.)
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 

@@ -1,8 +1,8 @@
 // chat/conversation.h: a conversation: its messages, its part of the KV cache, and its turns.
 //
-// A turn reuses the longest beginning of the rendered text that the cached tokens stand for, and computes the rest. The
-// cached tokens are those that the model sampled; encoding their text again could give other tokens. A template may
-// also render earlier turns differently; then the cache is cut back to the common beginning. Turns are never dropped
+// A turn reuses the longest beginning of the rendered text that the cached tokens stand for, and computes the rest.
+// Answers are cached as the tokens that the model sampled; encoding their text again could give other tokens. If a
+// template renders earlier turns differently, the cache is cut back to the common beginning. Turns are never dropped
 // silently: a turn that does not fit is refused, or with --context-shift whole turns are dropped, the oldest first, and
 // a line on stderr says so.
 #ifndef QUILL_CONVERSATION_H
