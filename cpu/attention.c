@@ -7,11 +7,11 @@
 #include <limits.h>
 #include <math.h>
 
-// Rows whose attention is cut into tasks together: those of a sequence, or of sealed planes those of one group, since
-// all rows of a task see the same slots sealed.
+// Rows that are divided into tasks together: all rows of a sequence; with sealed planes the rows of one group, since
+// all rows of a task must see the same slots sealed.
 typedef struct {
     SequenceRows rows;
-    int row, n_rows; // of them
+    int row, n_rows; // the span is rows [row, row + n_rows) of `rows`
     int first_task, n_chunks;
 } AttendSpan;
 
@@ -22,11 +22,11 @@ typedef struct {
     const KvPool *kv;
     const Batch *b;
     int n_tasks;
-    int n_parts; // of a single row's keys
+    int n_parts; // parts of a single row's keys; 1: not divided
 } Attention;
 
-// Attention in bf16 where it adds little to what the layer's products round: those of a matrix unit in bf16, and those
-// in bytes. Without such a unit it would add a tenth to what 16-bit weights cost; files in F32 are computed in f32.
+// Chooses bf16 attention if the layer's products round as much anyway: products in bf16 on a matrix unit, or in int8.
+// Without a matrix unit bf16 attention would increase the error of 16-bit weights by a tenth; F32 files use f32.
 static AttendKernel attend_of(const Layer *l) {
     const CpuKernels *k = cpu_kernels_of(l->be);
     bool rounds = (k->bf16_panels && k->bf16_panels(l->wo.type)) || (k->int8_panels && k->int8_panels(l->wo.type));
@@ -44,7 +44,7 @@ static AttendSpan span_at(const Attention *a, SequenceRows rows, int row, int fi
 
 static int span_tasks(const Attention *a, const AttendSpan *s) { return s->n_chunks * a->l->heads.n_kv_heads; }
 
-// The spans of a batch one after another; false: that was the last.
+// Advances to the next span of the batch; false: this was the last.
 static bool next_span(const Attention *a, AttendSpan *s) {
     int first_task = s->first_task + span_tasks(a, s), row = s->row + s->n_rows, next_seq = s->rows.first + s->rows.n;
     if (row < s->rows.n) *s = span_at(a, s->rows, row, first_task);
@@ -55,14 +55,14 @@ static bool next_span(const Attention *a, AttendSpan *s) {
 
 // ---- one row's keys in parts ----------------------------------------------------------------------------------------
 //
-// Where KV heads alone leave threads idle, the keys of a single row are cut into parts, each a task. A part's outputs
-// and lse lie in w->h, which is free during attention.
+// If there are fewer KV heads than threads, the keys of a single row are divided into parts, each a task. Outputs and
+// lse of the parts are stored in w->h, which attention does not use otherwise.
 
-enum { PART_KEYS = 256 }; // of a part at least
+enum { PART_KEYS = 256 }; // the least keys of a part
 
 static size_t part_floats(const Workspace *w, const Heads *h) { return (size_t)w->q_dim + (size_t)h->n_heads; }
 
-// The number of parts: as many as give all threads equally many tasks.
+// The number of parts: the smallest that gives all threads equally many tasks, within the limits of keys and memory.
 static int count_parts(const Attention *a) {
     const Heads *h = &a->l->heads;
     const Workspace *w = a->w;
@@ -91,7 +91,7 @@ static void part_task(void *arg, int task, int thread) {
     t.end = first + (int)(keys * (part + 1) / a->n_parts);
     t.out = a->w->h + (size_t)part * part_floats(a->w, h);
     t.lse = t.out + a->w->q_dim;
-    t.sinks = NULL; // merge_parts has them
+    t.sinks = NULL; // merge_parts adds them
     t.scratch = tasks_scratch(a->w, thread);
     a->attend.run(&t);
 }

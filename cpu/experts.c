@@ -21,12 +21,12 @@ typedef struct {
 
 // ---- the router -----------------------------------------------------------------------------------------------------
 
-// The n_used largest of n numbers by falling value, of equals the first.
+// Finds the n_used largest of n numbers by falling value; of equal numbers the first comes first.
 static void choose(const float *logits, int n, int n_used, int *chosen) {
     for (int k = 0; k < n_used; k++) {
         int best = -1;
         for (int i = 0; i < n; i++) {
-            // among those that come behind the last one chosen
+            // among those that follow the last chosen one in this order
             bool left = k == 0 || logits[i] < logits[chosen[k - 1]] ||
                         (logits[i] == logits[chosen[k - 1]] && i > chosen[k - 1]);
             if (left && (best < 0 || logits[i] > logits[best])) best = i;
@@ -37,7 +37,7 @@ static void choose(const float *logits, int n, int n_used, int *chosen) {
 
 static float sigmoid(float v) { return 1 / (1 + expf(-v)); }
 
-// Leaves the best groups of experts, those with the largest sum of their two best; the others' become -INFINITY.
+// Keeps the groups of experts with the largest sums of their two best scores; other groups' scores become -INFINITY.
 static void keep_groups(const LayerKind *kind, float *p) {
     int size = kind->n_experts / kind->n_groups, kept[MOST_GROUPS];
     float best[MOST_GROUPS];
@@ -57,7 +57,7 @@ static bool by_sigmoid(const LayerKind *kind) {
     return kind->routing == ROUTE_SIGMOID || kind->routing == ROUTE_SIGMOID_CHOSEN;
 }
 
-// The choice and the weights of a row by sigmoids.
+// Chooses a row's experts and their weights by sigmoids.
 static void route_sigmoid(const Layer *l, const float *logits, int *chosen, float *weight) {
     const LayerKind *kind = &l->kind;
     float by[MOST_EXPERTS], sum = kind->routing == ROUTE_SIGMOID ? 1 : 1e-20f;
@@ -71,7 +71,7 @@ static void route_sigmoid(const Layer *l, const float *logits, int *chosen, floa
     for (int k = 0; k < kind->n_used; k++) weight[k] = weight[k] / sum * kind->route_scale;
 }
 
-// Softmax weights of the chosen ones, whose first has the largest logit.
+// Softmax weights of the chosen experts; the first has the largest logit.
 static void weigh(const LayerKind *kind, const float *logits, const int *chosen, float *weight) {
     float max = logits[chosen[0]], sum = 0;
     for (int k = 0; k < kind->n_used; k++) weight[k] = expf(logits[chosen[k]] - max);
@@ -107,14 +107,14 @@ static void route_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-// Puts the pairs of each expert one behind the other.
+// Orders the pairs by expert.
 static void group_pairs(ExpertRows *e, const LayerKind *kind, int n_rows) {
     int pairs = n_rows * kind->n_used, *first = e->first;
     memset(first, 0, (size_t)(kind->n_experts + 1) * sizeof *first);
     for (int i = 0; i < pairs; i++) first[e->chosen[i] + 1]++;
     for (int i = 0; i < kind->n_experts; i++) first[i + 1] += first[i];
     for (int i = 0; i < pairs; i++) {
-        e->place[i] = first[e->chosen[i]]++; // now where the next pair goes
+        e->place[i] = first[e->chosen[i]]++; // first[] is the place of the expert's next pair here
         e->row[e->place[i]] = i / kind->n_used;
     }
     for (int i = kind->n_experts; i > 0; i--) first[i] = first[i - 1];
@@ -176,7 +176,7 @@ static void shared_in(ExpertStep *s, MatmulRows rows) {
     tasks_over_rows(s->w, rows.n, 8.0 * (double)n, gate_shared, s);
 }
 
-// The rows of w->x behind a norm, in w->xn.
+// w->xn = norm(w->x)
 static MatmulRows normed(ExpertStep *s, const float *norm, const Batch *b) {
     matmul_norm(s->k, s->w, norm, s->l->kind.eps, NULL, b->n_rows);
     s->x = s->w->xn;
@@ -205,7 +205,7 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     tasks_over_rows(w, pairs, 8.0 * l->w_gate.n_out, gate_pairs, &s);
 }
 
-// x += norm(the sum of what a row's experts give)
+// x += norm(the sum of the outputs of a row's experts)
 static void add_experts(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
@@ -217,7 +217,7 @@ static void add_experts(void *arg, int first, int last, int thread) {
         bool shared = l->shared_down.data;
         float part = shared && l->shared_route.data ? sigmoid(e->shared[row]) : 1;
         if (l->norm_shared_out) s->k->rmsnorm(out, out, l->norm_shared_out, (int)dim, l->kind.eps);
-        if (l->norm_experts_out) sum = s->w->xn + row * dim, shared = false; // apart from the shared one's
+        if (l->norm_experts_out) sum = s->w->xn + row * dim, shared = false; // the shared one is added later
         for (size_t i = 0; i < dim; i++) sum[i] = shared ? sum[i] * part : 0;
         for (size_t k = 0; k < n_used; k++) {
             const float *y = e->x + (size_t)e->place[row * n_used + k] * dim;

@@ -21,7 +21,7 @@ size_t latent_packed_bytes(const CpuKernels *k, const Workspace *w) {
                                       w->latent_dim / w->latent_heads);
 }
 
-// Elements of a head of Q as wq makes it: those without RoPE, then those with it.
+// Elements of a head of wq's output: first those without RoPE, then those with RoPE.
 static int plain_dim(const Layer *l) { return l->k_b.n_in; }
 static int query_dim(const Layer *l) { return plain_dim(l) + l->rope.n_rot; }
 
@@ -45,7 +45,7 @@ static void run_heads(Workspace *w, const Layer *l, const Tensor *stack, const B
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-// Where the cosines and sines of a row begin.
+// Offset of a row's cosines and sines.
 static size_t rope_at(const Workspace *w, const Layer *l, int row) {
     return ((size_t)l->rope.table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
 }
@@ -69,7 +69,8 @@ static void store_row(const LatentStep *s, int row) {
     s->k->to_kv(kv->k + slot * (size_t)dim * kv_type_bytes(kv->type_k), kv->type_k, k, dim);
 }
 
-// K into its slot; of Q the part with RoPE to its place in w->q, the other one by head to latent[0].
+// Stores a row's K in its slot. Copies the part of Q with RoPE to w->q, and the other part, ordered by head, to
+// latent[0].
 static void split_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     LatentStep *s = arg;
@@ -90,7 +91,7 @@ static void split_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-// Parts of n elements from (head, row) to (row, head), rows w->q_dim apart with heads of head_dim.
+// Transposes parts of n elements from (head, row) to (row, head): rows are w->q_dim apart, heads head_dim.
 static void gather_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     LatentStep *s = arg;
@@ -132,9 +133,9 @@ void latent_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     tasks_over_rows(w, b->n_rows, (double)l->heads.n_heads * s.n, gather_rows, &s);
 }
 
-// ---- behind attention -----------------------------------------------------------------------------------------------
+// ---- after attention ------------------------------------------------------------------------------------------------
 
-// What the heads found, from rows w->q_dim apart to (head, row).
+// Transposes the outputs of attention from rows w->q_dim apart to (head, row).
 static void by_head(void *arg, int first, int last, int thread) {
     (void)thread;
     LatentStep *s = arg;
@@ -145,7 +146,7 @@ static void by_head(void *arg, int first, int last, int thread) {
                    n * sizeof *s->w->a);
 }
 
-// And what v_b made of it back to (row, head).
+// Transposes the products with v_b back to (row, head).
 static void by_row(void *arg, int first, int last, int thread) {
     (void)thread;
     LatentStep *s = arg;

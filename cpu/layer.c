@@ -1,5 +1,5 @@
-// cpu/layer.c: see cpu/layer.h. Each operation cuts its work into tasks over rows, output features or heads; what a
-// task computes comes from the table of kernels in Backend.impl (cpu.h).
+// cpu/layer.c: see cpu/layer.h. Each operation divides its work into tasks over rows, output features or heads; tasks
+// call the kernels of Backend.impl (cpu/cpu.h).
 #include "cpu/layer.h"
 
 #include "cpu/experts.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-// What a task over rows works on; each uses its part of it.
+// Arguments of tasks over rows; each task uses some of them.
 typedef struct {
     const CpuKernels *k;
     Workspace *w;
@@ -55,7 +55,7 @@ void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
 
 // ---- the embedding and RoPE -----------------------------------------------------------------------------------------
 
-// Where the cosines and sines of a row begin in table `table` of w->rope_cos and w->rope_sin.
+// Offset of a row's values in w->rope_cos and w->rope_sin for RoPE table `table`.
 static size_t rope_at(const Workspace *w, int table, int row) {
     return ((size_t)table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
 }
@@ -89,7 +89,7 @@ static void embed_per_layer(void *arg, int first, int last, int thread) {
     const Ends *e = s->ends;
     Workspace *w = s->w;
     float root = sqrtf((float)e->per), half = sqrtf(0.5f);
-    // what is normed ought to be divided by sqrt(dim), which an eps that is dim times as large does
+    // the input of the norm should be divided by sqrt(dim); an eps dim times as large gives the same result
     float eps = e->eps * (float)w->dim;
     for (int i = first; i < last; i++) {
         float *per = w->per + (size_t)i * (size_t)w->per_dim, *own = w->per_token + (size_t)i * (size_t)w->per_dim;
@@ -130,7 +130,7 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-// A head of Q or K between its product and its use; norm NULL: it has none of its own.
+// Applies norm (NULL: none), RoPE and the Hadamard rotation to a head of Q or K.
 static void finish_head(const RowStep *s, float *head, const float *norm, int row) {
     const Layer *l = s->l;
     size_t at = rope_at(s->w, l->rope.table, row);
@@ -139,7 +139,7 @@ static void finish_head(const RowStep *s, float *head, const float *norm, int ro
     if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
 }
 
-// K and V of a row: norms, RoPE, and into their slot.
+// Applies norms and RoPE to K and V of a row and stores them in their slot.
 static void store_row(const RowStep *s, int row) {
     const Layer *l = s->l;
     const KvPool *kv = s->kv;
@@ -162,7 +162,7 @@ static void store_row(const RowStep *s, int row) {
     }
 }
 
-// Of gated attention the product with Wq has, head by head, Q and its gate: puts Q together.
+// Gated attention: Wq's product has, for each head, Q and then its gate. Copies Q to w->q.
 static void take_queries(const RowStep *s, int row) {
     const Heads *h = &s->l->heads;
     size_t hd = (size_t)h->head_dim;
@@ -171,7 +171,7 @@ static void take_queries(const RowStep *s, int row) {
     for (size_t n = 0; n < (size_t)h->n_heads; n++) memcpy(q + n * hd, both + 2 * n * hd, hd * sizeof *q);
 }
 
-// a *= sigmoid(gate), by the kernel of gates: silu(gate) (a / gate). A gate next to 0 is moved away from it.
+// a *= sigmoid(gate), computed by the gate kernel as silu(gate) * (a / gate). A gate near 0 becomes 1e-12.
 static void gate_heads(void *arg, int first, int last, int thread) {
     (void)thread;
     const RowStep *s = arg;
@@ -238,7 +238,7 @@ void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     if (kv->tail_of && layer_owns_kv(l)) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
 
-// ---- what is added to x ---------------------------------------------------------------------------------------------
+// ---- adding to the residual stream ----------------------------------------------------------------------------------
 
 static void add_normed_rows(void *arg, int first, int last, int thread) {
     (void)thread;
@@ -283,8 +283,8 @@ static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, 
     return matmul_kernel(k, t, b->n_rows, batch_decodes(b));
 }
 
-// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
-// answer is the same in ffn_in and ffn_out.
+// Whether ffn_in stores its activations in w->h packed for w_down: one kernel computes all three products, and the
+// packed activations fit. ffn_in and ffn_out get the same answer.
 static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
     const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
     int n_rows = b->n_rows;

@@ -1,7 +1,7 @@
 // cpu/recurrent.c: see cpu/recurrent.h.
 //
-// A row of w->mix of MIXER_DELTA: q, k, v (channels), z (n_values * value_dim), then four times n_values: beta and
-// alpha as their products give them, beta and the decay as the recurrence takes them. Of MIXER_CONV: B, C, X.
+// A row of w->mix: MIXER_DELTA: q, k, v (channels), z (n_values * value_dim), then four arrays of n_values: the
+// products for beta and alpha, then beta and the decay as the recurrence uses them. MIXER_CONV: B, C, X.
 #include "cpu/recurrent.h"
 
 #include "cpu/cpu.h"
@@ -14,7 +14,7 @@
 
 enum {
     MOST_TAPS = 16, // the loader's limit
-    CHANNELS = 128, // of a task of the convolution
+    CHANNELS = 128, // channels of a task of the convolution
 };
 
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
     Workspace *w;
     const Layer *l;
     const Batch *b;
-    int n_parts; // tasks of a sequence
+    int n_parts; // tasks per sequence
 } Recurrent;
 
 // ---- places ---------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ static float *mix_row(const Recurrent *s, int row) { return s->w->mix + (size_t)
 
 static float *out_row(const Recurrent *s, int row) { return s->w->a + (size_t)row * (size_t)layer_mixed(s->l); }
 
-// Where a row of MIXER_DELTA has z, and the four numbers of its value heads.
+// Offsets in a row of w->mix of MIXER_DELTA: of z, and of the four arrays of n_values.
 static int z_at(const Recurrence *r) { return r->channels; }
 static int heads_at(const Recurrence *r, int which) {
     return r->channels + r->n_values * r->value_dim + which * r->n_values;
@@ -62,13 +62,13 @@ void recurrent_in(Workspace *w, const Layer *l, const Batch *b) {
     if (l->kind.mixer != MIXER_DELTA) return;
     MatmulJob heads[] = {{.w = &l->w_beta, .y = w->mix + heads_at(r, 0), .y_stride = stride},
                          {.w = &l->w_alpha, .y = w->mix + heads_at(r, 1), .y_stride = stride}};
-    rows.exact = true; // a few rows of weights, whose sigmoid and exponential scale everything
+    rows.exact = true; // small matrices; errors of beta and alpha would scale the whole state
     matmul_run(k, w, heads, l->w_alpha.data ? 2 : 1, rows);
 }
 
 // ---- the convolution ------------------------------------------------------------------------------------------------
 
-// The inputs in front of a sequence's first row: channels [c, c + n) of the state's tail.
+// Copies the inputs before a sequence's first row, channels [c, c + n) of the state's tail.
 static void load_tail(const Recurrent *s, int seq, int c, int n, float *before) {
     const Recurrence *r = &s->l->rec;
     int state = s->b->state_in[seq];
@@ -81,7 +81,7 @@ static void load_tail(const Recurrent *s, int seq, int c, int n, float *before) 
     }
 }
 
-// The tails behind the rows whose states are kept.
+// Writes the tails of the states that are kept.
 static void keep_tails(const Recurrent *s, SeqSpan rows, int c, int n, const float *before) {
     const Recurrence *r = &s->l->rec;
     size_t bytes = (size_t)n * sizeof *before;
@@ -90,7 +90,7 @@ static void keep_tails(const Recurrent *s, SeqSpan rows, int c, int n, const flo
         if (state < 0) continue;
         float *tail = state_at(s->b->states, state, s->l->state_layer) + c;
         for (int j = 0; j < r->taps - 1; j++) {
-            int from = i - (r->taps - 2) + j; // a row of the batch, or of those before it
+            int from = i - (r->taps - 2) + j; // a row of the batch; negative: an input before it
             memcpy(tail + (size_t)j * (size_t)r->channels,
                    from < 0 ? before + (from + r->taps - 1) * n : mix_row(s, rows.first + from) + c, bytes);
         }
@@ -145,7 +145,7 @@ static void unit_head(const Recurrent *s, float *x, int n, float by) {
 
 static float softplus(float v) { return v > 20 ? v : log1pf(expf(v)); }
 
-// What the recurrence takes of q, k, beta and the decay.
+// Converts q, k, beta and the decay to the values that the recurrence uses.
 static void prepare_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     const Recurrent *s = arg;
@@ -167,14 +167,14 @@ static void prepare_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-// The head's matrix of a state.
+// The head's matrix M in a state.
 static float *matrix_of(const Recurrent *s, int state, int head) {
     const Recurrence *r = &s->l->rec;
     return state_at(s->b->states, state, s->l->state_layer) + (size_t)(r->taps - 1) * (size_t)r->channels +
            (size_t)head * (size_t)r->key_dim * (size_t)r->value_dim;
 }
 
-// norm(out) * silu(z) of one head; z is used up.
+// out = norm(out) * silu(z) of one head; overwrites z.
 static void finish_head(const Recurrent *s, int row, int head) {
     const Recurrence *r = &s->l->rec;
     int n = r->value_dim;
@@ -184,7 +184,7 @@ static void finish_head(const Recurrent *s, int row, int head) {
     memcpy(out, z, (size_t)n * sizeof *out);
 }
 
-// One value head of one sequence: the rows up to each state that is kept, then the next ones.
+// Computes one value head of one sequence, in spans of rows that end where a state is kept.
 static void delta_head(void *arg, int task, int thread) {
     const Recurrent *s = arg;
     const Recurrence *r = &s->l->rec;

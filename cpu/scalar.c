@@ -1,4 +1,4 @@
-// cpu/scalar.c: the specification: every operation in plain f32 loops.
+// cpu/scalar.c: the reference kernels, which specify every operation, as plain f32 loops.
 //
 // Each output has one fixed order of summation, whatever the batch, the chunking, the block size and the number of
 // threads, so all of them give the same bits. Compiled without contraction or fast-math.
@@ -101,9 +101,9 @@ static void matvec(const Tensor *w, int first, int last, const float *x, size_t 
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
-// What a task keeps: a sealed group of K and one of V in f32.
+// Scratch of an attention task: the last unsealed group of K and of V in f32.
 typedef struct {
-    int group[2]; // which; -1: none yet
+    int group[2]; // their numbers; -1: none yet
     float rows[2][SEAL * SEAL_HEAD];
     uint8_t room[SEAL_MOST];
 } Groups;
@@ -113,7 +113,7 @@ static void from_kv(const uint8_t *plane, int type, size_t i, int n, float *out)
     type_info(type)->dequantize(at, out, (size_t)n);
 }
 
-// The K or V of a slot, in `out` or where it lies.
+// K or V of a slot in f32: converted into `out`, or a pointer to where it is stored.
 static const float *row_at(const AttendTask *t, bool value, int slot, float *out) {
     const KvPool *kv = t->kv;
     int type = kv_plane_type(kv, value), group = slot / SEAL;
@@ -165,14 +165,14 @@ static void attend(const AttendTask *t) {
 
 // ---- recurrences ----------------------------------------------------------------------------------------------------
 
-// The input of channel c, `back` rows in front of row i.
+// The input of channel c, `back` rows before row i.
 static float input_at(const ConvolveTask *t, int i, int back, int c) {
     return i >= back ? t->rows[(size_t)(i - back) * t->stride + (size_t)c]
                      : t->before[(size_t)(t->taps - 1 + i - back) * (size_t)t->n_channels + (size_t)c];
 }
 
 static void convolve(const ConvolveTask *t) {
-    for (int i = t->n_rows - 1; i >= 0; i--) // what rows in front need is still there
+    for (int i = t->n_rows - 1; i >= 0; i--) // from the last row, so that the inputs of earlier rows are still there
         for (int c = 0; c < t->n_channels; c++) {
             float sum = 0;
             for (int j = 0; j < t->taps; j++) sum += t->weights[c * t->taps + j] * input_at(t, i, t->taps - 1 - j, c);

@@ -6,7 +6,7 @@
 enum { MOST_TILE = 32, TASKS_A_THREAD = 16 };
 
 size_t stack_product_packed_bytes(const CpuKernels *k, int pairs, int n_stack, int max_n_in) {
-    int groups = int_min(pairs, n_stack); // each ends with a tile in part filled
+    int groups = int_min(pairs, n_stack); // the last tile of each may be partly filled
     return matmul_packed_most(k, pairs + groups * (MOST_TILE - 1), max_n_in) + (size_t)groups * 128;
 }
 
@@ -20,8 +20,8 @@ static const MatrixKernel *kernel_for(const StackProduct *p, int job, int n_rows
     return matmul_kernel(p->k, p->stack[job], n_rows, p->decodes);
 }
 
-// Features of a task: whole matrices where there are enough of them, since long streams are read fastest, otherwise as
-// many as give every thread some tasks; no more than the kernel takes.
+// Features of a task: whole matrices if there are enough of them, since long sequential reads are fastest; otherwise
+// fewer, so that every thread gets some tasks; never more than the kernel allows.
 static int task_step(const StackProduct *p, const MatrixKernel *m, int job) {
     int n_out = p->stack[job]->n_out, least = m && m->features ? m->least : 16;
     int wanted = TASKS_A_THREAD * threads_count(p->w->pool), parts = (wanted + p->n_matrices - 1) / p->n_matrices;
@@ -31,7 +31,7 @@ static int task_step(const StackProduct *p, const MatrixKernel *m, int job) {
 
 static int row_blocks(const MatrixKernel *m, int n_rows) { return m ? (n_rows - 1) / int_min(m->rows, n_rows) + 1 : 1; }
 
-// Fills the first task of each expert and job; the multiply-adds of all tasks.
+// Sets the first task of each expert and job; returns the multiply-adds of all tasks.
 static double plan_products(StackProduct *p) {
     ExpertRows *e = &p->w->experts;
     double work = 0;
@@ -48,7 +48,7 @@ static double plan_products(StackProduct *p) {
     return work;
 }
 
-// The part of an ascending list of n + 1 numbers that holds `at`.
+// The index i with first[i] <= at < first[i + 1]; first (n + 1) ascends.
 static int part_of(const int *first, int n, int at) {
     int low = 0, high = n - 1; // the last one that begins at or before it
     while (low < high) {
@@ -82,7 +82,7 @@ static void product_task(void *arg, int task, int thread) {
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
-// Tasks of packing are (expert, tile); e->task has the first of each expert meanwhile.
+// Packing tasks are (expert, tile); during packing e->task has the first task of each expert.
 static void pack_task(void *arg, int task, int thread) {
     (void)thread;
     StackProduct *p = arg;
@@ -95,7 +95,7 @@ static void pack_task(void *arg, int task, int thread) {
             p->n_in);
 }
 
-// Packs the rows of each expert for the kernel of its first job; a single row once for all.
+// Packs the rows of each expert for the kernel of the first job; a single shared row is packed only once.
 static void pack_pairs(StackProduct *p) {
     ExpertRows *e = &p->w->experts;
     size_t at = 0;
@@ -114,7 +114,7 @@ static void pack_pairs(StackProduct *p) {
     threads_run(p->w->pool, pack_task, p, e->task[p->n_stack]);
 }
 
-// Whether jobs take rows packed in one way, however many an expert has.
+// Whether both jobs use the same packed rows, for every expert's number of rows.
 static bool same_packing(const StackProduct *p) {
     for (int i = 0; i < p->n_stack; i++) {
         int n = pairs_of(p, i);
