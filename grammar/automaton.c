@@ -6,46 +6,46 @@
 
 enum {
     PLACE_NONE = 0, // no node
-    PLACE_OVER = 1, // behind the root: the answer is complete
+    PLACE_OVER = 1, // after the root rule: the answer is complete
     FRAME_NONE = 0,
     CHUNK = 1 << 16, // ints
 };
 
-// A call at a place: the rule, and the place where its caller goes on.
+// A call at a place: the called rule, and the place where the caller continues.
 typedef struct {
     int rule, to;
 } Call;
 
 typedef struct {
-    int32_t *next; // (n_classes) places; -1: not known yet
-    Call *calls;   // (n_calls) owned; n_calls -1: not known yet
+    int32_t *next; // (n_classes) the next place; -1: not computed yet
+    Call *calls;   // (n_calls) owned; n_calls -1: not computed yet
     int n_calls;
-    int distance;   // to the end of the rule
-    bool ends;      // it may be the end of the rule,
-    bool only_ends; // and nothing else
-    bool reads;     // bytes lead on
+    int distance;   // to the end of the rule, as Nfa.distance
+    bool ends;      // the rule may end here
+    bool only_ends; // the rule must end here
+    bool reads;     // bytes may follow inside the rule
 } Place;
 
 typedef struct {
     int place, frame;
 } StackItem;
 
-// Items that are being gathered.
+// A set of items that is being built.
 typedef struct {
     StackItem *items;
     int n, cap;
-    int *slots; // of a table: item + 1
+    int *slots; // hash table of item + 1
     uint32_t mask;
     bool too_many;
 } ItemSet;
 
 typedef struct {
     int32_t **chunks;
-    int n, used; // of the last one
+    int n, used; // chunks; ints used of the last chunk
 } Arena;
 
 struct Automaton {
-    AutomatonView view; // first: automaton_step looks there
+    AutomatonView view; // must be first: the inline functions read it
     const Nfa *nfa;
     Intern place_sets, frame_sets, state_sets;
     Place *places;
@@ -58,7 +58,7 @@ struct Automaton {
     uint8_t *seen;    // (n_nodes)
     int *stack, *set; // (n_nodes) each
     int *callees, n_callees;
-    int *called; // (n_rules) the search that met it last
+    int *called; // (n_rules) the last search that found the rule
     int search;
     int start;
 };
@@ -104,7 +104,7 @@ static void describe_place(Automaton *a, int place, const int *nodes, int n) {
     p->only_ends = n == 1 && p->ends;
 }
 
-// The place of the n nodes in `from`, and what they reach without a byte.
+// The place that consists of the nodes in `from` and all nodes reachable from them without reading a byte.
 static int find_place(Automaton *a, const int *from, int n_from) {
     int top = 0, n = 0, n_seen = 0, *all = a->stack + a->nfa->n_nodes;
     bool fresh;
@@ -138,7 +138,7 @@ static int step_place(Automaton *a, int place, int class) {
     return found;
 }
 
-// The calls at a place: one for each rule, with all the nodes behind it.
+// Computes the calls at a place: one for each called rule, with the place of all nodes after it.
 static void find_calls(Automaton *a, int place) {
     int length = intern_length(&a->place_sets, place), n_calls = 0;
     int *nodes = mem_alloc((size_t)length * sizeof *nodes + 1), *to = mem_alloc((size_t)length * sizeof *to + 1);
@@ -207,7 +207,7 @@ static int compare_items(const void *a, const void *b) {
                                 : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
-static void items_sort(ItemSet *s) { // after this the table is void, and items_clear must not be needed
+static void items_sort(ItemSet *s) { // invalidates the hash table; items_clear may not be called after it
     for (int i = 0; i < s->n; i++) {
         uint32_t at = item_hash(s->items[i]) & s->mask;
         while (s->slots[at]) s->slots[at] = 0, at = (at + 1) & s->mask;
@@ -219,7 +219,7 @@ static void items_sort(ItemSet *s) { // after this the table is void, and items_
 
 static int plus(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
 
-// The frame of the items in a->tails, which is empty afterwards.
+// The frame that consists of the items in a->tails. Clears a->tails.
 static int find_frame(Automaton *a) {
     bool fresh;
     ItemSet *s = &a->tails;
@@ -251,7 +251,7 @@ static int frame_length(const Automaton *a, int frame) { return intern_length(&a
 
 // ---- states ---------------------------------------------------------------------------------------------------------
 
-// Rules that have come to their end go on in their callers.
+// Adds the callers' continuations of rules that may end.
 static void return_from_rules(Automaton *a) {
     for (int i = 0; i < a->items.n; i++) {
         StackItem item = a->items.items[i];
@@ -260,7 +260,7 @@ static void return_from_rules(Automaton *a) {
     }
 }
 
-// Notes the rules that an item calls.
+// Adds the rules that a place calls to a->callees.
 static void note_callees(Automaton *a, int place) {
     if (a->places[place].n_calls < 0) find_calls(a, place);
     const Place *p = &a->places[place];
@@ -272,7 +272,7 @@ static void note_callees(Automaton *a, int place) {
     }
 }
 
-// The noted rule that no other noted one can begin with; it is taken from the list. -1: there is none.
+// Removes and returns the rule of a->callees that no other of them can begin with; -1: the list is empty.
 static int first_callee(Automaton *a) {
     int best = -1;
     for (int i = 0; i < a->n_callees; i++)
@@ -283,7 +283,8 @@ static int first_callee(Automaton *a) {
     return rule;
 }
 
-// Adds where a caller goes on to a->tails; a caller that has nothing left to do is left out of the stack.
+// Adds the place where a caller continues to a->tails. If nothing is left of the caller, adds its own callers instead
+// (tail-call elimination).
 static void add_tail(Automaton *a, int to, int frame) {
     if (to == PLACE_OVER || !a->places[to].only_ends) items_add(&a->tails, (StackItem){to, frame});
     else
@@ -317,7 +318,7 @@ static int add_state(Automaton *a, int state) {
     return state;
 }
 
-// The state of the items that are gathered, and all that follows from them without a byte.
+// The state of a->items and of everything reachable from them without reading a byte. Clears a->items.
 static int find_state(Automaton *a) {
     a->search++;
     a->n_callees = 0;
@@ -329,7 +330,7 @@ static int find_state(Automaton *a) {
         return STATE_DEAD;
     }
     items_sort(&a->items);
-    int kept = 0; // what neither reads nor ends has done its part
+    int kept = 0; // keeps items that read bytes or complete the answer
     for (int i = 0; i < a->items.n; i++) {
         StackItem item = a->items.items[i];
         if (item.place == PLACE_OVER || a->places[item.place].reads) a->items.items[kept++] = item;

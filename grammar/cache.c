@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_IDLE = 16 }; // grammars that are kept although no answer uses them
+enum { MOST_IDLE = 16 }; // the most grammars that are kept without an answer that uses them
 
 typedef struct {
     GrammarKind kind;
@@ -12,7 +12,7 @@ typedef struct {
     Buf text;
     Grammar *grammar;
     int n_users;
-    long last; // when it was asked for last
+    long last; // the number of the last request for it
 } CachedGrammar;
 
 struct GrammarCache {
@@ -23,7 +23,8 @@ struct GrammarCache {
     long now;
 };
 
-// The pieces of n tokens; returns the bytes of those that are control tokens. A byte that begins these is no text.
+// Fills the pieces of n tokens; returns the memory that the pieces of control tokens use. Text tokens that contain
+// VOCABULARY_CONTROL are left empty.
 static char *name_control_tokens(const Tokenizer *t, Str *pieces, int n) {
     size_t size = 1, at = 0;
     for (int i = 0; i < n; i++) {
@@ -65,7 +66,7 @@ static void remove_grammar(GrammarCache *c, int i) {
     c->all[i] = c->all[--c->n];
 }
 
-// Removes the idle grammar that was asked for longest ago, where there are too many.
+// Removes the least recently requested idle grammar if there are too many.
 static void remove_idle(GrammarCache *c) {
     int idle = 0, oldest = -1;
     for (int i = 0; i < c->n; i++) {

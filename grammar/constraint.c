@@ -38,7 +38,7 @@ const Grammar *constraint_grammar(const Constraint *c) { return c->g; }
 
 static bool is_first(const Constraint *c, int n) { return c->fresh && n == 0; }
 
-// The bytes of token i of the answer; none: an end.
+// The bytes of token i of the answer; empty: a token that ends the answer.
 static Str piece_of(const Constraint *c, int token, int i) {
     if (token < 0 || token >= c->v->n_tokens || c->v->pieces[token].n == 0) return (Str){"", 0};
     Str piece = c->v->pieces[token];
@@ -46,7 +46,7 @@ static Str piece_of(const Constraint *c, int token, int i) {
     return is_first(c, i) && !control ? tokenizer_stream_piece(c->t, token, true) : piece;
 }
 
-// The state behind the tokens; STATE_DEAD: the grammar refuses them.
+// The state after the tokens; STATE_DEAD: the grammar forbids them.
 static int state_of(Constraint *c, const int *tokens, int n) {
     if (c->generation != grammar_generation(c->g)) {
         c->n = 0;
@@ -69,7 +69,8 @@ static int state_of(Constraint *c, const int *tokens, int n) {
     return state;
 }
 
-// The first token's pieces differ from those of the trees: it is tried one by one.
+// The mask of a fresh answer's first token. Its piece may lack a space that the byte trees contain, so that each token
+// is tried alone.
 static const uint64_t *first_mask(Constraint *c, int state, int left) {
     memset(c->first, 0, (size_t)c->v->n_words * sizeof *c->first);
     for (int id = 0; id < c->v->n_tokens; id++) {

@@ -46,7 +46,7 @@ static bool eat(GbnfParse *p, const char *word) {
     return true;
 }
 
-// White space and comments; over the ends of lines where the rule goes on there.
+// Skips white space and comments; ends of lines only if the rule may continue on the next line.
 static void skip(GbnfParse *p, bool lines) {
     for (int c; (c = peek(p)) >= 0;) {
         if (c == '#')
@@ -212,7 +212,7 @@ static int sequence(GbnfParse *p, bool nested) {
     return e;
 }
 
-// Whether the next line goes on with |; if so, it is read from there.
+// Whether the next line continues the rule with |; if so, moves there.
 static bool goes_on(GbnfParse *p) {
     size_t at = p->at;
     skip(p, true);
@@ -224,7 +224,7 @@ static bool goes_on(GbnfParse *p) {
 static int alternatives(GbnfParse *p, bool nested) {
     Buf kids = {0};
     do {
-        skip(p, true); // behind ::=, ( and | the rule goes on in the next line
+        skip(p, true); // after ::=, ( and | the rule may continue on the next line
         int e = sequence(p, nested);
         buf_append(&kids, &e, sizeof e);
     } while ((peek(p) == '|' || goes_on(p)) && eat(p, "|"));

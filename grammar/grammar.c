@@ -11,15 +11,15 @@
 enum {
     MOST_BYTES = 256 << 20,     // of states
     MOST_MASK_BYTES = 64 << 20, // of masks
-    MOST_LAYER = 32,            // states that plain text of one length may lead to
+    MOST_LAYER = 32,            // the most states of a PlainLayer
 };
 
 typedef struct {
-    uint64_t *words; // NULL: not known yet
-    int farthest;    // the largest distance behind a token of the mask
+    uint64_t *words; // NULL: not computed yet
+    int farthest;    // the largest distance after a token of the mask
 } Mask;
 
-// A state on the way to a token, and its row of transitions, which stays where it is.
+// A state on the path to a token, and its row of transitions, whose address does not change.
 typedef struct {
     int state;
     const int32_t *next;
@@ -34,7 +34,7 @@ struct Grammar {
     size_t mask_bytes;
     unsigned generation;
     PathState *path;  // (deepest token + 1) of walk_tree, by depth
-    int nearest;      // the smallest distance behind a token that walk_tree has met
+    int nearest;      // the smallest distance after a token that walk_tree has seen
     uint64_t *within; // (n_words) of grammar_mask_within
 };
 
@@ -151,8 +151,8 @@ void grammar_shortest(Grammar *g, int state, Buf *out) {
 
 // ---- masks ----------------------------------------------------------------------------------------------------------
 
-// Allows the tokens of a tree that the automaton reads from `state`, where the answer can be completed within `most`
-// bytes afterwards. Returns the largest distance behind one of them.
+// Adds to the mask the tokens of a tree that the automaton accepts from `state` and after which the distance to the end
+// is at most `most`. Returns the largest distance after one of them.
 static int walk_tree(Grammar *g, const TokenTree *t, int state, int most, uint64_t *mask) {
     const uint8_t *class_of = g->nfa.class_of;
     int farthest = 0;
@@ -179,12 +179,12 @@ static int walk_tree(Grammar *g, const TokenTree *t, int state, int most, uint64
     return farthest;
 }
 
-// The states that plain text of some length leads to.
+// All states that plain text of one number of characters leads to.
 typedef struct {
     int states[MOST_LAYER];
     int n;
-    bool all;      // no plain character was refused on the way to them
-    bool too_many; // there are more
+    bool all;      // the grammar accepted every plain character on the way
+    bool too_many; // there are more than MOST_LAYER
 } PlainLayer;
 
 static void layer_add(PlainLayer *l, int state) {
@@ -194,8 +194,8 @@ static void layer_add(PlainLayer *l, int state) {
     else l->states[l->n++] = state;
 }
 
-// Where the bytes low..high lead from the states of a layer, added to `out`. Classes of bytes lie on one side of these
-// borders (grammar/nfa_compile.c).
+// Adds to `out` the states that bytes low..high lead to from a layer. No byte class crosses the borders of these ranges
+// (grammar/nfa_compile.c).
 static void step_layer(Grammar *g, const PlainLayer *from, int low, int high, PlainLayer *out) {
     for (int i = 0; i < from->n; i++)
         for (int byte = low; byte <= high; byte++) {
@@ -208,11 +208,11 @@ static void step_layer(Grammar *g, const PlainLayer *from, int low, int high, Pl
     out->too_many |= from->too_many;
 }
 
-// One more plain character, as the bytes of UTF-8: what leads it in, and how its second byte is bounded.
+// Steps a layer by one plain character. The table has the ranges of UTF-8's first bytes with those of the second byte.
 static void step_character(Grammar *g, const PlainLayer *from, PlainLayer *out) {
     static const struct {
         uint8_t low, high, second_low, second_high;
-        int more; // bytes behind the second
+        int more; // bytes after the second
     } leads[] = {{0xc2, 0xdf, 0x80, 0xbf, 0}, {0xe0, 0xe0, 0xa0, 0xbf, 1}, {0xe1, 0xec, 0x80, 0xbf, 1},
                  {0xed, 0xed, 0x80, 0x9f, 1}, {0xee, 0xef, 0x80, 0xbf, 1}, {0xf0, 0xf0, 0x90, 0xbf, 2},
                  {0xf1, 0xf3, 0x80, 0xbf, 2}, {0xf4, 0xf4, 0x80, 0x8f, 2}};
@@ -235,7 +235,7 @@ static void step_character(Grammar *g, const PlainLayer *from, PlainLayer *out) 
     }
 }
 
-// Whether all states of a layer were in the one before: more characters change nothing any more.
+// Whether all states of a layer are in the previous one, too: then further characters lead to no new states.
 static bool is_within(const PlainLayer *l, const PlainLayer *before) {
     for (int i = 0; i < l->n; i++) {
         bool found = false;
@@ -255,7 +255,8 @@ static void allow_all(const Grammar *g, int tree, uint64_t *mask) {
     for (int i = 0; i < g->v->n_words; i++) mask[i] |= g->v->plain[tree][i];
 }
 
-// Allows plain tokens, whole trees at a time while any plain text goes on. Returns the largest distance behind them.
+// Adds plain tokens to the mask: whole trees as long as the grammar accepts any plain text. Returns the largest
+// distance after one of them.
 static int add_plain(Grammar *g, int state, uint64_t *mask) {
     PlainLayer now = {.states = {state}, .n = 1, .all = true};
     int farthest = 0, tree = 1;
@@ -263,7 +264,7 @@ static int add_plain(Grammar *g, int state, uint64_t *mask) {
     for (; tree < VOCABULARY_TREES; tree++) {
         PlainLayer next = now;
         if (!steady) step_character(g, &now, &next);
-        if (next.n == 0 && !next.too_many) return farthest; // no plain text is so long
+        if (next.n == 0 && !next.too_many) return farthest; // no plain text of that length
         if (!next.all || next.too_many || (tree == VOCABULARY_PLAIN && !steady)) break;
         steady = steady || is_within(&next, &now);
         now = next;
@@ -297,7 +298,7 @@ static Mask *find_mask(Grammar *g, int state) {
 
 const uint64_t *grammar_mask(Grammar *g, int state) { return find_mask(g, state)->words; }
 
-// The tokens behind which at most `most` bytes are missing.
+// The mask of the tokens after which the distance to the end is at most `most`.
 static const uint64_t *mask_near(Grammar *g, int state, int most) {
     memset(g->within, 0, (size_t)g->v->n_words * sizeof *g->within);
     g->nearest = NFA_FAR;
@@ -312,5 +313,5 @@ const uint64_t *grammar_mask_within(Grammar *g, int state, int left) {
     if (m->farthest < left) return m->words;
     const uint64_t *near = mask_near(g, state, left - 1);
     bool reached = grammar_accepts(g, state) || g->nearest < left;
-    return reached || g->nearest >= NFA_FAR ? near : mask_near(g, state, g->nearest); // long tokens may do it yet
+    return reached || g->nearest >= NFA_FAR ? near : mask_near(g, state, g->nearest); // long tokens may reach it
 }

@@ -1,4 +1,4 @@
-// grammar/json_format.c: see grammar/json_format.h. Dates are those of the calendar, leap years too (RFC 3339).
+// grammar/json_format.c: see grammar/json_format.h. Dates must exist in the calendar, with leap years (RFC 3339).
 #include "grammar/json_format.h"
 
 #include <string.h>

@@ -17,7 +17,7 @@ static int text(Rules *r, const char *s) { return rules_text(r, s, strlen(s)); }
 
 // ---- ranges ---------------------------------------------------------------------------------------------------------
 
-// Texts of n digits between two such texts, with a point in front of the digit at `point` (-1: none).
+// Texts of n digits from `low` to `high`, with a decimal point before digit `point` (-1: none).
 static int digits_between(Rules *r, const char *low, const char *high, int n, int point) {
     if (n == 0) return rules_seq(r, NULL, 0);
     static const char zeros[] = "0000000000000000000000", nines[] = "9999999999999999999999";
@@ -40,7 +40,7 @@ static int digits_between(Rules *r, const char *low, const char *high, int n, in
     return dot >= 0 ? rules_pair(r, dot, e) : e;
 }
 
-// The numbers low..high in units of 10^-decimals, 0 <= low; without superfluous zeros in front.
+// The numbers low..high in units of 10^-decimals, 0 <= low, without leading zeros.
 static int range(Rules *r, int64_t low, int64_t high, int decimals) {
     int ways[40], n_ways = 0;
     int64_t first = 0, last = 9;
@@ -57,7 +57,7 @@ static int range(Rules *r, int64_t low, int64_t high, int decimals) {
     return rules_alt(r, ways, n_ways);
 }
 
-// Decimals that a bound needs, 6 at most; -1: more.
+// The number of decimals of a bound, at most 6; -1: more.
 static int decimals_of(double x) {
     double scale = 1;
     for (int k = 0; k <= 6; k++, scale *= 10)
@@ -65,7 +65,7 @@ static int decimals_of(double x) {
     return -1;
 }
 
-// Numbers from low to high, both at least 0, as ways.
+// Writes alternatives for the numbers from low to high, both at least 0, to `ways`; returns their number.
 static int positive(Rules *r, const NumberBounds *b, int *ways) {
     int n = 0, decimals = int_max(decimals_of(b->low), decimals_of(b->high));
     int64_t first = (int64_t)ceil(b->low), last = (int64_t)floor(b->high);
@@ -73,7 +73,7 @@ static int positive(Rules *r, const NumberBounds *b, int *ways) {
     if (b->high_open && b->high == (double)last) last--;
     if (first <= last) ways[n++] = range(r, first, last, 0);
     if (b->integer) return n;
-    int64_t below = (int64_t)floor(b->high) - 1; // any fraction behind first..below
+    int64_t below = (int64_t)floor(b->high) - 1; // first..below may have any fraction
     int fraction = rules_pair(r, text(r, "."), rules_repeat(r, digit(r, 0, 9), 1, MOST_DIGITS));
     if (first <= below) ways[n++] = rules_pair(r, range(r, first, below, 0), fraction);
     int more =
@@ -121,7 +121,8 @@ static Status bounded(Rules *r, const NumberBounds *given, int *expr) {
 
 // ---- multiples ------------------------------------------------------------------------------------------------------
 
-// Digits that complete a number with remainder `rest` to a multiple; `left` more at most. Known ones are shared.
+// At most `left` digits that complete a number with remainder `rest` to a multiple of m. known: results, which are
+// shared.
 static int multiples(Rules *r, int m, int rest, int left, int *known) {
     int *at = &known[rest * (MOST_DIGITS + 1) + left];
     if (*at >= 0) return *at;

@@ -15,7 +15,7 @@ int json_text_quoted(Rules *r, int content) {
 
 // ---- characters -----------------------------------------------------------------------------------------------------
 
-// The part of the ranges between `first` and `last`, in `out`; returns how many ranges that is.
+// Intersects the ranges with [first, last] into `out`; returns the number of ranges.
 static int cut(const CharRange *ranges, int n, uint32_t first, uint32_t last, CharRange *out) {
     int m = 0;
     for (int i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ int json_text_plain_char(Rules *r) {
     return rules_class(r, (CharRange[]){{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x7e}, {0x80, 0x10ffff}}, 4);
 }
 
-static int hex(Rules *r, const char *first, const char *last) { // one digit, of ranges that these begin and end
+static int hex(Rules *r, const char *first, const char *last) { // one digit of the ranges first[i]..last[i]
     CharRange ranges[3];
     int n = 0;
     for (; first[n]; n++) ranges[n] = (CharRange){(unsigned char)first[n], (unsigned char)last[n]};
@@ -114,11 +114,11 @@ static int compare_names(const void *a, const void *b) {
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-// What may follow the first `at` bytes, which the n names have in common, so that it is none of them.
+// The continuations after the first `at` bytes, which the n names have in common, that lead to none of the names.
 static int other_rest(OtherKey *o, const Str *names, int n, size_t at) {
     CharRange *begins = mem_alloc(((size_t)n + 1) * sizeof *begins);
     int *ways = mem_alloc(((size_t)n + 2) * sizeof *ways), n_ways = 0, n_begins = 0, i = 0;
-    bool whole = n > 0 && names[0].n == at; // the name itself
+    bool whole = n > 0 && names[0].n == at; // the first name ends here
     while (i < n && names[i].n == at) i++;
     while (i < n) {
         uint32_t c = 0, other = 0;

@@ -1,5 +1,5 @@
-// grammar/nfa_both.c: see grammar/nfa_both.h. Both sides become sets of nodes as bytes are read; a pair of sets is a
-// node of the product.
+// grammar/nfa_both.c: see grammar/nfa_both.h. Subset construction on both sides; a pair of sets is a node of the
+// product.
 #include "grammar/nfa_both.h"
 
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 
 enum {
     MOST_PAIRS = 50000,
-    MOST_WORK = 50 << 20, // nodes that are looked at for all of them
+    MOST_WORK = 50 << 20, // the most nodes visited for all pairs
 };
 
-// One side: its own network, and its sets of nodes by number.
+// One side: its own Nfa, and its numbered sets of nodes.
 typedef struct {
     Nfa nfa;
     Intern sets;
@@ -25,14 +25,14 @@ typedef struct {
 typedef struct {
     NfaBuild *b;
     Side side[2];
-    Intern pairs; // of sets
+    Intern pairs; // pairs of sets
     int *entry;   // (pairs.n) the SPLIT node that a pair begins with
     int cap, next;
 } Product;
 
 static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-// The nodes that matter of those reached without a byte from `from`, sorted, as a set.
+// The number of the set of nodes reachable from `from` without reading a byte; SPLIT nodes are left out.
 static int close_set(Side *s, const int *from, int n_from) {
     int top = 0, n = 0;
     bool fresh;
@@ -56,7 +56,7 @@ static int close_set(Side *s, const int *from, int n_from) {
     return intern_number(&s->sets, s->set, n, &fresh);
 }
 
-// The set behind a byte; -1: none.
+// The set after reading a byte; -1: the byte is not allowed.
 static int step(Side *s, int set, int byte) {
     int n = 0, *to = s->stack + 2 * s->nfa.n_nodes;
     const int *nodes = intern_words(&s->sets, set);
@@ -90,7 +90,7 @@ static int pair_entry(Product *p, int one, int other) {
     return p->entry[pair] = nfa_node(p->b, NODE_SPLIT, 0, 0, 0, 0);
 }
 
-// Writes what leads on from a pair, behind its entry.
+// Writes the transitions of a pair, which follow its entry node.
 static void write_pair(Product *p, int pair) {
     int one = intern_words(&p->pairs, pair)[0], other = intern_words(&p->pairs, pair)[1];
     bool begins[257] = {true};

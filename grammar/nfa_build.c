@@ -5,9 +5,9 @@
 #include <string.h>
 
 enum {
-    SMALL = 400,         // a rule of so many nodes is written out wherever it is called
-    MOST_SIZE = 1 << 24, // sizes end there
-    DEEPEST = 1500,      // rules and expressions inside each other
+    SMALL = 400,         // a rule of at most that many nodes is inlined wherever it is called
+    MOST_SIZE = 1 << 24, // the largest estimate of a size
+    DEEPEST = 1500,      // the deepest nesting of rules and expressions
 };
 
 typedef struct {
@@ -22,7 +22,7 @@ static int size_plus(int64_t a, int64_t b) { return a + b < MOST_SIZE ? (int)(a 
 
 static int size_of(NfaPlan *p, int expr, int depth);
 
-// A rule that is being visited calls itself: it is not written out.
+// A rule that is called while it is being visited is recursive and is not inlined.
 static int size_of_rule(NfaPlan *p, int rule, int depth) {
     const Rule *r = &p->b->rules->rules[rule];
     p->uses[rule]++;
@@ -58,7 +58,7 @@ static int size_of(NfaPlan *p, int expr, int depth) {
     else
         for (int i = 0; i < (e->kind == EXPR_REPEAT ? 1 : e->n); i++)
             size = size_plus(size, (int64_t)size_of(p, kids[i], depth + 1) + (e->kind == EXPR_ALT));
-    if (e->kind == EXPR_BOTH) size = size_plus(size, 64); // a product, whose size is not known yet
+    if (e->kind == EXPR_BOTH) size = size_plus(size, 64); // a product; its size is not known yet
     if (e->kind == EXPR_REPEAT) {
         int copies = e->most < 0 ? e->least + 1 : e->most;
         bool own = copies > 4 && size > 64;

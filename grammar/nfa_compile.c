@@ -1,5 +1,5 @@
-// grammar/nfa_compile.c: a network as a whole (grammar/nfa.h): its classes of bytes, the distances of its nodes to the
-// end, and the order of rules that begin with each other.
+// grammar/nfa_compile.c: builds an Nfa (grammar/nfa.h) and computes its byte classes, the distances of its nodes to the
+// end, and the order of rules that begin with other rules.
 #include "grammar/nfa.h"
 
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 // ---- classes of bytes -----------------------------------------------------------------------------------------------
 
 static void find_classes(Nfa *n, const bool *sayable) {
-    // Where UTF-8 changes, and what a JSON string may not hold: classes lie on one side of each (grammar/vocabulary.h).
+    // Borders that no byte class crosses: between UTF-8's kinds of bytes, and around bytes that a JSON string must
+    // escape (plain characters, grammar/vocabulary.h).
     static const uint8_t edges[] = {0x20, 0x22, 0x23, 0x5c, 0x5d, 0x7f, 0x80, 0x90, 0xa0, 0xc0,
                                     0xc2, 0xe0, 0xe1, 0xed, 0xee, 0xf0, 0xf1, 0xf4, 0xf5};
     bool begins[257] = {true};
@@ -30,7 +31,7 @@ static void find_classes(Nfa *n, const bool *sayable) {
 
 static int plus(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
 
-// What the cheapest byte of low..high costs.
+// The smallest distance that a byte of low..high counts.
 static int cost(const NfaNode *n, const bool *sayable) {
     if (n->low > n->high) return NFA_FAR;
     for (int byte = n->low; byte <= n->high; byte++)
@@ -48,7 +49,7 @@ static int distance_of(const Nfa *n, int i, const bool *sayable) {
     }
 }
 
-// Nodes lead to earlier ones mostly, those of products to later ones: sweeps go both ways in turns.
+// Sweeps over the nodes in alternating directions: most nodes lead to earlier ones, nodes of products to later ones.
 static void find_distances(Nfa *n, const bool *sayable) {
     n->distance = mem_alloc((size_t)n->n_nodes * sizeof *n->distance);
     for (int i = 1; i < n->n_nodes; i++) n->distance[i] = NFA_FAR;
@@ -74,9 +75,9 @@ static void find_distances(Nfa *n, const bool *sayable) {
 typedef struct {
     const Nfa *nfa;
     int *stack;
-    int *seen; // (n_nodes) the number of the search that has seen it last
+    int *seen; // (n_nodes) the number of the last search that visited the node
     int search;
-    int *calls, n_calls; // (n_nodes) the rules that the last search has met
+    int *calls, n_calls; // (n_nodes) the rules that the last search found
 } Walk;
 
 static void push_node(Walk *w, int *n, int node) {
@@ -85,8 +86,8 @@ static void push_node(Walk *w, int *n, int node) {
     w->stack[(*n)++] = node;
 }
 
-// Walks what can be reached from a rule's start without a byte, and notes the calls on the way. Returns whether that is
-// its end.
+// Visits the nodes reachable from a rule's start without reading a byte, and collects the called rules. Returns whether
+// the end of the rule is reachable.
 static bool walk_start(Walk *w, int rule) {
     const Nfa *n = w->nfa;
     int top = 0;
@@ -105,8 +106,8 @@ static bool walk_start(Walk *w, int rule) {
     return ends;
 }
 
-// Gives rules their order, so that what a rule begins with comes behind it. Returns a rule that begins with itself, -1:
-// none does. `colour` is 0 for rules that were not visited, 1 while they are, then 2.
+// Sets the order of a rule and of the rules that it may begin with (topological sort). Returns a left-recursive rule,
+// -1: none. colour: 0 for rules not visited, 1 while they are visited, 2 afterwards.
 static int order_rule(Walk *w, Nfa *n, int rule, uint8_t *colour, int *next, int depth) {
     if (colour[rule] == 2) return -1;
     if (colour[rule] == 1 || depth > 2000) return rule;

@@ -1,5 +1,5 @@
-// grammar/nfa_write.c: expressions as nodes of a network (grammar/nfa_build.h). They are written from their end to
-// their beginning, so that what follows is known and shared.
+// grammar/nfa_write.c: writes expressions as nodes of an Nfa (grammar/nfa_build.h), from their end to their beginning,
+// so that the node that follows is known and equal continuations are shared.
 #include "grammar/nfa_build.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int either(NfaBuild *b, int one, int other) {
 
 // ---- characters as bytes --------------------------------------------------------------------------------------------
 
-// A node of these bytes before `to`, the same one where the class has written it already.
+// A node that leads with bytes low..high to `to`; reuses one that the same class has written.
 static int class_node(NfaBuild *b, int first, int low, int high, int to) {
     for (int i = b->nfa->n_nodes - 1; i >= first && i >= b->nfa->n_nodes - 16; i--) {
         const NfaNode *n = &b->nfa->nodes[i];
@@ -39,7 +39,7 @@ static int class_node(NfaBuild *b, int first, int low, int high, int to) {
     return nfa_node(b, NODE_BYTES, low, high, to, 0);
 }
 
-// The characters from `low` to `high`, whose encodings have n bytes that differ in the last k at most freely.
+// Writes the characters from `low` to `high`, whose UTF-8 encodings both have n bytes; returns the first node.
 static int same_length(NfaBuild *b, int first, const unsigned char *low, const unsigned char *high, int n, int next) {
     if (n == 1) return class_node(b, first, low[0], high[0], next);
     static const unsigned char least[] = {0x80, 0x80, 0x80}, most[] = {0xbf, 0xbf, 0xbf};
@@ -78,18 +78,17 @@ static int build_class(NfaBuild *b, const Expr *e, int next) {
     const CharRange *ranges = e->n ? (const CharRange *)(const void *)(b->rules->ranges.data + e->at) : NULL;
     int entry = -1, first = b->nfa->n_nodes;
     for (int i = 0; i < e->n; i++) {
-        uint32_t from = ranges[i].first, to = ranges[i].last; // the surrogates between are no characters
+        uint32_t from = ranges[i].first, to = ranges[i].last; // surrogates, which UTF-8 does not encode, are left out
         if (from < 0xd800) entry = add_range(b, first, from, to < 0xd800 ? to : 0xd7ff, next, entry);
         if (to > 0xdfff) entry = add_range(b, first, from > 0xdfff ? from : 0xe000, to, next, entry);
     }
-    return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry; // no byte leads on
+    return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry; // an empty class: a node that no byte matches
 }
 
-// ---- any bytes up to a text
-// ------------------------------------------------------------------------------------------
+// ---- any bytes up to a text -----------------------------------------------------------------------------------------
 
-// How many bytes of the text are there behind `had` of them and one more byte: the automaton of Knuth, Morris and
-// Pratt.
+// The number of matched bytes of the text after `had` matched bytes and one more byte: a step of the
+// Knuth-Morris-Pratt automaton.
 static int bytes_there(const char *text, int n, int had, int byte) {
     for (int k = int_min(n, had + 1); k > 0; k--)
         if ((unsigned char)text[k - 1] == byte && memcmp(text, text + had - (k - 1), (size_t)k - 1) == 0) return k;
@@ -121,20 +120,20 @@ static int build_until(NfaBuild *b, const Expr *e, int next) {
 
 static const int *kids_of(const NfaBuild *b, const Expr *e) { return rules_kids(b->rules, e); }
 
-// Another rule: written out, or called.
+// Writes the use of a rule: inlined or called.
 static int build_call(NfaBuild *b, int rule, int next) {
     if (!b->inlined[rule]) return nfa_node(b, NODE_CALL, 0, 0, next, nfa_called(b, rule));
     return nfa_expr(b, b->rules->rules[rule].expr, next);
 }
 
-// The kid as a rule of its own, where writing it out each time would take too much room.
+// Writes the body of a repeat; makes it a rule that is called if inlining every copy would be too large.
 static int build_own_rule(NfaBuild *b, int kid, int next) {
     return nfa_node(b, NODE_CALL, 0, 0, next, nfa_called_expr(b, kid));
 }
 
 static int build_repeat(NfaBuild *b, const Expr *e, int next) {
     int kid = *kids_of(b, e), copies = e->most < 0 ? e->least + 1 : e->most;
-    bool own = copies > 4 && nfa_size(b, kid) > 64 && b->repeats; // products are of small parts without calls
+    bool own = copies > 4 && nfa_size(b, kid) > 64 && b->repeats; // not inside EXPR_BOTH, which supports no calls
     int at = next;
     if (e->most < 0) {
         int loop = nfa_node(b, NODE_SPLIT, 0, 0, NFA_END, next);
