@@ -23,8 +23,8 @@ struct GrammarCache {
     long now;
 };
 
-// Fills the pieces of n tokens; returns the memory that the pieces of control tokens use. Text tokens that contain
-// VOCABULARY_CONTROL are left empty.
+// Fills the pieces of n tokens; returns the memory that the pieces of control tokens use. Other tokens that begin with
+// the byte VOCABULARY_CONTROL become empty.
 static char *name_control_tokens(const Tokenizer *t, Str *pieces, int n) {
     size_t size = 1, at = 0;
     for (int i = 0; i < n; i++) {

@@ -10,10 +10,10 @@ struct Constraint {
     const Vocabulary *v;
     const Tokenizer *t;
     bool fresh;
-    Buf before;           // bytes that the answer has before its tokens
-    int *tokens, *states; // (n) the tokens that are known, and the state behind each; states[-1] is `start`
+    Buf before;           // the answer's bytes before its tokens (constraint_continue)
+    int *tokens, *states; // (n) tokens of earlier calls, and the state after each; `start` is the state before them
     int n, cap, start;
-    unsigned generation; // of the grammar's states
+    unsigned generation; // grammar_generation of these states
     uint64_t *first;     // (n_words) the mask of a fresh first token
 };
 

@@ -126,7 +126,7 @@ static int build_call(NfaBuild *b, int rule, int next) {
     return nfa_expr(b, b->rules->rules[rule].expr, next);
 }
 
-// Writes the body of a repeat; makes it a rule that is called if inlining every copy would be too large.
+// Writes a call of an expression that becomes a rule: inlining every copy of a repeat would be too large.
 static int build_own_rule(NfaBuild *b, int kid, int next) {
     return nfa_node(b, NODE_CALL, 0, 0, next, nfa_called_expr(b, kid));
 }
