@@ -1,5 +1,4 @@
-// kernels.cu: the launches of gpu/launch.h: the shape of every grid is decided here. The kernels are in the .cuh
-// files.
+// kernels.cu: the launch functions of gpu/launch.h, which decide the shapes of the grids. The kernels are in gpu/*.cuh.
 #include "gpu/attention.cuh"
 #include "gpu/ceilings.cuh"
 #include "gpu/flash.cuh"
@@ -167,7 +166,7 @@ int gpu_logits_rows(const DeviceTensor *head) {
     return tuning.skinny && skinny_type(head->type) ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
 }
 
-// Whether Q and K have norms that go over a row: then a head is not finished where its product ends.
+// Whether Q and K have norms over a whole row: then the kernel of the product cannot finish a head.
 static bool norms_rows(const GpuLayer *l) { return l->kind.qk_norm == QK_NORM_ROW && l->norm_q && l->norm_k; }
 
 static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
@@ -271,7 +270,7 @@ template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, Gpu
     LAUNCH_EARLY(tuning.early, (attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
 }
 
-// The query heads of a group, as many at once as registers allow.
+// The query heads of a group that one block computes: as many as registers allow.
 template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream stream) {
     int group = j.heads.n_heads / j.heads.n_kv_heads;
     if (group == 1) attend_launch<TYPE, 1>(j, stream);

@@ -1,26 +1,26 @@
-// gpu/attention.cuh: attention of few rows to many keys ("split-K"): the keys of a row are split over blocks, and the
-// block that ends last combines their results.
+// gpu/attention.cuh: attention of few rows to many keys ("split-K"): the keys of a row are divided among blocks, and
+// the block that ends last combines their results.
 //
-// A block takes one row, one KV head with up to HEADS of the query heads that share it (K and V are read once for all
-// of them), and one split of the row's slots. Short rows have short splits, so that there are blocks for all
-// multiprocessors, and splits begin at multiples of their length: what is summed together depends on the row's own slot
-// alone. While scores are computed, V is on its way to L2. With more than one split each leaves its sums, largest score
-// and weight in `partial` and counts up; the block that completes the count of a (row, head) adds them up in the
-// splits' order.
+// A block computes one row, one KV head with up to HEADS of the query heads that share it (K and V are read once for
+// all of them), and one split of the row's slots. Short rows have short splits, so that there are blocks for all
+// multiprocessors. Splits begin at multiples of their length, so that the order of sums depends only on the row's own
+// slot. V is prefetched to L2 while scores are computed. If there is more than one split, each writes its sums, its
+// largest score and its weight to `partial` and increments a counter; the block that completes the count of a (row,
+// head) adds the splits in their order.
 #ifndef QUILL_ATTENTION_CUH
 #define QUILL_ATTENTION_CUH
 
 #include "gpu/sealed.cuh"
 
 enum { SPLIT = 256, LEAST_SPLIT = 64, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
-// How many loads a thread issues before it uses the first, which hides the latency of memory. Unpacking takes
-// registers: with packed types there is room for two.
+// The number of loads that a thread issues before it uses the first, to hide the latency of memory. Unpacking needs
+// registers: packed types have room for two.
 HOST_DEVICE constexpr int keys_ahead(int type) {
     return type == ANY_TYPE ? 1 : type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 ? 4 : 2;
 }
 
-// Slots of a split of a row whose newest slot it is; SPLIT at most. split_bound: the most splits of rows that have up
-// to so many slots.
+// The slots per split of a row whose newest slot is given, at most SPLIT. split_bound: the most splits of rows that see
+// up to that many slots.
 HOST_DEVICE constexpr int split_of(int slot) { return slot < 4096 ? LEAST_SPLIT : slot < 16384 ? 128 : SPLIT; }
 HOST_DEVICE constexpr int split_bound(int max_slots) {
     int longest = (max_slots - 1) / split_of(max_slots - 1) + 1, before = max_slots > 16384 ? 128 : 64;
@@ -37,7 +37,7 @@ struct AttendJob {
     GpuBatch b;       // as in_pool has it
     const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
-    const float *sinks; // (n_heads) a further score of each head, whose value is nothing; or NULL
+    const float *sinks; // (n_heads) an additional score of each head, with value 0; or NULL
 };
 
 // Adds a head's sink to the weights under its largest score; returns what the sums are multiplied by.
@@ -62,7 +62,7 @@ __device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split, int
     return {begin, end - begin};
 }
 
-// Asks for n slots, so that they are in L2 when they are wanted.
+// Prefetches n slots to L2.
 template <int TYPE> __device__ __forceinline__ void prefetch_slots(const KvPlane &p, int first, int n) {
     if (TYPE != TYPE_F32 && TYPE != TYPE_F16 && TYPE != TYPE_BF16) return; // sealed ones may lie elsewhere
     int lines = (p.bytes + 127) / 128;
@@ -82,8 +82,8 @@ __device__ __forceinline__ void load_queries(const AttendJob &j, float *q, int r
     __syncthreads();
 }
 
-// scores[h][i] of slot first + i: KEY_LANES lanes share a key; of halves they take two at a time, whose places they
-// look up first.
+// scores[h][i] of slot first + i. KEY_LANES lanes share a key; with 16-bit types they compute two keys at a time, whose
+// addresses they look up first.
 template <int TYPE, int HEADS>
 __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &keys, const float *q, float *scores,
                                            int first, int n) {

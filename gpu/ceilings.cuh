@@ -1,4 +1,4 @@
-// gpu/ceilings.cuh: kernels that measure what a GPU can do: one that only reads, one that only begins and ends.
+// gpu/ceilings.cuh: kernels that measure the limits of a GPU: one only reads, one is empty.
 #ifndef QUILL_CEILINGS_CUH
 #define QUILL_CEILINGS_CUH
 
@@ -7,8 +7,8 @@
 
 enum { READS = 8 }; // of 16 bytes that a thread has under way
 
-// Reads n pieces of 16 bytes. *out is written only if their bits combine to a number that they do not have, which the
-// compiler cannot know: without it the reads would be left out.
+// Reads n pieces of 16 bytes. *out is written only if their bits combine to `never`, which does not happen; this keeps
+// the compiler from removing the reads.
 __global__ void read_all(const uint4 *data, size_t n, uint32_t never, uint32_t *out) {
     size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t bits = 0;

@@ -1,5 +1,5 @@
-// gpu/cuda_backend.c: the table of operations that the backend is, logits, tokens drawn on the GPU, and which steps run
-// as graphs.
+// gpu/cuda_backend.c: the CUDA backend's table of operations, logits, draws, and the choice of steps that run as
+// graphs.
 #include "gpu/cuda_batch.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_kv.h"
@@ -26,7 +26,7 @@ static void logits(Workspace *w, const Backend *be, const Ends *e, const Batch *
         for (size_t i = 0; i < n; i++) w->logits[i] = NAN;
 }
 
-// Whether a graph may end with the head and the draws: a few rows and candidates, so that it is the same launches.
+// Whether a graph may end with the head and the draws: with few rows and candidates the launches are always the same.
 static bool may_end_graph(const CudaScratch *s) {
     return s->ends && s->n_out > 0 && s->n_out <= 2 * GPU_DECODE_ROWS && s->draws_want > 0 &&
            s->draws_want <= GPU_SAMPLE_TOP;

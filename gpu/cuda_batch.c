@@ -12,7 +12,7 @@ typedef struct {
     size_t at;
 } PackedInts;
 
-// Appends n numbers and leaves room for `room`; returns where they will be on the device.
+// Appends n numbers in a space of `room` numbers; returns their address on the device.
 static const void *put(PackedInts *to, const void *from, size_t n, size_t room) {
     const int *at = to->device + to->at;
     if (n) memcpy(to->host + to->at, from, n * sizeof(int));
@@ -32,7 +32,7 @@ static size_t draw_ints(const Batch *b) { // an upper bound
     return n;
 }
 
-// Their windows and biases follow whatever is there; the draws themselves lie at `at` already.
+// Fills the draws at `at`, for which there is already space, and appends their windows and biases.
 static void put_draws(PackedInts *to, const Batch *b, size_t at, int n_vocab, int *want) {
     GpuSample *draws = (GpuSample *)(void *)(to->host + at);
     for (int i = 0; i < b->n_out; i++) {
@@ -45,8 +45,8 @@ static void put_draws(PackedInts *to, const Batch *b, size_t at, int n_vocab, in
     }
 }
 
-// A sequence's table of the one pool is followed by its table of the other, so that their places do not depend on the
-// number of sequences, and a graph finds them.
+// A sequence's table of KV_FULL is followed by its table of KV_WINDOW, so that the offset between them does not depend
+// on the number of sequences and a captured graph stays valid.
 static void put_tables(PackedInts *to, const Batch *b, GpuBatch *g) {
     size_t n = (size_t)b->max_blocks;
     g->table_step = b->max_blocks * (b->window_table ? 2 : 1);
@@ -72,7 +72,8 @@ static void put_tails(PackedInts *to, const KvPool *kv, const Batch *b, GpuBatch
     }
 }
 
-// The staging buffer for the next n numbers, once its last copy has ended. NULL: no memory, or something failed.
+// Waits for the last copy from the next staging buffer and returns the buffer, with room for n numbers. NULL: no memory
+// or a failure.
 static CudaStaging *next_staging(CudaScratch *s, size_t n) {
     if (!cuda_scratch_reserve(s, n)) return NULL;
     CudaStaging *f = &s->staging[s->n_sent++ % 2];

@@ -14,13 +14,13 @@ static bool by_tiles(const CudaLayer *c, bool fused) {
     return !fused && gpu_expert_tiles_type(&c->gpu, false) && gpu_expert_tiles_type(&c->gpu, true);
 }
 
-// What the shared expert has of h: behind the pairs. `type` is that of its product with w_down.
+// The shared expert's part of CudaScratch.h, after the pairs. `type` is the type of its product with w_down.
 static void *shared_h(const Workspace *w, const CudaScratch *s, const CudaLayer *c) {
     size_t width = (size_t)(c->gpu.w_gate.n_out / c->gpu.kind.n_experts);
     return s->h + round_up((size_t)s->batch.n_rows * (size_t)w->n_used * width, 4);
 }
 
-// What it gives: behind what the pairs give.
+// The shared expert's output in CudaScratch.y, after the outputs of the pairs.
 static float *shared_y(const Workspace *w, const CudaScratch *s) {
     return s->y + round_up((size_t)s->batch.n_rows * (size_t)w->n_used * (size_t)w->dim, 4);
 }

@@ -1,8 +1,8 @@
-// gpu/cuda_model.c: weights from the file to the GPU's memory, in the layout of its kernels.
+// gpu/cuda_model.c: loads weights from the file into the GPU's memory, in the layout of its kernels.
 //
-// A tensor goes up in pieces through two pinned buffers: threads copy the next piece out of the mapping, which is told
-// to read ahead, while the last one is on its way; the GPU then parts the file's blocks into planes. The same functions
-// that place things count their bytes, with no memory to place them in.
+// A tensor is uploaded in pieces through two pinned buffers: threads copy the next piece from the mapped file, with
+// read-ahead, while the previous piece is being uploaded; the GPU then splits the file's blocks into planes. The
+// functions that place tensors in memory also count their bytes, if called without memory.
 #define _GNU_SOURCE
 #include "gpu/cuda_model.h"
 

@@ -1,5 +1,5 @@
-// gpu/cuda_roofline.c: the GPU's ceilings, measured with the calls that a forward makes: copies, products, the matvec
-// kernel, launches. Every figure is the best of several tries, on random weights: zeros cost less.
+// gpu/cuda_roofline.c: measures the GPU's limits with the calls of a forward pass: copies, products, the matvec kernel,
+// launches. Every figure is the best of several tries, on random weights, since zeros take less time.
 #include "gpu/cuda.h"
 #include "gpu/cuda_device.h"
 #include "gpu/launch.h"

@@ -1,10 +1,10 @@
-// gpu/expert_tiles.cuh: products of experts with many rows ("grouped GEMM") on the tensor cores: tiles of pairs of one
-// expert, weights unpacked on the way.
+// gpu/expert_tiles.cuh: products of experts with many rows ("grouped GEMM") on the tensor cores, in tiles of pairs of
+// one expert; weights are unpacked on the way.
 //
-// A block takes 128 rows of an expert's matrix and up to 64 of its pairs; eight warps share them as four by two, 32 by
-// 32 each. The depth goes by in steps of 64: weights and activations of the next step travel while those of this one
-// are multiplied. Weights are rounded to bf16 (those in F16 stay, with activations in f16), sums are f32. GLU: eight
-// rows of the gate lie above eight of `up`, so that a lane has both sums of a feature.
+// A block multiplies 128 rows of an expert's matrix by up to 64 of its pairs; eight warps divide this four by two, 32
+// by 32 each. The depth is processed in steps of 64: the next step's weights and activations are loaded while the
+// current ones are multiplied. Weights are rounded to bf16 (F16 weights stay, with f16 activations), sums are f32. GLU:
+// tiles alternate eight rows of the gate and eight of `up`, so that a lane has both sums of a feature.
 #ifndef QUILL_EXPERT_TILES_CUH
 #define QUILL_EXPERT_TILES_CUH
 
@@ -52,8 +52,8 @@ __device__ __forceinline__ void fetch_tile_x(const ExpertTileJob &j, uint16_t *t
     }
 }
 
-// A thread has 32 elements of a row of weights: half of a step's depth. Dense ones are copied, quantised ones wait in
-// registers for their place in shared memory.
+// A thread loads 32 elements of a row of weights, half of a step's depth. Dense elements are copied to shared memory;
+// quantised ones stay in registers until their place in shared memory is free.
 template <int TYPE> struct TileWeights {
     DeviceTensor t;
     int row;

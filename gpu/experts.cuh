@@ -1,8 +1,8 @@
-// gpu/experts.cuh: which rows go through which experts, products of each expert with its few rows, and the sum of what
-// a row's experts give.
+// gpu/experts.cuh: routing of rows to experts, products of each expert with few rows, and the sum of the outputs of a
+// row's experts.
 //
-// Pairs of a row and one of its experts lie sorted by expert, then by row, as ExpertRows (kernels.h) has them. Rows of
-// padding have no pairs. A stack of experts is one tall matrix: expert e's rows begin at e times the height of one.
+// Pairs of a row and one of its experts are sorted by expert, then by row, as in ExpertRows (kernels.h). Padding rows
+// have no pairs. A stack of experts is one tall matrix: expert e begins at row e * (rows of one expert).
 #ifndef QUILL_EXPERTS_CUH
 #define QUILL_EXPERTS_CUH
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ float route_logit(const RouteJob &j, int row, int exp
     return j.e.logits[(size_t)row * j.stride + (size_t)expert] + (j.bias ? j.bias[expert] : 0);
 }
 
-// Sorts as the CPU chooses: by falling logit, of equals the lower number first.
+// Sorts as the CPU does: by falling logit; of equal logits the lower number first.
 __device__ __forceinline__ uint64_t route_key(float logit, int expert) {
     uint32_t bits = float_bits(logit == 0 ? 0.0f : logit);
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -48,7 +48,7 @@ __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     return sum;
 }
 
-// The weights of a row's experts, whose first has the largest logit. One order of summation, the CPU's.
+// The weights of a row's experts; the first has the largest logit. The order of summation is the CPU's.
 __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
     float most = route_logit(j, row, chosen[0]), sum = 0;
     bool all = j.routing == ROUTE_ALL;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void put_pair(const RouteJob &j, int pair, int expert
     j.e.expert[place] = expert;
 }
 
-// Of all rows, up to ROUTE_FEW: one block chooses, then each thread counts what comes before its pair.
+// For up to ROUTE_FEW rows: one block chooses for all of them; then each thread counts the pairs before its own.
 __global__ void route_few(GRID_CONSTANT const RouteJob j) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, n = j.n_rows * j.n_used;
     let_next_begin();
@@ -158,7 +158,7 @@ __device__ inline void cut_tiles(const RouteJob &j, int expert, int first, int n
     for (int t = tile + (int)threadIdx.x; t < n_tiles; t += (int)blockDim.x) j.e.tile[t] = {0, 0, 0};
 }
 
-// A block an expert: it counts the pairs of all, then places its own.
+// One block per expert: counts the pairs of all experts, then places its own.
 __global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const RouteJob j, int n_tiles) {
     Smem smem;
     int *count = smem.take<int>((unsigned)j.n_experts), *of_warp = smem.take<int>(GROUP_THREADS / WARP);

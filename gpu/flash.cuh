@@ -1,9 +1,9 @@
-// gpu/flash.cuh: attention of many rows to many keys with the matrix unit, after FlashAttention-2 (Dao 2023).
+// gpu/flash.cuh: attention of many rows to many keys on the tensor cores, after FlashAttention-2 (Dao 2023).
 //
-// A block takes a tile of rows of one sequence and one head; each of its four warps 16 of the rows. Keys go by in tiles
-// of 64: scores by mma, a running largest score and sum in f32 for each row, the weights rounded to V's type for the
-// second mma, f32 sums. A row's result depends on its own slot and the keys' tiles alone. The next tile of K travels
-// while V is used.
+// A block computes a tile of rows of one sequence and one head; each of its four warps has 16 of the rows. Keys are
+// processed in tiles of 64: scores by mma, a running largest score and sum in f32 for each row, weights rounded to V's
+// type for the second mma, sums in f32. A row's result depends only on its own slot and the tiles of keys. The next
+// tile of K is loaded while V is used.
 #ifndef QUILL_FLASH_CUH
 #define QUILL_FLASH_CUH
 
@@ -32,8 +32,8 @@ HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
     return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: all of 99 KiB
 }
 
-// Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those outside of [begin, end), which no row sees,
-// become zeros: a weight of zero takes no NaN away.
+// Starts the copy of keys [first, first + FLASH_KEYS) of a plane. Keys outside of [begin, end), which no row sees,
+// become zeros: they might be NaN, which a weight of zero does not remove.
 template <int HD>
 __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
                                            int first, int begin, int end) {
@@ -177,8 +177,8 @@ struct FlashTile {
     int seq, kv_head;
 };
 
-// Takes the keys [begin, end) to the rows, of which each sees its own [from, to]. SEALED: as the planes k and v have
-// them, otherwise copied from dense ones.
+// Adds the keys [begin, end) to the rows' results; each row sees only its own [from, to]. SEALED: unpacks keys from
+// planes of any types; otherwise copies them from dense planes.
 template <int TYPE, int HD, bool SEALED>
 __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
                                            const KvPlane &v, int begin, int end, const int from[2], const int to[2]) {
@@ -203,9 +203,9 @@ __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &
     }
 }
 
-// Of sealed planes the tile's rows see the groups before their own sealed, and their own in f32: keys go by twice where
-// the rows' own groups lie, masked to the one and to the other. Tiles of keys begin at multiples of FLASH_KEYS either
-// way, so that a row's sums do not depend on the rows beside it.
+// Sealed planes: a row reads the groups before its own sealed, and its own group in f32. The keys of groups that are
+// some rows' own are therefore processed twice, masked to each kind. Tiles of keys always begin at multiples of
+// FLASH_KEYS, so that a row's sums do not depend on the other rows.
 template <int TYPE, int HD>
 __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,
                                              const int from[2], const int to[2]) {

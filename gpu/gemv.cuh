@@ -1,9 +1,9 @@
 // gpu/gemv.cuh: matrix times a few rows: every weight is read once, in 16-byte pieces, for up to 8 rows of activations.
 //
-// A block normalises its rows of x into shared memory (the norm's scale is applied to the sums, so that no weight waits
-// for it), then each warp takes R rows of the matrix at a time; a lane reads every 32nd unit of them. Activations are
-// f32, or int8 with a scale for 32 of them (INT8; quantised weights alone), and then the products are dp4a's. A lane's
-// sum and the tree over the lanes have one order, whatever the grid.
+// A block loads its rows of x into shared memory, multiplied by the norm's weights; the norm's scale is applied to the
+// sums, so that reading weights need not wait for it. Each warp then computes R rows of the matrix at a time; a lane
+// reads every 32nd unit of them. Activations are f32, or int8 with one scale for 32 of them (INT8; only for quantised
+// weights), multiplied by dp4a. The order of sums does not depend on the grid.
 #ifndef QUILL_GEMV_CUH
 #define QUILL_GEMV_CUH
 
@@ -11,7 +11,7 @@
 #include "gpu/rows.cuh"
 #include "gpu/tensors.cuh"
 
-// What becomes of a sum.
+// What a block does with the sums v.
 typedef enum {
     GEMV_STORE, // y = v
     GEMV_ADD,   // y += v
@@ -21,10 +21,10 @@ typedef enum {
     GEMV_QKV,   // through y to the heads: norm, RoPE, cache
 } GemvMode;
 
-// GEMV_AHEAD: pieces of x that a thread asks for before it uses the first, as several take no longer than one.
+// GEMV_AHEAD: pieces of x that a thread loads before it uses the first; several loads take no longer than one.
 enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
 
-// Rows of the matrix that a warp takes at a time: of large ones, for a single row of x, more.
+// Rows of the matrix that a warp computes at a time: more for large matrices and a single row of x.
 enum { GEMV_FEW = 2, GEMV_MANY = 4 };
 
 struct GemvJob {
@@ -323,15 +323,14 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
-// Asks for rows [first, first + n) of a matrix, so that they are in L2 when they are wanted. row: bytes of one, of its
-// quants or elements.
+// Prefetches rows [first, first + n) of a matrix to L2. row: bytes of a row's quants or elements.
 __device__ inline void prefetch_rows(const DeviceTensor &t, size_t row, int first, int n) {
     size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
     for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
         prefetch(t.quants + at);
 }
 
-// Before anything that the launches before have computed: the first n features of a block.
+// Prefetches the first n features of a block, before the results of previous launches are available.
 __device__ inline void begin(const GemvJob &g, int part, int first, int n) {
     let_next_begin();
     if (g.early) prefetch_rows(g.w[part], g.row_bytes[part], first, n);
@@ -341,7 +340,7 @@ __device__ inline void begin(const GemvJob &g, int part, int first, int n) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// What the norm's scale is for each row, from the squares that the threads have seen.
+// The norm's scale of each row, from the squares that the threads have summed.
 template <int B>
 __device__ __forceinline__ void norm_scales(const GemvJob &g, const float squares[B], float *sums, float scale[B]) {
     UNROLL

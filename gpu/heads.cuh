@@ -1,4 +1,4 @@
-// gpu/heads.cuh: what a head's elements go through between the product and where they stay: norm, RoPE, the cache.
+// gpu/heads.cuh: operations on heads of Q, K and V after their products: bias, norm, RoPE, storing K and V.
 #ifndef QUILL_HEADS_CUH
 #define QUILL_HEADS_CUH
 
@@ -22,7 +22,7 @@ struct HeadJob {
     float *qkv; // (n_rows, q_dim + 2*kv_dim) products, and where K and V of sealed planes stay
 };
 
-// The batch as a layer of that pool sees it: block_table is the pool's.
+// The batch for a layer of this pool: block_table is the pool's.
 inline GpuBatch in_pool(const GpuBatch *b, const KvPool *kv) {
     GpuBatch own = *b;
     if (kv->kind == KV_WINDOW) own.block_table = b->window_table;
@@ -130,7 +130,7 @@ __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, in
     __syncwarp(); // v may be filled again
 }
 
-// Prefill: a warp a (row, head) of Q, K, V in this order, from the products.
+// Prefill: one warp for each (row, head) of Q, K and V in this order.
 struct HeadBiases {
     const float *of[3]; // Q, K, V
 };

@@ -1,4 +1,4 @@
-// gpu/moe_launch.cuh: the launches of experts (gpu/experts.cuh, gpu/expert_tiles.cuh).
+// gpu/moe_launch.cuh: launches the kernels of gpu/experts.cuh and gpu/expert_tiles.cuh.
 #ifndef QUILL_MOE_LAUNCH_CUH
 #define QUILL_MOE_LAUNCH_CUH
 
@@ -19,8 +19,8 @@ template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, in
                  j);
 }
 
-// Activations beside quantised weights are rounded to int8. A single row goes through each of its experts alone; of
-// more, the sums need as many registers as the types.
+// With quantised weights, activations are rounded to int8. A single row has one pair per expert; for more rows the sums
+// need as many registers as unpacking the types.
 static void experts_run(const ExpertJob &j, int n_used, GpuStream stream) {
     bool dense = is_dense(j.g.w[0].type);
     if (j.g.n_rows > 1 && dense) return experts_launch<ANY_WEIGHT, 4, false>(j, n_used, stream);

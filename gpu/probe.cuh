@@ -1,9 +1,9 @@
-// gpu/probe.cuh: how much a batch's queries looked at each slot (Probe in kernels.h): softmax weights over rows and
-// heads.
+// gpu/probe.cuh: the attention of a batch's queries to each slot (Probe in kernels.h): softmax weights summed over rows
+// and heads.
 //
-// Attention keeps no scores, so that K is read again, twice: once for each row's and head's largest score and weight,
-// split by split, and once for the weights themselves, which a thread adds up over rows and heads in order for slots of
-// its own.
+// Attention does not keep scores. K is therefore read again, twice: first for the largest score and the weight of each
+// row and head, split by split; then for the weights of the slots, which a thread sums over rows and heads in order for
+// its own slots.
 #ifndef QUILL_PROBE_CUH
 #define QUILL_PROBE_CUH
 

@@ -1,4 +1,4 @@
-// gpu/products.cuh: the launches of products of few rows (gpu/gemv.cuh, gpu/skinny_gemm.cuh): which kernel takes which
+// gpu/products.cuh: launches products of few rows (gpu/gemv.cuh, gpu/skinny_gemm.cuh): chooses the kernel for the
 // matrices, and the shape of its grid.
 #ifndef QUILL_PRODUCTS_CUH
 #define QUILL_PRODUCTS_CUH
@@ -30,7 +30,7 @@ static GpuTuning tuning;
 
 // ---- grids ----------------------------------------------------------------------------------------------------------
 
-// Elements of x that are in shared memory at a time, where `fit` do: whole super-blocks, in pieces of one length.
+// Elements of x in shared memory at a time, if at most `fit` fit: whole super-blocks, in pieces of equal length.
 static int x_chunk(int n_in, size_t fit) {
     int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
     return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
@@ -44,7 +44,7 @@ static int groups_of(const GemvJob &g, int n_parts, int features) {
     return n;
 }
 
-// Cuts the parts of g into blocks of g->groups times `features` rows, at most `most` of them or about that.
+// Divides the parts of g into blocks of g->groups times `features` rows, about `most` blocks at most.
 static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
     int n_groups = groups_of(*g, n_parts, features);
     if (g->mode == GEMV_GLU) n_parts = 1;
@@ -55,7 +55,7 @@ static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
     }
 }
 
-// What finishing a head takes of shared memory.
+// Bytes of shared memory for finishing a head.
 static size_t head_smem(const GemvJob &g, int warps) {
     return g.mode == GEMV_QKV ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
 }

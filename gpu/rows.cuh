@@ -1,4 +1,4 @@
-// gpu/rows.cuh: the small steps over rows before and between matrix products, and copies of blocks.
+// gpu/rows.cuh: kernels for embedding, norms, gates and additions of rows, and for copies of KV blocks.
 #ifndef QUILL_ROWS_CUH
 #define QUILL_ROWS_CUH
 
@@ -33,7 +33,7 @@ __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *n
 
 __device__ __forceinline__ float activate(Activation act, float v) { return v / (1 + expf(-sigmoid_of(act, v))); }
 
-// What a gate makes of a feature that it gates.
+// act(gate) * up for one feature.
 __device__ __forceinline__ float gated(Activation act, float gate, float up) {
     if (act == ACT_SWIGLU_CLAMPED) {
         gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; // NaN stays

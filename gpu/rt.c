@@ -1,5 +1,5 @@
-// gpu/rt.c: see gpu/rt.h. The CUDA runtime is linked statically and looks for the driver when it is first called;
-// cuBLAS is half a gigabyte and is opened when a product is first wanted.
+// gpu/rt.c: see gpu/rt.h. The CUDA runtime is linked statically and looks for the driver at its first call. cuBLAS,
+// half a gigabyte, is opened at the first matrix product.
 #include "gpu/rt.h"
 
 #include "formats/types.h"

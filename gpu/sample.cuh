@@ -1,12 +1,12 @@
-// gpu/sample.cuh: a draw on the GPU, to the bit what sampler.c draws.
+// gpu/sample.cuh: draws tokens on the GPU, with the same result as sampler.c, bit for bit.
 //
-// Where no draw wants more than TOP candidates (greedy ones want one), each block keeps the best of its slice, and the
-// block that ends last merges them and draws (sample_top). Otherwise slices are sorted, then ranked across, then one
-// block draws.
+// If no draw needs more than TOP candidates (a greedy draw needs one), each block keeps the best of its slice of the
+// vocabulary, and the block that ends last merges them and draws (sample_top). Otherwise slices are sorted, then merged
+// by rank, and then one block draws.
 //
-// A candidate is a key of 64 bits that sorts as sampler.c does: the logit's bits in order above, the id's complement
-// below, so that of equal logits the lower id comes first; 0 is none. Keys are distinct, so that a key's rank is the
-// number of larger ones, which binary searches in the other slices count.
+// A candidate is a 64-bit key that sorts as in sampler.c: the high half is the logit's bits in sortable form, the low
+// half the complement of the id, so that of equal logits the lower id comes first; 0 is no candidate. Keys are
+// distinct, so that a key's rank is the number of larger keys, which is counted by binary search in the other slices.
 #ifndef QUILL_SAMPLE_CUH
 #define QUILL_SAMPLE_CUH
 

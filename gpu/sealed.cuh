@@ -1,8 +1,7 @@
-// gpu/sealed.cuh: K and V as attention reads them, dense and sealed; sealing groups, and keeping the rows of those
-// still open.
+// gpu/sealed.cuh: loads K and V for attention, dense or sealed; seals groups; copies rows of open groups to tail pages.
 //
-// A row reads the groups before its own as they were sealed, straight from the pool, and its own group in f32: from the
-// batch's rows (GpuScratch.qkv), and what came in steps before from the tail page. See KvPool in kernels.h.
+// A row reads the groups before its own sealed, directly from the pool. It reads its own group in f32: rows of this
+// batch from GpuScratch.qkv, rows of earlier steps from the tail page. See KvPool in kernels.h.
 #ifndef QUILL_SEALED_CUH
 #define QUILL_SEALED_CUH
 

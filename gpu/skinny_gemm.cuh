@@ -1,11 +1,11 @@
 // gpu/skinny_gemm.cuh: small-batch products ("skinny GEMM"): a matrix times 5 to 16 rows, on the tensor cores. Sixteen
 // rows of the matrix are an mma's first operand, eight rows of x its second.
 //
-// A block has x in shared memory, in bf16 (f16 beside F16), and two tiles of sixteen rows at a time; eight warps share
-// a tile, each takes every eighth block of 128 elements, and their sums are added in the warps' order. Weights go
-// straight from 16-byte loads into the operand: an mma does not care which elements it calls k, as long as both
-// operands agree, so that a lane may own eight neighbours of a dense row, or a unit of quants, and x is read in the
-// same order.
+// A block has x in shared memory, in bf16 (f16 for F16 weights), and computes two tiles of sixteen rows at a time.
+// Eight warps share a tile: each multiplies every eighth block of 128 elements, and their sums are added in the order
+// of the warps. Weights go directly from 16-byte loads into the operand: an mma may sum the elements in any order of k
+// that both operands share, so that a lane owns eight adjacent elements of a dense row, or a unit of quants, and reads
+// x in the same order.
 #ifndef QUILL_SKINNY_GEMM_CUH
 #define QUILL_SKINNY_GEMM_CUH
 

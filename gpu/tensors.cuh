@@ -1,11 +1,11 @@
-// gpu/tensors.cuh: weights on the GPU: from the file's blocks to aligned planes, and what 32 of them are worth.
+// gpu/tensors.cuh: converts weights from the file's blocks to aligned planes, and unpacks units of 32 of them.
 //
 // The planes are described at DeviceTensor (gpu/launch.h). Quants lie so that one mask yields four elements:
 //   four bits  byte i of 16: element i below, i + 16 above
 //   two bits   elements 4g + b, g the group of four: byte b of word g / 4, at bit 2 (g % 4)
 //   one bit    byte b of the word, at bit g
-// Entries of codebooks are looked up when a tensor is loaded: the planes have a code an element, of three bits for IQ1
-// and IQ2 and of four for IQ3, which is a place in a table of signed levels.
+// Codebook entries are looked up when a tensor is loaded: the planes have one code per element, three bits for IQ1 and
+// IQ2 and four for IQ3, which is an index into a table of signed levels.
 #ifndef QUILL_TENSORS_CUH
 #define QUILL_TENSORS_CUH
 
