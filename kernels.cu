@@ -188,7 +188,7 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
     return j;
 }
 
-// From the products in s->qkv, which lack these biases.
+// Finishes the heads of Q, K and V from the products in s->qkv; adds the biases first.
 static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                    HeadBiases biases, GpuStream stream) {
     size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
@@ -216,7 +216,7 @@ void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, 
     if (norms_rows(l)) finish(q, l, kv, b, s, HeadBiases(), stream);
 }
 
-// x += norm(w from), or w from where there is no norm.
+// x += norm(w from); without a norm x += w from.
 static void add_product(float *x, const float *from, const DeviceTensor &w, const float *norm, const GpuLayer *l,
                         const GpuBatch *b, const GpuScratch *s, GpuProduct how, GpuStream stream) {
     float *y = norm ? s->behind : x;
@@ -341,7 +341,7 @@ int gpu_tiles(const Batch *b, GpuTile *tiles) {
             if (b->seq[first + rows] != b->seq[first] || (b->slot[first + rows] < 0) != padding) break;
         tiles[n++] = {first, rows};
     }
-    // The longest first, by insertion: they mostly come in ascending order, from the end it is quick.
+    // Insertion sort, longest first. It starts from the end, since tiles mostly come in ascending order.
     for (int i = 0, k = n - 1; i < k; i++, k--) {
         GpuTile t = tiles[i];
         tiles[i] = tiles[k];
@@ -433,7 +433,7 @@ void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream
 
 // ---- ceilings -------------------------------------------------------------------------------------------------------
 
-// As many blocks as are resident at once. The bits of random data combine to all ones.
+// Launches as many blocks as are resident at once. The bits of random data combine to all ones.
 void gpu_read(const void *data, size_t bytes, uint32_t *out, GpuStream stream) {
     unsigned blocks = (unsigned)multiprocessors() * (2048 / THREADS);
     LAUNCH(read_all, blocks, THREADS, 0, stream, (const uint4 *)data, bytes / sizeof(uint4), 0x9e3779b9u, out);
@@ -472,7 +472,7 @@ void gpu_sample_plan(GpuSample *out, const Draw *d) {
     *out = s;
 }
 
-// A small vocabulary is one slice, no longer than it need be.
+// A small vocabulary is one slice, as short as possible.
 static int slice_size(int n_vocab) {
     int n = SAMPLE_RUN;
     while (n < n_vocab && n < SLICE) n *= 2;

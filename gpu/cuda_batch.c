@@ -90,7 +90,7 @@ static CudaStaging *last_staging(CudaScratch *s) { return &s->staging[(s->n_sent
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) {
     size_t n = (size_t)b->n_rows, room = (size_t)cuda_scratch_padded_rows(b->n_rows);
     size_t tables = (size_t)b->n_seqs * (size_t)b->max_blocks * (b->window_table ? 2 : 1);
-    bool few = b->n_rows <= CUDA_UNPACK_ROWS; // a graph may find the draws, in their place
+    bool few = b->n_rows <= CUDA_UNPACK_ROWS; // a graph may need the draws at a fixed address
     size_t n_draws = few ? room : b->draw ? (size_t)b->n_out : 0, draws_at;
     CudaStaging *f = next_staging(s, 7 * room + tables + 2 * n + n_draws * SAMPLE_INTS + 2 + draw_ints(b));
     if (!f) return false;
@@ -156,8 +156,8 @@ void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     gpu_copy_blocks(kv->device, there, there + b->n_copies, b->n_copies, cuda_device.stream);
 }
 
-// The numbers of the last batch that depend on its rows go up again, in their places. No graph replays such a step, and
-// KV is dense.
+// Backend.narrow: uploads the numbers that depend on the rows of the last batch again, at the same addresses. Such a
+// step is never a graph, and KV is dense.
 void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     CudaScratch *s = w->device;
     GpuBatch *g = &s->batch;
@@ -165,7 +165,7 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     size_t n = (size_t)b->n_rows;
     assert(!s->graphs.recording && !g->since);
     if (n == 0 || !rt_wait(f->sent)) return;
-    memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // tokens are embedded already
+    memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // tokens are not needed any more
     memcpy(f->ints + (g->pos - s->ints), b->pos, n * sizeof *b->pos);
     memcpy(f->ints + (g->slot - s->ints), b->slot, n * sizeof *b->slot);
     memcpy(f->ints + (g->seq - s->ints), b->seq, n * sizeof *b->seq);

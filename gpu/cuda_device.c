@@ -37,7 +37,7 @@ const char *cuda_device_failure(void) {
 
 // ---- opening it -----------------------------------------------------------------------------------------------------
 
-// QUILL_GPU_TRY: words with commas between them. "few" is the products of few rows (GpuTuning.skinny).
+// Reads QUILL_GPU_TRY, words separated by commas: "few" sets GpuTuning.skinny, "early" GpuTuning.early.
 static Status read_tuning(GpuTuning *t) {
     const char *words = getenv("QUILL_GPU_TRY");
     *t = (GpuTuning){0};
@@ -52,7 +52,7 @@ static Status read_tuning(GpuTuning *t) {
     return OK;
 }
 
-// Launches any kernel, which shows whether this build has code for this GPU.
+// Launches a kernel to find out whether this build has code for this GPU.
 static Status first_launch(void) {
     float *p = rt_alloc(2 * sizeof *p);
     if (!p) return status_error(QUILL_MODEL, "%s has no memory left, not for its first kernel", cuda_device.info.name);

@@ -5,22 +5,22 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // activations beside quantised weights: int8
+static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
 
 static bool has_shared(const CudaLayer *c) { return c->gpu.shared_down.n_out > 0; }
 
-// Whether the step's pairs go through tiles on the tensor cores.
+// Whether the step's pairs are multiplied in tiles on the tensor cores.
 static bool by_tiles(const CudaLayer *c, bool fused) {
     return !fused && gpu_expert_tiles_type(&c->gpu, false) && gpu_expert_tiles_type(&c->gpu, true);
 }
 
-// The shared expert's part of CudaScratch.h, after the pairs. `type` is the type of its product with w_down.
+// The shared expert's part of the scratch array h, after the pairs. `type` is the type of its product with w_down.
 static void *shared_h(const Workspace *w, const CudaScratch *s, const CudaLayer *c) {
     size_t width = (size_t)(c->gpu.w_gate.n_out / c->gpu.kind.n_experts);
     return s->h + round_up((size_t)s->batch.n_rows * (size_t)w->n_used * width, 4);
 }
 
-// The shared expert's output in CudaScratch.y, after the outputs of the pairs.
+// The shared expert's output in the scratch array y, after the outputs of the pairs.
 static float *shared_y(const Workspace *w, const CudaScratch *s) {
     return s->y + round_up((size_t)s->batch.n_rows * (size_t)w->n_used * (size_t)w->dim, 4);
 }
@@ -62,7 +62,7 @@ static void normalise(Workspace *w, const CudaLayer *c, int type) {
     gpu_rmsnorm(s->xn, type, s->x, c->gpu.norm_ffn, c->gpu.kind.eps, w->dim, NULL, s->batch.n_rows, cuda_device.stream);
 }
 
-// The router in f32, whatever its weights are.
+// Computes the router in f32, whatever the type of its weights.
 static void many_logits(Workspace *w, const CudaLayer *c) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[ROUTER];

@@ -24,7 +24,7 @@ static void replay(const CudaGraph *g) {
 
 LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step) {
     unsigned bit = (unsigned)step->n_rows; // a power of two
-    if (!(g->warm & bit)) { // a kernel's code is loaded at its first launch, which may not happen in a capture
+    if (!(g->warm & bit)) {                // a kernel's first launch loads its code, which is not allowed in a capture
         g->warm |= bit;
         return LAYERS_RUN;
     }
@@ -41,7 +41,7 @@ void cuda_graphs_end(CudaGraphs *g) {
     g->recorded.graph = rt_capture_end(cuda_device.stream);
     if (!g->recorded.graph) return;
     cuda_device.counts.captures++;
-    if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // a context that grew through many sizes: begin again
+    if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // after many sizes of the context: start again
     g->of[g->n++] = g->recorded;
     replay(&g->recorded);
 }

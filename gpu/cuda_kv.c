@@ -19,7 +19,7 @@ static size_t plane_bytes(const KvPool *kv, int type) {
     return kv_slot(kv, kv->n_layers, 0, 0, 0) * kv_slot_bytes(type, kv->head_dim);
 }
 
-// A plane's tail pages; true where it has none.
+// Allocates a plane's tail pages; also true if it has none.
 static bool tail_new(const KvPool *kv, int type, float **out) {
     size_t n = kv_tail_index(kv, kv->n_layers, 0, 0, 0) * sizeof **out;
     return !kv_is_sealed(type) || (*out = rt_alloc(n));
@@ -34,15 +34,15 @@ Status cuda_kv_new(KvPool *kv) {
     on_gpu->bytes_v = plane_bytes(on_gpu, kv->type_v);
     on_gpu->k = rt_alloc(on_gpu->bytes_k);
     on_gpu->v = rt_alloc(on_gpu->bytes_v);
-    on_gpu->tail_k = on_gpu->tail_v = NULL; // the host's until here
+    on_gpu->tail_k = on_gpu->tail_v = NULL; // replaces the host's pointers
     bool tails = tail_new(on_gpu, kv->type_k, &on_gpu->tail_k) && tail_new(on_gpu, kv->type_v, &on_gpu->tail_v);
     if (on_gpu->k && on_gpu->v && tails) return OK;
     return status_error(QUILL_MEMORY, "the GPU: KV cache: %zu bytes expected, %zu are free; try a smaller -c or -ngl",
                         on_gpu->bytes_k + on_gpu->bytes_v, rt_free_bytes());
 }
 
-// n slots of `size` bytes a head: in the pool a head's lie together, the next head's `step` bytes on; outside a slot's
-// heads do. Returns where the rows end.
+// Copies n slots, `size` bytes per head, between pool and host. In the pool the slots of a head are adjacent and heads
+// are `step` bytes apart; on the host the heads of a slot are adjacent. Returns the end of the rows on the host.
 static uint8_t *move_run(int n_heads, int n, uint8_t *stored, size_t size, size_t step, uint8_t *rows, bool store) {
     size_t row = size * (size_t)n_heads;
     for (int head = 0; head < n_heads; head++, stored += step) {
@@ -53,7 +53,7 @@ static uint8_t *move_run(int n_heads, int n, uint8_t *stored, size_t size, size_
     return rows + (size_t)n * row;
 }
 
-// Slots of one plane, stored as they are.
+// Copies slots of one plane in its own type.
 static uint8_t *move_slots(const KvPool *on_gpu, bool value, int layer, const int *blocks, int first, int n,
                            uint8_t *rows, bool store) {
     size_t size = kv_slot_bytes(value ? on_gpu->type_v : on_gpu->type_k, on_gpu->head_dim);
@@ -66,7 +66,7 @@ static uint8_t *move_slots(const KvPool *on_gpu, bool value, int layer, const in
     return rows;
 }
 
-// The rows of a group that is open, in its tail page.
+// Copies the rows of an open group from or to its tail page.
 static uint8_t *move_open(const KvPool *on_gpu, bool value, int layer, int page, int n, uint8_t *rows, bool store) {
     size_t size = kv_slot_bytes(TYPE_F32, on_gpu->head_dim);
     float *tail = (value ? on_gpu->tail_v : on_gpu->tail_k) + kv_tail_index(on_gpu, layer, page, 0, 0);

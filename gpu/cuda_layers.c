@@ -11,16 +11,16 @@
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
-static const GpuProduct rounded = {.exact = false}; // activations beside quantised weights: int8
+static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
 
-// Whether the step's rows go through the fused kernels in this layer.
+// Whether this layer uses the fused kernels for the step's rows.
 static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
     return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : CUDA_UNPACK_ROWS) || !cuda_device_has_products();
 }
 
-enum { LEAST_TILE = 8 }; // rows of a sequence, on average, from which on tiles are not mostly empty
+enum { LEAST_TILE = 8 }; // average rows per tile from which gpu_flash is used; with fewer, tiles are mostly empty
 
-// Whether attention goes through gpu_flash.
+// Whether attention uses gpu_flash.
 static bool by_tiles(const CudaScratch *s, const CudaLayer *c, const KvPool *on_gpu) {
     bool full = s->batch.n_rows >= LEAST_TILE * s->n_tiles;
     return full && !is_fused(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
@@ -49,7 +49,7 @@ void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS]
     s->drew = false;
     if (!cuda_batch_send(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
-    // the RoPE tables alone: without x the embedding is not read
+    // fills only the RoPE tables: x NULL, so the tensor argument is not read
     gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
 }
 
@@ -82,7 +82,7 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
     gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
 }
 
-// Adds what the step's queries attend to: Probe.mass, on the device.
+// Adds the attention of the step's queries to Probe.mass on the device.
 static void add_probe(CudaScratch *s, const Layer *l, const KvPool *on_gpu, const Probe *probe, size_t q_dim) {
     const CudaLayer *c = l->device;
     size_t layer = (size_t)c->at * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
@@ -94,7 +94,7 @@ static void add_probe(CudaScratch *s, const Layer *l, const KvPool *on_gpu, cons
     }
 }
 
-// The result is f32 in `a` if attn_out runs the fused kernel, otherwise in `xn`, in the type of its product.
+// Stores the result in f32 in `a` if attn_out uses the fused kernel, otherwise in `xn` in the type of its product.
 void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
@@ -163,7 +163,7 @@ void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
                     rounded, cuda_device.stream);
 }
 
-// Many rows go through cuBLAS, a slice of the head at a time, if their normalised copy fits into `xn`.
+// Many rows use cuBLAS, one slice of the head at a time, if their normalised copy fits into `xn`.
 void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) {
     CudaScratch *s = w->device;
     const CudaMatrix *m = e->head.device;
@@ -183,6 +183,6 @@ void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) 
 bool cuda_layers_fused(const Workspace *w, const Layer *l, int n) {
     const CudaScratch *s = w->device;
     for (int i = 0; i < n; i++)
-        if (!is_fused(s, l[i].device) || l[i].host_ffn) return false; // what the host computes is in no graph
+        if (!is_fused(s, l[i].device) || l[i].host_ffn) return false; // a graph cannot contain the host's work
     return s->batch.n_rows <= CUDA_UNPACK_ROWS;
 }

@@ -18,7 +18,7 @@ enum { PIECE = 16 << 20, ALIGN = 256 };
 
 // ---- placing --------------------------------------------------------------------------------------------------------
 
-// Memory handed out from its start on; base NULL: only counted.
+// Memory that is handed out from its start on; base NULL: only counts the bytes.
 typedef struct {
     uint8_t *base;
     size_t at;
@@ -49,7 +49,7 @@ typedef struct {
 #define COUNT_FIELD(...) +1
 enum { N_MATRICES = 0 EACH_GPU_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) };
 
-// Those of a feed-forward that stays on the host are empty.
+// The matrices of a feed-forward that stays on the host are empty.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
     static const Tensor none;
     int i = 0;
@@ -107,7 +107,7 @@ size_t cuda_ends_bytes(const Ends *e, bool embeds) {
 
 static bool is_dense(int type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
 
-// Dense tensors of one type, each of which begins where the last one ended.
+// Whether the tensors are dense, of one type and adjacent in memory.
 static bool is_contiguous(const Stack *s) {
     for (int i = 0; i < s->n_parts; i++) {
         const DeviceTensor *t = &s->part[i], *last = &s->part[i > 0 ? i - 1 : 0];
@@ -117,7 +117,8 @@ static bool is_contiguous(const Stack *s) {
     return true;
 }
 
-// F32 where any of them is, so that nothing rounds; F16 and BF16 where all are; otherwise BF16.
+// The type of the product: F32 if any tensor is F32, so that nothing is rounded; F16 or BF16 if all are; otherwise
+// BF16.
 static int product_type(const Stack *s) {
     int type = s->part[0].type;
     for (int i = 0; i < s->n_parts; i++) {
@@ -127,7 +128,7 @@ static int product_type(const Stack *s) {
     return is_dense(type) ? type : TYPE_BF16;
 }
 
-// type: of the product; -1: product_type
+// type: the type of the product; -1: product_type decides
 static Stack stack_as(const DeviceTensor *const *parts, int n, int type) {
     Stack s = {.n_parts = n, .n_in = parts[0]->n_in};
     for (int i = 0; i < n; i++) {
@@ -162,7 +163,7 @@ static size_t dense_size(const Stack *s) {
     return round_up((size_t)s->n_out * s->stride * dense_bytes(s->type), ALIGN);
 }
 
-// Of the stacks that are not dense as they lie.
+// Bytes of dense copies of the stacks that are not dense.
 static size_t resident_size(const CudaLayer *c) {
     size_t n = 0;
     for (int i = 0; i < ROUTER; i++)
@@ -204,11 +205,11 @@ static void copy_task(void *arg, int task, int thread) {
     memcpy(c->to + at, c->from + at, n);
 }
 
-// Copies n bytes, at most a piece, to the device: they are in the lane's `raw` once its stream is there.
+// Copies n bytes, at most a piece, to the device: they are in the lane's `raw` for later operations on its stream.
 static const Lane *lift(Lift *f, const void *bytes, size_t n) {
     Lane *l = &f->lane[f->next];
     f->next = 1 - f->next;
-    rt_sync(l->stream); // the piece before last has been used
+    rt_sync(l->stream); // waits until this lane's last piece has been used
     PieceCopy c = {.from = bytes, .to = l->pinned, .n = n, .step = 1 << 20};
     threads_run(f->what->pool, copy_task, &c, (int)((n + c.step - 1) / c.step));
     rt_upload(l->raw, l->pinned, n, l->stream);
@@ -248,7 +249,7 @@ static bool lift_tensor(Lift *f, const Tensor *t, const DeviceTensor *to) {
 }
 
 static bool lift_vector(Lift *f, const float *v, const float *to, int n) {
-    return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // ours: place_layer took it from our memory
+    return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // writable: it is in memory from place_layer
 }
 
 static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
@@ -264,13 +265,13 @@ static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
     return true;
 }
 
-// Dense copies of what is not dense, where the spare bytes reach.
+// Makes resident dense copies of stacks that are not dense, if the spare memory suffices.
 static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     size_t need = resident_size(c);
     c->dense = need == 0;
     if (c->dense || need > *spare) return;
     Room r = {.base = c->resident = rt_alloc(need)};
-    if (!r.base) return; // it would have been faster
+    if (!r.base) return; // no memory: the products only become slower
     *spare -= need;
     for (int i = 0; i < ROUTER; i++) {
         Stack *s = &c->stack[i];
@@ -285,7 +286,7 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     c->dense = true;
 }
 
-// The same of the head, which steps of many rows would unpack each time.
+// The same for the head, which steps of many rows would otherwise unpack each time.
 static void densify_head(CudaMatrix *m, size_t *spare, GpuStream stream) {
     Stack *s = &m->stack;
     size_t need = dense_size(s);
@@ -313,7 +314,7 @@ static Status not_loaded(void) {
                : no_room("a part of the model", 0);
 }
 
-// How many layers of its pool come before a layer on the GPU.
+// The number of layers of the same KV pool before layer `index` of those on the GPU.
 static int layers_before(const DeviceLoad *what, int index) {
     int n = 0;
     for (int i = 0; i < index; i++) n += what->layers[i].kv_kind == what->layers[index].kv_kind;
@@ -409,7 +410,7 @@ static Status lift_open(Lift *f) {
 }
 
 static void lift_close(Lift *f) {
-    lanes_sync(f); // after a failure too nothing may still be on its way
+    lanes_sync(f); // also after a failure no copy may still be running
     for (int i = 0; i < 2; i++) {
         rt_unpin(f->lane[i].pinned);
         rt_free(f->lane[i].raw);

@@ -3,7 +3,7 @@
 
 #include "gpu/cuda_device.h"
 
-// Rows [first, first + n) of a stack as a dense matrix: where they lie already, or unpacked into the slice.
+// Rows [first, first + n) of a stack as a dense matrix: the stack's own memory, or unpacked into the slice.
 static const void *dense_rows(CudaScratch *s, const Stack *k, int first, int n) {
     size_t row = k->stride * dense_bytes(k->type);
     if (k->dense) return (const uint8_t *)k->dense + (size_t)first * row;

@@ -10,7 +10,7 @@
 
 enum { TRIES = 5, LAUNCHES = 200, MOST_SIDE = 8192, ROW = 2048, MB = 1 << 20, PIECE = 32 * MB };
 
-// What the measurements share; it grows with the GPU, so that the tests' twin is soon done.
+// Buffers of the measurements. Their size depends on the GPU's, so that the tests' emulated GPU is measured quickly.
 typedef struct {
     GpuStream s;
     size_t n;       // bytes of each
@@ -34,7 +34,7 @@ static void fill(GpuMeasure *b) {
     rt_sync(b->s);
 }
 
-// Seconds of the fastest of some calls.
+// Seconds of the fastest of several calls.
 static double best_of(GpuMeasure *b, void (*work)(GpuMeasure *b)) {
     double best = INFINITY;
     work(b);
@@ -87,8 +87,8 @@ static void queue_early_launches(void *arg) {
     for (int i = 0; i < LAUNCHES; i++) gpu_begin_and_end(true, b->s);
 }
 
-// Seconds of the fastest replay of what `queue` queues, as one graph; 0: it could not be recorded. All kernels have
-// been launched before: their code is loaded then, which may not happen in a capture.
+// Seconds of the fastest replay of the launches that `queue` queues, captured as one graph; 0: the capture failed. All
+// kernels must have been launched before: a first launch loads the code, which is not allowed in a capture.
 static double replay_seconds(GpuStream s, void (*queue)(void *arg), void *arg) {
     if (!rt_capture(s)) return 0;
     queue(arg);

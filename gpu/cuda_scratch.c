@@ -8,7 +8,7 @@
 enum {
     ATTEND_ROWS = 32,        // most rows of a launch of gpu_attention
     LEAST_SLOTS = 256,       // smallest bound on slots that a graph is captured for
-    SLICE_BYTES = 256 << 20, // of weights that are made dense at a time
+    SLICE_BYTES = 256 << 20, // dense weights that are unpacked at a time
 };
 
 typedef struct {
@@ -39,7 +39,7 @@ static size_t most_rows(const Workspace *w) {
     return (size_t)int_max(w->max_rows, cuda_scratch_padded_rows(int_min(w->max_rows, CUDA_UNPACK_ROWS)));
 }
 
-// Points the parts of the scratch into memory from `base` on; returns their bytes. NULL: counts only.
+// Points the arrays of the scratch into the memory at `base` and returns their bytes. base NULL: only counts.
 static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
     size_t rows = most_rows(w), turns = (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2);
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
@@ -76,7 +76,7 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
     return n;
 }
 
-// Room for the numbers of a batch at first; cuda_scratch_reserve makes more when a batch needs it.
+// The initial room for the numbers of a batch; cuda_scratch_reserve extends it when a batch needs more.
 static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
 
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
@@ -105,7 +105,7 @@ void cuda_scratch_free(Workspace *w) {
 
 bool cuda_scratch_reserve(CudaScratch *s, size_t n) {
     if (n <= s->n_ints) return true;
-    cuda_graphs_drop(&s->graphs); // they hold the old address
+    cuda_graphs_drop(&s->graphs); // graphs contain the old address
     s->n_ints = n + n / 2;
     rt_free(s->ints);
     s->ints = rt_alloc(s->n_ints * sizeof(int));

@@ -60,7 +60,7 @@ static int capability(int device) {
            attribute(device, cudaDevAttrComputeCapabilityMinor);
 }
 
-// The free memory of a device, which it takes a context to ask; 0 with the reason.
+// The free memory of a device, which can be queried only with a context; 0: *reason says why.
 static size_t try_device(int device, cudaError_t *reason) {
     size_t free_bytes = 0, all;
     *reason = cudaSetDevice(device);
@@ -255,14 +255,14 @@ void rt_graph_free(RtGraph *g) {
 
 // ---- products: cuBLAS by dlopen -------------------------------------------------------------------------------------
 
-enum { WORKSPACE = 32 << 20 }; // what Hopper wants; of its own it would allocate while it runs
+enum { WORKSPACE = 32 << 20 }; // cuBLAS's recommendation for Hopper; without it cuBLAS allocates during products
 
 static struct {
     void *library;
     char name[64];
     cublasHandle_t handle;
     void *workspace;
-    GpuStream stream; // that the handle has now
+    GpuStream stream; // the stream that the handle uses now
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
@@ -313,7 +313,7 @@ static Status refused(const char *what, cublasStatus_t s) {
     return status_error(QUILL_MODEL, "cuBLAS: %s: %s", what, blas.status_string(s));
 }
 
-// A stream's change drops the workspace.
+// Setting the stream resets the workspace.
 static cublasStatus_t use_stream(GpuStream s) {
     cublasStatus_t e = blas.set_stream(blas.handle, s);
     if (e == CUBLAS_STATUS_SUCCESS) e = blas.set_workspace(blas.handle, blas.workspace, WORKSPACE);
@@ -351,7 +351,7 @@ static cudaDataType data_type(int type) {
     return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-// cuBLAS counts columns first: what are rows here are columns there, so it computes y^T (n_out, n_rows) = w x^T.
+// cuBLAS is column-major: rows here are columns there, so that it computes y^T (n_out, n_rows) = w x^T.
 void rt_product(const RtProduct *p, GpuStream s) {
     const float one = 1, beta = p->add ? 1 : 0;
     cudaDataType type = data_type(p->type);
