@@ -341,7 +341,7 @@ int gpu_tiles(const Batch *b, GpuTile *tiles) {
             if (b->seq[first + rows] != b->seq[first] || (b->slot[first + rows] < 0) != padding) break;
         tiles[n++] = {first, rows};
     }
-    // Insertion sort, longest first. It starts from the end, since tiles mostly come in ascending order.
+    // Sorts, longest first: reverses the tiles, which mostly come in ascending order, then sorts by insertion.
     for (int i = 0, k = n - 1; i < k; i++, k--) {
         GpuTile t = tiles[i];
         tiles[i] = tiles[k];

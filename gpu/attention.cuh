@@ -40,7 +40,7 @@ struct AttendJob {
     const float *sinks; // (n_heads) an additional score of each head, with value 0; or NULL
 };
 
-// Adds a head's sink to the weights under its largest score; returns what the sums are multiplied by.
+// Adds a head's sink to the weight, relative to the largest score; returns the factor for the sums.
 __device__ __forceinline__ float add_sink(const float *sinks, int head, float most, float *weight) {
     if (!sinks) return 1;
     float larger = fmaxf(most, sinks[head]), factor = expf(most - larger);
@@ -48,7 +48,7 @@ __device__ __forceinline__ float add_sink(const float *sinks, int head, float mo
     return factor;
 }
 
-// The oldest slot that a row sees; those of a split that it sees: n from `first` on, none if n <= 0.
+// The oldest slot that a row sees; the slots of a split that it sees: n from `first` on, none if n <= 0.
 struct Seen {
     int first, n;
 };
@@ -70,7 +70,7 @@ template <int TYPE> __device__ __forceinline__ void prefetch_slots(const KvPlane
         prefetch(bytes_of(p, first + i / lines) + i % lines * 128);
 }
 
-// The queries of n_heads heads from `head` on, each padded to whole eights. Ends with a barrier.
+// Loads the queries of n_heads heads from `head` on, each padded to a multiple of eight. Ends with a barrier.
 template <int HEADS>
 __device__ __forceinline__ void load_queries(const AttendJob &j, float *q, int row, int head, int n_heads) {
     int hd = j.heads.head_dim, padded = (hd + 7) / 8 * 8;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
     }
 }
 
-// Scores to exp(score - largest); a warp a head. most, weight: (HEADS)
+// Replaces scores by exp(score - largest), one warp per head. most, weight: (HEADS)
 template <int HEADS> __device__ __forceinline__ void soften(float *scores, float *most, float *weight, int n) {
     int lane = (int)threadIdx.x % WARP;
     for (int h = (int)threadIdx.x / WARP; h < HEADS; h += ATTEND_WARPS) {
@@ -140,7 +140,7 @@ template <int HEADS> __device__ __forceinline__ void soften(float *scores, float
     }
 }
 
-// sums[h][i] = sum over keys of p V. A thread takes eight elements of every n-th key; `part` (threads, 8) adds them up.
+// sums[h][i] = sum over keys of p V. A thread sums eight elements of every n-th key; `part` (threads, 8) combines them.
 template <int TYPE, int HEADS>
 __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &values, const float *p, float *part,
                                            float *sums, int first, int n) {
@@ -186,7 +186,7 @@ __device__ inline float *partial_of(const AttendJob &j, int row, int head, int s
     return j.partial + at * (size_t)(j.heads.head_dim + 2);
 }
 
-// The largest over a block's threads, in every thread. scratch: a float a warp, shared.
+// The maximum over a block's threads, returned to every thread. scratch: one float per warp, shared.
 __device__ inline float block_max(float v, float *scratch) {
     v = warp_max(v);
     if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = v;
@@ -196,7 +196,7 @@ __device__ inline float block_max(float v, float *scratch) {
     return v;
 }
 
-// The splits [first, last] of a row and head, in order, to out. factor: (ATTEND_THREADS, 8); scratch: as block_max.
+// Combines the splits [first, last] of a row and head in order. factor: (ATTEND_THREADS, 8); scratch: as block_max.
 __device__ inline void combine(const AttendJob &j, int row, int head, int first, int last, float *factor,
                                float *scratch) {
     int hd = j.heads.head_dim, thread = (int)threadIdx.x;

@@ -41,7 +41,7 @@ __device__ __forceinline__ TileRow tile_row(const ExpertTileJob &j, int expert, 
     return t;
 }
 
-// Activations of the tile's pairs, elements [at, at + TILE_DEPTH): zeros behind the pairs and the depth.
+// Loads elements [at, at + TILE_DEPTH) of the tile's pairs; zeros after the last pair and beyond the depth.
 __device__ __forceinline__ void fetch_tile_x(const ExpertTileJob &j, uint16_t *to, const int *rows, int n, int at) {
     UNROLL
     for (int k = 0; k < GPU_EXPERT_TILE * TILE_DEPTH / 8 / TILE_THREADS; k++) {

@@ -42,7 +42,7 @@ __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
     return key;
 }
 
-// Adds the lanes' values in their order, to what every lane has already.
+// Adds the lanes' values in order of the lanes to a sum that every lane has.
 __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     for (int i = 0; i < n && i < WARP; i++) sum += __shfl_sync(FULL_WARP, v, i);
     return sum;
@@ -60,7 +60,7 @@ __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, 
     for (int k = lane; k < j.n_used; k += WARP) weight[k] = expf(route_logit(j, row, chosen[k]) - most) / sum * j.scale;
 }
 
-// A warp, a row: its experts and their weights.
+// One warp per row: chooses its experts and computes their weights.
 __device__ inline void route_row(const RouteJob &j, int row, int lane) {
     int *chosen = j.e.chosen + (size_t)row * (size_t)j.n_used;
     float *weight = j.e.weight + (size_t)row * (size_t)j.n_used;
@@ -119,13 +119,13 @@ __global__ void route_few(GRID_CONSTANT const RouteJob j) {
     }
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void route_rows(GRID_CONSTANT const RouteJob j) {
     int row = (int)blockIdx.x * ROUTE_WARPS + (int)threadIdx.x / WARP;
     if (row < j.n_rows) route_row(j, row, (int)threadIdx.x % WARP);
 }
 
-// The pairs of a block's expert to their places, `before` of others come first.
+// Places the pairs of a block's expert after the `before` pairs of earlier experts.
 __device__ inline void place_pairs(const RouteJob &j, int expert, int before, int *of_warp) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
     int n = j.n_rows * j.n_used;
@@ -147,7 +147,7 @@ __device__ inline void place_pairs(const RouteJob &j, int expert, int before, in
     }
 }
 
-// The expert's pairs in tiles; the last expert marks those that are left as empty.
+// Divides the expert's pairs into tiles; the last expert marks the remaining tiles as empty.
 __device__ inline void cut_tiles(const RouteJob &j, int expert, int first, int n, int tile, int n_tiles) {
     for (int t = (int)threadIdx.x; t * GPU_EXPERT_TILE < n; t += (int)blockDim.x) {
         int left = n - t * GPU_EXPERT_TILE;
@@ -198,8 +198,8 @@ HOST_DEVICE constexpr int experts_resident(int type, int rows, int batch) {
     return type == TYPE_Q8_0 ? 2 : gemv_resident(type, rows, batch);
 }
 
-// grid: (pairs, blocks of an expert's features). The block of an expert's first pair takes all of its pairs, B at a
-// time; the others have nothing to do.
+// grid: (pairs, blocks of an expert's features). The block of an expert's first pair computes all of its pairs, B at a
+// time; the blocks of its other pairs return at once.
 template <int TYPE, int R, int B, bool INT8>
 __global__ __launch_bounds__(GEMV_WARPS *WARP,
                              experts_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
@@ -239,7 +239,7 @@ struct CombineJob {
     int n_used, dim;
 };
 
-// A block a row: x += norm(the shared expert's part + the sum over its experts, by falling logit).
+// One block per row: x += norm(the shared expert's output + the sum over its experts in order of falling logit).
 __global__ void combine_experts(GRID_CONSTANT const CombineJob j) {
     Smem smem;
     float *sums = smem.take<float>(blockDim.x / WARP);

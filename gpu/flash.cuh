@@ -47,8 +47,7 @@ __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, cons
     cp_async_commit();
 }
 
-// The same of planes of any types, unpacked to halves on the way: slots from `first` on, zeros but for those in
-// [begin, end).
+// The same for planes of any types, unpacked to 16 bits: slots from `first` on; zeros outside of [begin, end).
 template <int HD>
 __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int first, int begin, int end) {
     constexpr int pieces = HD / 8;
@@ -90,15 +89,15 @@ __device__ __forceinline__ void flash_scores(float s[FLASH_KEYS / 8][4], const u
     }
 }
 
-// The scores of a model that caps them.
+// Soft-caps the scores (models that cap them).
 __device__ __forceinline__ void flash_cap(float s[FLASH_KEYS / 8][4], const Heads &h) {
     UNROLL
     for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
     for (int i = 0; i < 4; i++) s[n][i] = softcap(s[n][i] * h.scale, h.softcap);
 }
 
-// Masks the scores of all keys but each row's [from, to], turns them into weights and brings the running sums to the
-// new largest score. scale: with log2(e) in it, so that weights are powers of two.
+// Masks the scores outside of each row's [from, to], turns them into weights and rescales the running sums to the new
+// largest score. scale includes log2(e), so that weights are computed with exp2.
 template <int HD>
 __device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, float scale,
                                              const int from[2], const int to[2], int first, int lane) {
@@ -170,7 +169,7 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
     }
 }
 
-// Where a block's rows lie in shared memory, and what they are of.
+// A block's tile: its arrays in shared memory, its rows, its sequence and its KV head.
 struct FlashTile {
     uint16_t *q, *k, *v;
     GpuTile rows;

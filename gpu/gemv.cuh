@@ -47,7 +47,7 @@ struct GemvJob {
     unsigned *counters; // QKV: one a head, of Q, K, V in this order
 };
 
-// Which rows of x, y and the matrices a block works on.
+// The rows of x, y and the matrices that a block computes.
 struct GemvRows {
     const float *x;  // (.., n_in)
     const int *rows; // (n) of x, or NULL: the first ones
@@ -84,7 +84,8 @@ template <int B, bool INT8> __device__ __forceinline__ GemvInput take_activation
     return a;
 }
 
-// Four elements of a row at i and at each `step` after it; zeros from `end` on. whole: rows are so many times four.
+// Loads four elements of a row at i and at each `step` after it; zeros from `end` on. whole: row lengths are multiples
+// of four.
 template <int N>
 __device__ __forceinline__ void load_ahead(float4 (&v)[N], const float *row, int i, int step, int end, bool whole) {
     if (whole) UNROLL
@@ -99,7 +100,7 @@ __device__ __forceinline__ void load_ahead(float4 (&v)[N], const float *row, int
     }
 }
 
-// Those of row b of the chunk that begins at `first`, times the norm's weights; zeros for no row.
+// The same for row b of the chunk that begins at `first`, times the norm's weights; zeros if there is no such row.
 template <int N>
 __device__ __forceinline__ void load_x(float4 (&v)[N], const GemvJob &g, const GemvRows &s, int b, int first, int i,
                                        int step, float *squares) {
@@ -125,7 +126,7 @@ __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
     return (int)((unsigned)(a & 255) | (unsigned)(b & 255) << 8 | (unsigned)(c & 255) << 16 | (unsigned)d << 24);
 }
 
-// Eight lanes round a unit together, four elements each.
+// Eight lanes quantise a unit together, four elements each.
 __device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units, int i, float4 v) {
     int part = i % UNIT / 4; // of the unit; the lane's place among the eight
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
@@ -145,7 +146,7 @@ __device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units,
     }
 }
 
-// Elements [first, first + chunk) of every row; adds their squares to those of the thread.
+// Loads elements [first, first + chunk) of every row; adds their squares to the thread's sums.
 template <int B, bool INT8>
 __device__ __forceinline__ void stage(const GemvJob &g, const GemvRows &s, const GemvInput &a, int first,
                                       float squares[B]) {
@@ -207,7 +208,7 @@ __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R>
     }
 }
 
-// Quantised weights against f32: seldom wanted, so built for the largest batch alone.
+// Quantised weights with f32 activations: rarely used, so compiled only for the largest batch.
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int n, int stride, int lane) {
@@ -263,7 +264,7 @@ __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R
     }
 }
 
-// Matrices of any type: the kernel looks at it.
+// Matrices of any type, which the kernel checks at run time.
 enum { ANY_WEIGHT = -1 };
 
 // Adds elements [first, first + chunk) of the matrix's rows times those of x.
@@ -294,7 +295,8 @@ __device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R
 
 // ---- QKV: the last block of a head finishes it ----------------------------------------------------------------------
 
-// Rows [first, last) of part `part` are in y. The block that completes a head (of all rows of the batch) finishes it.
+// Call it when rows [first, last) of part `part` are in y. The block that completes a head, for all rows of the batch,
+// finishes it.
 __device__ inline void finish_complete_heads(const GemvJob &g, int part, int first, int last, float *stage_v,
                                              int *done) {
     int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
@@ -347,7 +349,7 @@ __device__ __forceinline__ void norm_scales(const GemvJob &g, const float square
     for (int b = 0; b < B; b++) scale[b] = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
 }
 
-// Feature f of part `part` for row b; `up` is GLU's other sum.
+// Stores feature f of part `part` for row b; `up` is GLU's second sum.
 __device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, int b, int f, float sum, float up) {
     size_t before = 0; // features of the parts before
     if (g.mode == GEMV_QKV || g.mode == GEMV_STACK)
@@ -376,7 +378,7 @@ __device__ __forceinline__ void store_sums(const GemvJob &g, const GemvRows &s, 
     }
 }
 
-// A block's features of part `part`, g.groups groups of them from first_row on, for up to B rows.
+// Computes a block's features of part `part`: g.groups groups from first_row on, for up to B rows.
 template <int TYPE, int R, int B, bool INT8>
 __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, const GemvInput &a, float *sums,
                                            int part, int first_row) {
@@ -413,7 +415,7 @@ __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, 
     }
 }
 
-// Blocks of a kernel that a multiprocessor is to have at once: what their registers allow without spilling.
+// Resident blocks per multiprocessor: as many as the kernel's registers allow without spilling.
 HOST_DEVICE constexpr int gemv_resident(int type, int rows, int batch) {
     if (batch > 1 || type == ANY_WEIGHT) return type == ANY_WEIGHT && batch == GPU_DECODE_ROWS ? 1 : 2;
     bool long_unpacking = type == TYPE_Q5_K || type == TYPE_IQ4_XS || type == TYPE_MXFP4;

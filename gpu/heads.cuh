@@ -29,14 +29,14 @@ inline GpuBatch in_pool(const GpuBatch *b, const KvPool *kv) {
     return own;
 }
 
-// Where a head of K or V begins in a row of qkv; the row's length.
+// Offset of a head of K or V in a row of qkv; length of the row.
 HOST_DEVICE inline size_t qkv_at(const Heads &h, HeadKind kind, int head) {
     int before = kind == HEAD_Q ? 0 : kind == HEAD_K ? h.n_heads : h.n_heads + h.n_kv_heads;
     return (size_t)(before + head) * (size_t)h.head_dim;
 }
 HOST_DEVICE inline size_t qkv_stride(const Heads &h) { return qkv_at(h, HEAD_V, h.n_kv_heads); }
 
-// The number of a slot of a sequence in a plane of the pool; where its head_dim elements begin in a dense one.
+// Index of a sequence's slot in a plane of the pool; offset of its head_dim elements in a dense plane.
 __device__ __forceinline__ size_t slot_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
     int block = b.block_table[(size_t)seq * (size_t)b.table_step + (size_t)(slot / kv.block)];
     return kv_slot(&kv, layer, block, head, slot % kv.block);
@@ -65,8 +65,7 @@ __device__ inline void norm_head(float *v, const float *weight, float eps, int n
     __syncwarp();
 }
 
-// All heads of Q (block.y 0) or K (1) of a row (block.x), which lie in qkv as products: biases and the norm that goes
-// over the row.
+// Adds biases to all heads of Q (block.y 0) or K (1) of a row (block.x) of qkv, and applies the norm over the row.
 __global__ void norm_qk_rows(float *qkv, size_t stride, int n_q, int n_k, const float *bias_q, const float *bias_k,
                              const float *norm_q, const float *norm_k, float eps) {
     Smem smem;
@@ -84,7 +83,7 @@ __global__ void norm_qk_rows(float *qkv, size_t stride, int n_q, int n_k, const 
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) v[i] = v[i] * scale * norm[i];
 }
 
-// sealed_hadamard (formats/sealed.h), to the bit: every element is a sum or a difference of the same two at each stage.
+// sealed_hadamard (formats/sealed.h), bit for bit: each stage adds or subtracts the same two elements.
 __device__ inline void rotate_head(float *v, int n, int lane) {
     int most = n & -n;
     for (int half = 1; half < most; half *= 2) {
@@ -101,7 +100,7 @@ __device__ inline void rotate_head(float *v, int n, int lane) {
     __syncwarp();
 }
 
-// One warp, one head of one row, whose elements lie in v (shared memory) already.
+// One warp finishes one head of one row, whose elements are in v (shared memory).
 __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, int row, int head, int lane) {
     int n = j.heads.head_dim, slot = j.b.slot[row];
     const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : (const float *)NULL;

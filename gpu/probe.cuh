@@ -20,7 +20,7 @@ __device__ __forceinline__ float *probe_stats(const ProbeJob &p, int row, int he
     return p.a.partial + (at * (size_t)p.a.n_splits + (size_t)split) * 2;
 }
 
-// scores of a row's and head's part of a split, behind a barrier; q: room for the head's query.
+// Computes the scores of a row and head in one split; ends with a barrier. q: room for the head's query.
 template <int TYPE>
 __device__ __forceinline__ void probe_scores(const AttendJob &j, float *q, float *scores, int row, int head, Seen s) {
     int hd = j.heads.head_dim, padded = (hd + 7) / 8 * 8, kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
@@ -50,7 +50,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_s
     stats[1] = *weight;
 }
 
-// A row's and head's largest score and weight over all its splits, by a warp.
+// One warp: the largest score and the weight of a row and head over all its splits.
 __device__ inline void probe_total(const ProbeJob &p, int row, int head, float *total) {
     int lane = (int)threadIdx.x % WARP, slot = p.a.b.slot[row], last = slot / SPLIT;
     int first = oldest_seen(p.a.heads, slot) / SPLIT;

@@ -16,7 +16,7 @@ static int device_attribute(cudaDeviceAttr which, int otherwise) {
     return known ? n : otherwise;
 }
 
-// Of the device that is current at the first launch.
+// A property of the device that is current at the first launch.
 static int multiprocessors(void) {
     static int n = device_attribute(cudaDevAttrMultiProcessorCount, 1);
     return n;
@@ -36,7 +36,7 @@ static int x_chunk(int n_in, size_t fit) {
     return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
 }
 
-// Groups of `features` rows in the parts of g.
+// The number of groups of `features` rows in the parts of g.
 static int groups_of(const GemvJob &g, int n_parts, int features) {
     int n = 0;
     if (g.mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
@@ -70,8 +70,8 @@ static int gemv_chunk(int n_in, int batch, bool int8) {
 
 // ---- kernels by type ------------------------------------------------------------------------------------------------
 
-// X(TYPE): types whose products of few rows have kernels of their own, which take fewer registers than one that looks
-// at the type.
+// X(TYPE): types with their own kernels for products of few rows, which need fewer registers than a kernel that checks
+// the type.
 #define EACH_HOT_DENSE(X) X(TYPE_F16) X(TYPE_BF16)
 #define EACH_HOT_QUANT(X) X(TYPE_Q4_0) X(TYPE_Q8_0) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_XS) X(TYPE_MXFP4)
 
@@ -83,8 +83,8 @@ template <int TYPE, int R, int B, bool INT8> static void gemv_launch(GemvJob g, 
                  gemv_smem(g, B, INT8) + head_smem(g, GEMV_WARPS), stream, g);
 }
 
-// A single row with few features: half as many rows of the matrix a warp, so that every multiprocessor has some. A
-// kernel for any type has no registers for more.
+// A single row with few features: half as many rows of the matrix per warp, so that every multiprocessor has work. A
+// kernel for any type has no registers for more rows.
 template <int TYPE, bool INT8> static void gemv_one_row(const GemvJob &g, int n_parts, GpuStream stream) {
     if constexpr (TYPE != ANY_WEIGHT) {
         int features = GEMV_WARPS * GEMV_MANY / (g.mode == GEMV_GLU ? 2 : 1);
@@ -100,7 +100,7 @@ template <int TYPE, bool INT8> static void gemv_rows(const GemvJob &g, int n_par
     else gemv_one_row<TYPE, INT8>(g, n_parts, stream);
 }
 
-// With more rows than one the sums of quantised weights need as many registers as the types.
+// With more than one row the sums need as many registers as unpacking quantised weights.
 template <int TYPE, bool INT8> static bool gemv_typed(const GemvJob &g, int n_parts, GpuStream stream) {
     if constexpr (INT8) {
         if (g.n_rows > 1) return false;
@@ -109,7 +109,8 @@ template <int TYPE, bool INT8> static bool gemv_typed(const GemvJob &g, int n_pa
     return true;
 }
 
-// Whether a kernel for the type of all n_matrices of g.w takes them; int8: activations are rounded.
+// Launches the kernel for the type of all n_matrices of g.w. False: their types differ or have no kernel of their own.
+// int8: activations are rounded.
 static bool gemv_hot(const GemvJob &g, int n_matrices, bool int8, GpuStream stream) {
     for (int i = 1; i < n_matrices; i++)
         if (g.w[i].type != g.w[0].type) return false;
@@ -142,7 +143,7 @@ static void gemv_any(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream
 
 // ---- the tensor cores -----------------------------------------------------------------------------------------------
 
-// A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
+// One block per multiprocessor: x is rounded and stored once for all rows of the matrix that the block computes.
 template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_parts, GpuStream stream) {
     size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
     cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
@@ -156,7 +157,7 @@ template <int TYPE> static void skinny_batch(const GemvJob &g, int n_parts, GpuS
     else skinny_launch<TYPE, SKINNY_COLUMNS>(g, n_parts, stream);
 }
 
-// The type of x with which the matrix unit takes all of some matrices; 0: it does not.
+// The type of x for products on the tensor cores with all of these matrices; 0: not supported.
 static int skinny_type_of(const DeviceTensor *const *w, int n) {
     int type = skinny_type(w[0]->type);
     for (int i = 1; i < n; i++)

@@ -6,7 +6,7 @@
 #include "gpu/launch.h"
 #include "gpu/tensors.cuh"
 
-// The sum over a block's threads, in every thread. scratch: a float a warp, shared.
+// The sum over a block's threads, returned to every thread. scratch: one float per warp, shared.
 __device__ inline float block_sum(float v, float *scratch) {
     int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
     v = warp_sum(v);
@@ -42,8 +42,8 @@ __device__ __forceinline__ float gated(Activation act, float gate, float up) {
     return activate(act, gate) * up;
 }
 
-// grid: (rows, features / threads / GATE_AHEAD). A thread's features lie a block apart, so that neighbours read
-// neighbours whatever the width.
+// grid: (rows, features / threads / GATE_AHEAD). A thread's features are blockDim apart, so that adjacent threads read
+// adjacent features for any width.
 enum { GATE_AHEAD = 4 };
 template <Activation ACT>
 __global__ void gate_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
@@ -96,7 +96,7 @@ __global__ void softcap_all(float *x, float cap, size_t n) {
     if (i < n) x[i] = softcap(x[i], cap);
 }
 
-// One row after the other: a row may go to where an earlier one came from, and a thread keeps its column.
+// Rows are moved in order, since a row may go to the place of an earlier one. A thread moves one column.
 __global__ void move_rows(uint32_t *x, size_t width, const int *rows, int n) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= width) return;
@@ -109,8 +109,8 @@ __global__ void convert_all(void *out, int type, const float *x, size_t n) {
     if (i < n) store_as(type, out, i, x[i]);
 }
 
-// The copies one after the other, as a later one may read what an earlier one wrote; a thread keeps its bytes of every
-// block, so that no barrier is needed. bytes: of a block in one layer and plane, whole Words.
+// Copies are made in order, since a later one may read the result of an earlier one. A thread copies the same bytes of
+// every block, so that no barrier is needed. bytes: size of a block in one layer and plane, whole Words.
 template <typename Word>
 __global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, const int (*copy)[2], int n_copies) {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(Word);
@@ -124,7 +124,7 @@ __global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, co
     }
 }
 
-// Slot i takes what slot keep[i] has, one after the other: keep ascends, and a thread keeps its bytes of every slot.
+// Moves slot keep[i] to slot i in order of i; keep ascends. A thread moves the same bytes of every slot.
 // grid: (words of a slot / threads, KV heads, layers); keep (layers, KV heads, n)
 __global__ void close_up_slots(GRID_CONSTANT const KvPool kv, bool value, const int *table, const int *keep, int n) {
     size_t bytes = kv_slot_bytes(value ? kv.type_v : kv.type_k, kv.head_dim);
@@ -153,7 +153,7 @@ __device__ inline void find_turns(const Rope &r, const GpuScratch &s, int row, i
     }
 }
 
-// A block a row: the token's embedding (x may be NULL: none is wanted), then what its position turns heads by.
+// One block per row: the token's embedding (x NULL: not wanted), then cos and sin of its position.
 template <int TYPE>
 __global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float scale,
                            GRID_CONSTANT const GpuRopes ropes, GRID_CONSTANT const GpuBatch b,

@@ -42,7 +42,7 @@ __device__ inline float key_logit(uint64_t key) {
 __device__ inline int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
 __device__ inline bool is_greedy(const GpuSample &r) { return r.temp <= 0; }
-// How many of the best are wanted at all.
+// The number of best candidates that the draw needs.
 __device__ inline int wanted(const GpuSample &r, int n_vocab) {
     if (is_greedy(r)) return 1;
     return r.top_k > 0 && r.top_k < n_vocab ? r.top_k : n_vocab;
@@ -72,7 +72,7 @@ __device__ inline void count_window(const GpuSample &r, const int *pending, int 
     }
 }
 
-// The keys of a slice behind biases and penalties; ends with a barrier.
+// Computes the keys of a slice, with biases and penalties applied; ends with a barrier.
 __device__ inline void slice_keys(const SampleJob &j, const GpuSample &r, uint64_t *keys, float *logits, int *counts) {
     int first = (int)blockIdx.x * j.slice, n = j.n_vocab - first < j.slice ? j.n_vocab - first : j.slice;
     for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
@@ -112,7 +112,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
     if (threadIdx.x == 0 && !keys[0]) j.counts[at] = 0;
 }
 
-// How many of a slice's keys are larger.
+// The number of larger keys in a sorted slice.
 __device__ inline int count_larger(const uint64_t *slice, int n, uint64_t key) {
     int low = 0, high = n; // the answer lies in [low, high]
     while (low < high) {
@@ -123,7 +123,7 @@ __device__ inline int count_larger(const uint64_t *slice, int n, uint64_t key) {
     return low;
 }
 
-// grid: (slices, draws): each candidate that is wanted to its place.
+// grid: (slices, draws): writes each needed candidate to the place of its rank.
 __global__ __launch_bounds__(SORT_THREADS) void sample_ranks(SampleJob j) {
     int most = wanted(j.draws[blockIdx.y], j.n_vocab);
     const uint64_t *keys = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * (size_t)j.slice;
@@ -165,7 +165,7 @@ __device__ inline double run_sum(const Candidates &c, int run) {
     return sum;
 }
 
-// Sums the runs side by side, then in order. Every thread gets the total.
+// Sums each run in parallel, then the runs in order. Every thread gets the total.
 __device__ inline double add_runs(const Candidates &c) {
     for (int run = (int)threadIdx.x; run < n_runs(c); run += (int)blockDim.x) c.runs[run] = run_sum(c, run);
     __syncthreads();
@@ -297,7 +297,7 @@ __device__ inline void sort_top(uint64_t k[2], int lane) {
         for (int step = size / 2; step > 0; step /= 2) exchange_keys(k, lane, size, step);
 }
 
-// The largest alone.
+// Keeps only the largest key of a warp, in lane 0.
 __device__ inline void keep_largest(uint64_t k[2], int lane) {
     uint64_t most = larger_key(k[0], k[1], true);
     UNROLL
@@ -365,7 +365,7 @@ __device__ inline int first_home_top(const uint64_t *key, int n, float temp, uin
     return mine;
 }
 
-// A warp draws from the sorted best; -1 where nothing is left.
+// One warp draws from the sorted best candidates; -1: none is left.
 __device__ inline int draw_top(const GpuSample &r, const uint64_t *key, int most, double *value, int lane) {
     int n = 0;
     for (int first = 0; first < TOP; first += WARP)

@@ -29,14 +29,14 @@ struct KvPlane {
     size_t stride;
 };
 
-// Where a slot lies: `dense` in f32, or NULL and `at` in the plane.
+// The address of a slot: `dense` (f32), or NULL and `at` in the plane.
 struct KvSlot {
     int slot;
     const uint8_t *at;
     const float *dense;
 };
 
-// As row `row` of the batch reads it. TYPE: the plane's, or ANY_TYPE.
+// The plane as row `row` of the batch reads it. TYPE: the plane's type, or ANY_TYPE.
 template <int TYPE>
 __device__ __forceinline__ KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const Heads &h, const float *qkv,
                                             int layer, int row, int kv_head, bool keys) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void load_floats(float v[8], const void *at) { // 16-
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
-// Eight elements from the c-th eight on, of a head of any length: zeros beyond it.
+// Loads elements [8c, 8c + 8) of a head of any length; zeros beyond its end.
 __device__ __forceinline__ void load_each(float v[8], int type, const void *head, int c, int head_dim) {
     for (int i = 0; i < 8; i++) v[i] = 8 * c + i < head_dim ? load_as(type, head, (size_t)(8 * c + i)) : 0;
 }
@@ -159,7 +159,7 @@ template <int TYPE> __device__ __forceinline__ void load_sealed(float v[8], cons
     }
 }
 
-// Eight elements of a slot, the c-th eight. TYPE: the plane's, with head_dim a multiple of 8; or ANY_TYPE.
+// Loads elements [8c, 8c + 8) of a slot. TYPE: the plane's type, if head_dim is a multiple of 8; or ANY_TYPE.
 template <int TYPE> __device__ __forceinline__ void load_kv(float v[8], const KvPlane &p, const KvSlot &s, int c) {
     if constexpr (TYPE == ANY_TYPE) {
         bool sealed = !s.dense && kv_is_sealed(p.type);
@@ -259,7 +259,7 @@ __global__ __launch_bounds__(SEAL_THREADS) void seal_groups(GRID_CONSTANT const 
     }
 }
 
-// grid: (rows, KV heads). A row whose group's last slot is not in the batch goes to the group's page.
+// grid: (rows, KV heads). Copies a row to its group's tail page unless the group's last slot is in the batch.
 __global__ void keep_open(GRID_CONSTANT const SealJob j) {
     int row = (int)blockIdx.x, head = (int)blockIdx.y, slot = j.b.slot[row], hd = j.heads.head_dim;
     int last = row + SEAL - 1 - slot % SEAL;

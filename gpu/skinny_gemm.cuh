@@ -25,12 +25,12 @@ HOST_DEVICE constexpr size_t skinny_smem(int columns) {
     return SKINNY_WARPS * (size_t)columns * 4 * WARP * 4 / SKINNY_COLUMNS + SKINNY_WARPS * 4 + (size_t)columns * 4;
 }
 
-// The type that x is rounded to beside weights of a type; 0: they stay with the plain kernel.
+// The type that x is rounded to for weights of a type; 0: such weights use the kernels of gpu/gemv.cuh.
 HOST_DEVICE constexpr int skinny_type(int type) {
     return type == TYPE_F16 ? (int)TYPE_F16 : type == TYPE_F32 ? 0 : (int)TYPE_BF16;
 }
 
-// Where piece p (eight elements) of unit u of row b lies in x, in elements. Turned about so that the eight lanes that
+// Where piece p (eight elements) of unit u of row b lies in x, in elements. Permuted so that the eight lanes that
 // read at a time, two rows by four pieces or by four units, find them in different banks.
 __device__ __forceinline__ int skinny_at(int b, int chunk, int u, int p) {
     int slot = ((u ^ b) & 1) << 2 | ((p ^ (b & 1) << 1 ^ (u >> 1 & 1)) & 3);
@@ -56,7 +56,7 @@ __device__ __forceinline__ void skinny_stage(const GemvJob &g, uint16_t *x, int 
     }
 }
 
-// What the norm's scale is for each row, from the squares that the threads have seen. Ends before a barrier.
+// The norm's scale of each row, from the squares that the threads have summed. The caller needs a barrier afterwards.
 template <int COLUMNS>
 __device__ __forceinline__ void skinny_scales(const GemvJob &g, float squares, float *sums, float *scale, int warp,
                                               int lane) {
@@ -118,7 +118,7 @@ HOST_DEVICE constexpr int middle_code(int type) {
     return has_minimum(type) ? 1 << (plane_bytes(type).quants / 4 + plane_bytes(type).high / 4 - 1) : 0;
 }
 
-// A unit's scales and what is added, each twice in a register.
+// A unit's scales and addends, each twice in a register.
 struct UnitPairs {
     uint32_t s[2], m[2];
 };
@@ -187,7 +187,7 @@ __device__ __forceinline__ void skinny_chunk(float (&acc)[COLUMNS / SKINNY_COLUM
     }
 }
 
-// The sum of the warps of a tile at row r of it and row b of x.
+// The sum over a tile's warps for row r of the tile and row b of x.
 template <int COLUMNS> __device__ __forceinline__ float skinny_sum(const float *partial, int tile, int r, int b) {
     int lane = r % 8 * 4 + b % 8 / 2, i = r / 8 * 2 + b % 2;
     float sum = 0;
@@ -197,7 +197,7 @@ template <int COLUMNS> __device__ __forceinline__ float skinny_sum(const float *
     return sum;
 }
 
-// Brings the warps' sums together and stores those of the features from `base` on.
+// Combines the warps' sums and stores the features from `base` on.
 template <int COLUMNS>
 __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc)[COLUMNS / SKINNY_COLUMNS][4],
                                              float *partial, const float *scale, int part, int base, int warp,

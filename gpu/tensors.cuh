@@ -15,7 +15,7 @@
 
 enum { UNIT = 32, SUPER_UNITS = QK_K / UNIT };
 
-// Bytes a unit in each plane; d once a unit or once a super-block. offset: what the codes are above the quants.
+// Bytes per unit in each plane; d is stored per unit or per super-block. offset: added to each quant.
 struct PlaneBytes {
     int quants, high, scales, d;
     bool super;
@@ -124,7 +124,7 @@ HOST_DEVICE constexpr float levels_unit(int type) {
     return is_iq1(type) || is_iq2(type) ? 0.125f : type == TYPE_IQ3_XXS ? 0.25f : 1.0f;
 }
 
-// The levels that four codes stand for, one a byte.
+// The levels of four codes, one per byte.
 template <int TYPE> __device__ __forceinline__ int levels_of(uint32_t codes) {
     constexpr int8_t v[6][16] = {{IQ4_VALUES},
                                  {MXFP4_VALUES},
@@ -306,7 +306,7 @@ template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
     }
 }
 
-// A unit's codes into its places of the planes.
+// Stores a unit's codes in the planes.
 template <int TYPE> __device__ void store_codes(const DeviceTensor &t, size_t unit, const uint8_t code[UNIT]) {
     constexpr PlaneBytes p = plane_bytes(TYPE);
     uint32_t quants[8] = {0}, high[2] = {0};
@@ -378,7 +378,7 @@ template <int TYPE> __device__ void store_scales(const DeviceTensor &t, size_t a
     }
 }
 
-// A thread a unit. raw: the file's rows, row_bytes apart. group, scales: TYPE_I8G alone.
+// One thread per unit. raw: the file's rows, row_bytes apart. group, scales: only for TYPE_I8G.
 struct FillJob {
     DeviceTensor t;
     const uint8_t *raw;
@@ -401,7 +401,7 @@ template <int TYPE> __global__ void fill_units(GRID_CONSTANT const FillJob j) {
     else store_scales<TYPE>(j.t, at, row, unit);
 }
 
-// A thread an element, the padding of a row included: it becomes zero. from: F32, F16, BF16 or TYPE_I8G (to F32).
+// One thread per element; the padding of a row becomes zero. from: F32, F16, BF16 or TYPE_I8G (to F32).
 __global__ void fill_dense(FillJob j, int from, int padded) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (size_t)j.n_rows * (size_t)padded) return;
@@ -431,7 +431,7 @@ __device__ __noinline__ void unit_to(const DeviceTensor &t, size_t row, int unit
     }
 }
 
-// A thread a unit: the units of rows [first_row, first_row + n_rows).
+// One thread per unit of rows [first_row, first_row + n_rows).
 template <int TYPE>
 __global__ void to_dense(GRID_CONSTANT const DeviceTensor t, int first_row, int n_rows, int type, void *out,
                          size_t stride) {
