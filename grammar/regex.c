@@ -68,7 +68,7 @@ static bool read_char(RegexParse *p, uint32_t *c) {
     return true;
 }
 
-// \xHH, \uHHHH and \u{...}, behind their letter. Two escapes that are a pair of surrogates are one character.
+// Reads \xHH, \uHHHH or \u{...} after its letter. Two escapes that are a surrogate pair are one character.
 static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     size_t begin = p->at;
     bool braces = eat(p, "{");
@@ -110,7 +110,7 @@ static bool read_category(RegexParse *p, Buf *set) {
     return found || fail(p, begin, "a category of Unicode, as L, Lu or Nd");
 }
 
-// What stands behind a backslash: a set of characters appended to `set`. *single: it is one character.
+// Reads an escape after its backslash and appends its characters to `set`. *single: it is one character.
 static bool read_escape(RegexParse *p, Buf *set, bool *single) {
     uint32_t c = 0;
     size_t begin = p->at;
@@ -158,7 +158,7 @@ static bool read_class_item(RegexParse *p, Buf *set, bool *single) {
 
 static CharRange *last_of(Buf *set) { return (CharRange *)(void *)(set->data + set->n) - 1; }
 
-// [...], behind its bracket.
+// Reads [...] after its opening bracket.
 static int read_class(RegexParse *p) {
     Buf set = {0};
     bool not = eat(p, "^"), single, first = true;
@@ -237,7 +237,7 @@ static bool read_count(RegexParse *p, int *n) {
     return true;
 }
 
-// {n}, {n,} or {n,m}, behind its brace.
+// Reads {n}, {n,} or {n,m} after its opening brace.
 static void read_braces(RegexParse *p, int *least, int *most) {
     size_t begin = p->at;
     *least = 0;

@@ -16,9 +16,9 @@
 enum {
     DEEPEST = 100,
     MOST_COUNT = 100000,    // minLength and its like
-    MOST_TEMPORARY = 20000, // schemas that come of merging
+    MOST_TEMPORARY = 20000, // schemas made by merging
     MOST_PROPERTIES = 1000, // of an object
-    MOST_ONE_OF = 200,      // alternatives that are held against each other
+    MOST_ONE_OF = 200,      // alternatives that are compared with each other
     LONGEST_NAME = 500,     // bytes of a property's name, where others are told from it
 };
 
@@ -26,7 +26,7 @@ typedef struct {
     Rules *r;
     const json_t *root;
     json_t *made;      // an array of schemas that were merged
-    const char *scope; // in front of the names of rules
+    const char *scope; // prefix of the names of rules
     const char *end;   // SchemaPart.end, while the value itself is read; NULL: a value in JSON
     int any, comma, colon;
     Buf path; // of the part that is being read: #/properties/x
@@ -84,7 +84,7 @@ static json_t *without(SchemaWalk *w, const json_t *schema, const char *key) {
 static int text(SchemaWalk *w, const char *s) { return json_text_literal(w->r, s); }
 static int any_string(SchemaWalk *w) { return json_text_quoted(w->r, rules_repeat(w->r, json_text_char(w->r), 0, -1)); }
 
-// Parts with commas between them, from `least` to `most` of them, inside brackets.
+// `least` to `most` parts, separated by commas, in brackets.
 static int listed(SchemaWalk *w, const char *open, int one, const char *close) {
     Rules *r = w->r;
     int more = rules_repeat(r, rules_pair(r, w->comma, one), 0, -1);
@@ -198,7 +198,7 @@ static int member_of(SchemaWalk *w, Str name, int value) {
     return e;
 }
 
-// Properties that are required and not named are like additional ones.
+// Properties that are required but not listed are treated like additional ones.
 static int add_unnamed(SchemaWalk *w, const json_t *schema, const json_t *additional, Property *p, int n) {
     size_t i;
     json_t *one;
@@ -214,7 +214,7 @@ static int add_unnamed(SchemaWalk *w, const json_t *schema, const json_t *additi
     return n;
 }
 
-// Members in order, the optional ones left out as one likes, then `more` others.
+// Members in order, each optional one with or without, then `more` others.
 static int members(SchemaWalk *w, const Property *p, int n, int more) {
     Rules *r = w->r;
     int rest = more < 0 ? rules_seq(r, NULL, 0) : rules_repeat(r, rules_pair(r, w->comma, more), 0, -1);
@@ -409,7 +409,7 @@ static int values_of(SchemaWalk *w, const json_t *schema, const json_t *list) {
     return e;
 }
 
-// Without a type: what the keywords speak of; any value where they speak of none.
+// A schema without a type: values of the types that its keywords apply to; any value if there are none.
 static int untyped(SchemaWalk *w, const json_t *schema) {
     int ways[4], n = 0;
     static const char *const of[] = {
@@ -488,7 +488,7 @@ static int reference(SchemaWalk *w, const json_t *schema) {
     return rules_call(w->r, rule);
 }
 
-// References and allOf written out, as far as telling alternatives apart needs it.
+// Resolves references and allOf as far as comparing alternatives needs it.
 static const json_t *resolved(SchemaWalk *w, const json_t *schema) {
     for (int i = 0; i < 20 && json_is_object(schema) && !w->failed.code; i++) {
         const json_t *ref = get(schema, "$ref");

@@ -78,7 +78,7 @@ static bool list_has(const json_t *list, const json_t *value) {
     return false;
 }
 
-// The type names that both allow; a name stands for a list of it.
+// The type names that both allow; a single name counts as a list with that name.
 static json_t *merge_types(json_t *a, json_t *b) {
     json_t *x = json_is_array(a) ? json_incref(a) : json_array(), *y = json_is_array(b) ? json_incref(b) : json_array();
     if (!json_is_array(a)) jsonio_append(x, json_incref(a));
@@ -116,7 +116,7 @@ static json_t *joined(json_t *a, json_t *b) {
     return out;
 }
 
-// What a schema says of properties that it does not name; true: anything.
+// The schema for properties that a schema does not list; true: any value.
 static json_t *additional_of(const json_t *schema) {
     json_t *a = json_object_get(schema, "additionalProperties");
     return a ? a : json_true();
@@ -150,7 +150,7 @@ static json_t *merge_key(const char *key, json_t *a, json_t *b) {
     return NULL;
 }
 
-// `const` is an enum of one.
+// Treats `const` as an enum with one value.
 static json_t *plain_copy(const json_t *schema) {
     json_t *out = json_object(), *value;
     const char *key;
@@ -259,7 +259,7 @@ static bool has_only_type(const json_t *schema, const char *name) {
     return type && is(type, name);
 }
 
-// Whether all texts or lists of a are shorter than those of b.
+// Whether all strings or lists that match a are shorter than those that match b.
 static bool shorter(const json_t *a, const json_t *b) {
     static const struct {
         const char *type, *most, *least;
@@ -277,7 +277,7 @@ static bool is_number(const json_t *schema) {
     return type && (is(type, "integer") || is(type, "number"));
 }
 
-// Whether all numbers of a lie below those of b.
+// Whether all numbers that match a are less than those that match b.
 static bool below(const json_t *a, const json_t *b) {
     json_t *high = json_object_get(a, "maximum"), *open = json_object_get(a, "exclusiveMaximum");
     json_t *low = json_object_get(b, "minimum"), *low_open = json_object_get(b, "exclusiveMinimum");
