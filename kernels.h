@@ -243,13 +243,15 @@ static inline size_t recurrence_floats(const Recurrence *r) {
            (size_t)r->n_values * (size_t)r->key_dim * (size_t)r->value_dim;
 }
 
-// EACH_LAYER_MATRIX: X(field) for every matrix of a Layer; those that only FFN_EXPERTS or recurrent mixers have come
-// last. EACH_LAYER_VECTOR: X(field, elements) for its vectors except those of recurrent mixers; the norms of Q and K
-// come last.
+// EACH_LAYER_MATRIX: X(field) for every matrix of a Layer: those of attention, those of the feed-forward with its
+// experts, then those that only some families have. EACH_LAYER_VECTOR: X(field, elements) for its vectors except those
+// of recurrent mixers; the norms of Q and K come last.
 // clang-format off
-#define EACH_GATED_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
+#define EACH_ATTENTION_MATRIX(X) X(wq) X(wk) X(wv) X(wo)
+#define EACH_FFN_MATRIX(X) \
+    X(w_gate) X(w_up) X(w_down) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
 #define EACH_LAYER_MATRIX(X) \
-    EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route) \
+    EACH_ATTENTION_MATRIX(X) EACH_FFN_MATRIX(X) \
     X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out) \
     X(w_mix) X(w_z) X(w_beta) X(w_alpha)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \

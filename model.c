@@ -24,9 +24,9 @@ size_t model_kept_bytes(const Model *m, int first) {
     size_t bytes = 0;
     for (int i = first; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *const all[] = {&l->w_gate,      &l->w_up,      &l->w_down,      &l->router,
-                                     &l->shared_gate, &l->shared_up, &l->shared_down, &l->shared_route};
-        for (size_t k = 0; k < ARRAY_LEN(all) && l->host_ffn; k++) bytes += tensor_rows(all[k]) * all[k]->row_bytes;
+        if (!l->host_ffn) continue;
+#define ADD_BYTES(field) bytes += tensor_rows(&l->field) * l->field.row_bytes;
+        EACH_FFN_MATRIX(ADD_BYTES)
     }
     return bytes;
 }
@@ -171,10 +171,11 @@ static void embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
 }
 
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
-    const Backend *be = m->layers[m->c.n_layers - 1].be; // NULL: a model without a backend; counts as the CPU
+    const Layer *last = &m->layers[m->c.n_layers - 1];
+    const Backend *be = last->be; // NULL: a model without a backend; counts as the CPU
     bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
-    if (mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer)) return n_rows;
-    return narrows && !sealed ? n_out : n_rows;
+    bool needs_all = sealed || mixer_is_recurrent(last->kind.mixer); // a group or a state takes all rows
+    return narrows && !needs_all ? n_out : n_rows;
 }
 
 // Writes b->out_row to `rows` and returns n_out; returns n_rows if out_row does not ascend, since narrowing moves rows
@@ -191,7 +192,7 @@ static int rows_of_head(const Batch *b, int *rows) {
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
     bool last = l->index == m->c.n_layers - 1;
-    bool all = b->probe || b->watch || !b->out_row || mixer_is_recurrent(l->kind.mixer); // a state depends on all rows
+    bool all = b->probe || b->watch || !b->out_row;
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
         return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;

@@ -44,20 +44,21 @@ typedef struct {
     DeviceTensor *to;
 } WeightMatrix;
 
-// X(field) for every matrix that the GPU's kernels take (GpuLayer).
-#define EACH_GPU_MATRIX(X) EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
 #define COUNT_FIELD(...) +1
-enum { N_MATRICES = 0 EACH_GPU_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) };
+// Those that the GPU's kernels take (GpuLayer).
+enum {
+    N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD),
+    N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0)
+};
 
 // The matrices of a feed-forward that stays on the host are empty.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
     static const Tensor none;
     int i = 0;
 #define MATRIX(field) out[i++] = (WeightMatrix){&l->field, &g->field};
-    EACH_GPU_MATRIX(MATRIX)
-    for (i = 0; i < N_MATRICES && l->host_ffn; i++)
-        if (out[i].to != &g->wq && out[i].to != &g->wk && out[i].to != &g->wv && out[i].to != &g->wo)
-            out[i].from = &none;
+#define FFN_MATRIX(field) out[i++] = (WeightMatrix){l->host_ffn ? &none : &l->field, &g->field};
+    EACH_ATTENTION_MATRIX(MATRIX)
+    EACH_FFN_MATRIX(FFN_MATRIX)
 }
 
 typedef struct {

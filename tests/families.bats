@@ -47,14 +47,7 @@ answer() {
 
 @test "a batch and beams give each prompt the text that it has alone" {
     for model in $ALL; do
-        for i in 1 2 3 4 5 6; do
-            printf '{"id":"%d","prompt":"Once upon a time there was a ship %d","max_tokens":30,"ignore_eos":true,"temperature":0}\n' $i $((i % 3))
-        done >jobs
-        "$QUILL" batch -m "$TINY/$model.gguf" --raw --deterministic -np 4 --kv-block 8 jobs | sort >together
-        "$QUILL" batch -m "$TINY/$model.gguf" --raw --deterministic -np 1 jobs | sort >alone
-        [ "$(wc -l <together)" = 6 ]
-        texts() { sed 's/.*"text": *"\(\([^"\\]\|\\.\)*\)".*/\1/' "$1"; }
-        [ "$(texts together)" = "$(texts alone)" ]
+        same_alone "$TINY/$model.gguf" 30
         "$QUILL" -m "$TINY/$model.gguf" --raw --deterministic --beams 3 -n 12 'Once upon' >paged
         "$QUILL" -m "$TINY/$model.gguf" --raw --deterministic --beams 3 -n 12 --kv-block 4 'Once upon' >small
         cmp paged small

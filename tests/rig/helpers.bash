@@ -130,3 +130,18 @@ isas() {
 fast_isas() {
     isas | tr ' ' '\n' | grep -v -x -e scalar -e portable || echo portable
 }
+
+# ---- batches ----
+
+# same_alone MODEL TOKENS: six jobs, answered four at a time in small blocks, give the texts that they give one by one.
+same_alone() {
+    local i texts='s/.*"text": *"\(\([^"\\]\|\\.\)*\)".*/\1/'
+    for i in 1 2 3 4 5 6; do
+        printf '{"id":"%d","prompt":"Once upon a time there was a ship %d","max_tokens":%d,"ignore_eos":true,"temperature":0}\n' \
+            $i $((i % 3)) "$2"
+    done >jobs
+    "$QUILL" batch -m "$1" --raw --deterministic -np 4 --kv-block 8 jobs | sort >together
+    "$QUILL" batch -m "$1" --raw --deterministic -np 1 jobs | sort >alone
+    [ "$(wc -l <together)" = 6 ]
+    [ "$(sed "$texts" together)" = "$(sed "$texts" alone)" ]
+}
