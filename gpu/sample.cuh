@@ -400,7 +400,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     if (is_greedy(r)) keep_largest(k, lane);
     else sort_top(k, lane);
     merge_warps(k, keys, warp, warps, lane);
-    if (threadIdx.x < TOP) lists[blockIdx.x * TOP + threadIdx.x] = keys[threadIdx.x];
+    for (unsigned i = threadIdx.x; i < TOP; i += blockDim.x) lists[blockIdx.x * TOP + i] = keys[i];
     __threadfence(); // the list before the ticket
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -80,7 +80,9 @@ static void draws(void **state) {
     same_draws("top-k 1000", p, 5003, 7);
     p.greedy = true;
     same_draws("greedy", p, 5003, 8);
-    p.greedy = false, p.typical = 0.9f;
+    p.greedy = false, p.top_k = 0, p.top_p = 1, p.temp = 50;
+    same_draws("a block of fewer threads than candidates", p, 60, 15);
+    p.typical = 0.9f;
     assert_false(draw_anywhere(&p));
     same_draws("one token", sampler_defaults(), 1, 9);
 }
