@@ -479,10 +479,7 @@ static int slice_size(int n_vocab) {
     return n;
 }
 
-int gpu_sample_wants(const GpuSample *s, int n_vocab) {
-    if (s->temp <= 0) return 1;
-    return s->top_k > 0 && s->top_k < n_vocab ? s->top_k : n_vocab;
-}
+int gpu_sample_wants(const GpuSample *s, int n_vocab) { return wanted(*s, n_vocab); }
 
 size_t gpu_sample_bytes(int n_vocab, int n) {
     size_t slice = (size_t)slice_size(n_vocab), slices = blocks_for((size_t)n_vocab, slice) * (size_t)n;

@@ -27,21 +27,6 @@ __device__ __forceinline__ float route_logit(const RouteJob &j, int row, int exp
     return j.e.logits[(size_t)row * j.stride + (size_t)expert] + (j.bias ? j.bias[expert] : 0);
 }
 
-// Sorts as the CPU does: by falling logit; of equal logits the lower number first.
-__device__ __forceinline__ uint64_t route_key(float logit, int expert) {
-    uint32_t bits = float_bits(logit == 0 ? 0.0f : logit);
-    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (uint64_t)bits << 32 | (0xffffffffu - (uint32_t)expert);
-}
-__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
-    UNROLL
-    for (int with = WARP / 2; with > 0; with /= 2) {
-        uint64_t other = __shfl_xor_sync(FULL_WARP, key, with);
-        if (other > key) key = other;
-    }
-    return key;
-}
-
 // Adds the lanes' values in order of the lanes to a sum that every lane has.
 __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     for (int i = 0; i < n && i < WARP; i++) sum += __shfl_sync(FULL_WARP, v, i);
@@ -76,11 +61,11 @@ __device__ inline void route_row(const RouteJob &j, int row, int lane) {
     for (int k = 0; k < j.n_used; k++) {
         uint64_t best = 0;
         for (int i = lane; i < j.n_experts; i += WARP) {
-            uint64_t key = route_key(route_logit(j, row, i), i);
+            uint64_t key = rank_key(route_logit(j, row, i), i);
             if (key < last && key > best) best = key;
         }
         last = warp_max_key(best);
-        if (lane == 0) chosen[k] = (int)(0xffffffffu - (uint32_t)last);
+        if (lane == 0) chosen[k] = key_id(last);
     }
     __syncwarp();
     weigh_row(j, row, chosen, weight, lane);

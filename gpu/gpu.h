@@ -170,6 +170,23 @@ static __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
+// A number and its index as a key: the high half is the number's bits in sortable form, the low half the complement of
+// the index, so that of equal numbers (0 and -0 too) the lower index has the larger key.
+static __device__ __forceinline__ uint64_t rank_key(float v, int id) {
+    uint32_t bits = float_bits(v == 0 ? 0.0f : v);
+    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (uint64_t)bits << 32 | (0xffffffffu - (uint32_t)id);
+}
+static __device__ __forceinline__ int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
+static __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2) {
+        uint64_t other = __shfl_xor_sync(FULL_WARP, key, with);
+        if (other > key) key = other;
+    }
+    return key;
+}
+
 // One element of type F32, F16 or BF16.
 static __device__ __forceinline__ float load_as(int type, const void *p, size_t i) {
     if (type == TYPE_F32) return ((const float *)p)[i];

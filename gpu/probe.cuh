@@ -23,10 +23,8 @@ __device__ __forceinline__ float *probe_stats(const ProbeJob &p, int row, int he
 // Computes the scores of a row and head in one split; ends with a barrier. q: room for the head's query.
 template <int TYPE>
 __device__ __forceinline__ void probe_scores(const AttendJob &j, float *q, float *scores, int row, int head, Seen s) {
-    int hd = j.heads.head_dim, padded = (hd + 7) / 8 * 8, kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
-    const float *from = j.q + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
-    for (int i = (int)threadIdx.x; i < padded; i += ATTEND_THREADS) q[i] = i < hd ? from[i] : 0;
-    __syncthreads();
+    int kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
+    load_queries<1>(j, q, row, head, 1);
     KvPlane keys = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true);
     score_keys<TYPE, 1>(j, keys, q, scores, s.first, s.n);
     __syncthreads();

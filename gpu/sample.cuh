@@ -4,9 +4,8 @@
 // vocabulary, and the block that ends last merges them and draws (sample_top). Otherwise slices are sorted, then merged
 // by rank, and then one block draws.
 //
-// A candidate is a 64-bit key that sorts as in sampler.c: the high half is the logit's bits in sortable form, the low
-// half the complement of the id, so that of equal logits the lower id comes first; 0 is no candidate. Keys are
-// distinct, so that a key's rank is the number of larger keys, which is counted by binary search in the other slices.
+// A candidate is a 64-bit key (rank_key) that sorts as in sampler.c; 0 is no candidate. Keys are distinct, so that a
+// key's rank is the number of larger keys, which is counted by binary search in the other slices.
 #ifndef QUILL_SAMPLE_CUH
 #define QUILL_SAMPLE_CUH
 
@@ -30,20 +29,16 @@ struct SampleJob {
 };
 
 __device__ inline uint64_t sample_key(float logit, int id) {
-    if (!(logit > -INFINITY)) return 0; // NaN too
-    uint32_t bits = float_bits(logit == 0 ? 0.0f : logit);
-    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (uint64_t)bits << 32 | (0xffffffffu - (uint32_t)id);
+    return logit > -INFINITY ? rank_key(logit, id) : 0; // nor is NaN
 }
 __device__ inline float key_logit(uint64_t key) {
     uint32_t bits = (uint32_t)(key >> 32);
     return bits_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
 }
-__device__ inline int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
-__device__ inline bool is_greedy(const GpuSample &r) { return r.temp <= 0; }
+HOST_DEVICE inline bool is_greedy(const GpuSample &r) { return r.temp <= 0; }
 // The number of best candidates that the draw needs.
-__device__ inline int wanted(const GpuSample &r, int n_vocab) {
+HOST_DEVICE inline int wanted(const GpuSample &r, int n_vocab) {
     if (is_greedy(r)) return 1;
     return r.top_k > 0 && r.top_k < n_vocab ? r.top_k : n_vocab;
 }
@@ -299,10 +294,7 @@ __device__ inline void sort_top(uint64_t k[2], int lane) {
 
 // Keeps only the largest key of a warp, in lane 0.
 __device__ inline void keep_largest(uint64_t k[2], int lane) {
-    uint64_t most = larger_key(k[0], k[1], true);
-    UNROLL
-    for (int with = WARP / 2; with > 0; with /= 2)
-        most = larger_key(most, __shfl_xor_sync(FULL_WARP, most, with), true);
+    uint64_t most = warp_max_key(larger_key(k[0], k[1], true));
     k[0] = lane == 0 ? most : 0;
     k[1] = 0;
 }
