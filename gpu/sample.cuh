@@ -29,7 +29,7 @@ struct SampleJob {
 };
 
 __device__ inline uint64_t sample_key(float logit, int id) {
-    return logit > -INFINITY ? rank_key(logit, id) : 0; // nor is NaN
+    return logit > -INFINITY ? rank_key(logit, id) : 0; // 0 for NaN too
 }
 __device__ inline float key_logit(uint64_t key) {
     uint32_t bits = (uint32_t)(key >> 32);
