@@ -102,20 +102,9 @@ void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool b
 void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                     GpuStream stream) {
     int n_out = l->w_gate.n_out / l->kind.n_experts;
-    ExpertJob j = {gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), *e, n_out, true};
-    j.g.norm = l->norm_ffn;
-    j.g.eps = l->kind.eps;
-    j.g.act = l->kind.act;
-    if (l->w_gate.type == l->w_up.type) {
-        j.g.w[1] = l->w_up;
-        experts_run(j, l->kind.n_used, stream);
-        return;
-    }
-    j.g.mode = GEMV_STORE;
-    experts_run(j, l->kind.n_used, stream);
-    j.g.w[0] = l->w_up;
-    j.g.mode = GEMV_GATED;
-    experts_run(j, l->kind.n_used, stream);
+    run_gated(gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), l->w_up, l, [&](const GemvJob &g, int) {
+        experts_run({g, *e, n_out, true}, l->kind.n_used, stream);
+    });
 }
 
 void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,

@@ -195,23 +195,28 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     return g;
 }
 
-// h (n_rows, width) = act(gate norm(x)) * (up norm(x))
-static void glu(float *h, const float *x, const DeviceTensor &gate, const DeviceTensor &up, const GpuLayer *l,
-                int n_rows, GpuProduct how, GpuStream stream) {
-    GemvJob g = gemv_job(gate, n_rows, x, h, (size_t)gate.n_out, GEMV_GLU);
+// Runs a gated product: run(job, n_matrices) launches one kernel if the types of gate (g.w[0]) and up are equal,
+// otherwise one for each.
+template <typename Run> static void run_gated(GemvJob g, const DeviceTensor &up, const GpuLayer *l, Run run) {
     g.norm = l->norm_ffn;
     g.eps = l->kind.eps;
     g.act = l->kind.act;
-    if (gate.type == up.type) {
+    if (g.w[0].type == up.type) {
         g.w[1] = up;
-        gemv_run(g, 2, how, stream);
-        return;
+        return run(g, 2);
     }
     g.mode = GEMV_STORE;
-    gemv_run(g, 1, how, stream);
+    run(g, 1);
     g.w[0] = up;
     g.mode = GEMV_GATED;
-    gemv_run(g, 1, how, stream);
+    run(g, 1);
+}
+
+// h (n_rows, width) = act(gate norm(x)) * (up norm(x))
+static void glu(float *h, const float *x, const DeviceTensor &gate, const DeviceTensor &up, const GpuLayer *l,
+                int n_rows, GpuProduct how, GpuStream stream) {
+    run_gated(gemv_job(gate, n_rows, x, h, (size_t)gate.n_out, GEMV_GLU), up, l,
+              [&](const GemvJob &g, int n_matrices) { gemv_run(g, n_matrices, how, stream); });
 }
 
 #endif
