@@ -33,7 +33,6 @@ typedef struct {
     int n_seqs, depth;
     Step step; // a row of each sequence
     SamplerParams sampling;
-    int *rows;           // (n_seqs) the rows of the head
     const float *logits; // logits of the step in host memory; NULL on a GPU
     BenchOp op;          // the operation being timed
     volatile int sink;   // the last sampled token, stored so that the compiler keeps the sampling
@@ -81,11 +80,11 @@ static void run_op(void *arg) {
     Batch b = o->step.batch;
     b.n_step = b.n_rows;
     if (o->op == OP_SAMPLING) {
-        if (m->device) cuda_queue_draws(&o->e.work, &b);
+        if (m->device) cuda_queue_draws(&o->e.work);
         else sample(o);
     } else if (o->op == OP_HEAD) {
-        if (m->device) cuda_queue_head(&o->e.work, &m->ends, &b);
-        else model_logits(m, &o->e.work, &b, o->rows, b.n_out);
+        if (m->device) cuda_queue_head(&o->e.work, &m->ends);
+        else model_logits(m, &o->e.work, &b, b.out_row, b.n_out);
     } else
         for (int i = 0; i < m->c.n_layers; i++) run_layer(o, &m->layers[i], &b);
 }
@@ -124,6 +123,7 @@ static double bytes_of(const Ops *o) {
 }
 
 static void measure(Ops *o, OpFigures out[N_OPS]) {
+    if (o->e.model.device) cuda_begin_early(false); // the plain time first, whatever QUILL_GPU_TRY says
     for (BenchOp op = 0; op < N_OPS; op++) {
         o->op = op;
         out[op] = (OpFigures){.seconds = seconds_of(o), .bytes = bytes_of(o)};
@@ -146,7 +146,6 @@ static Status make_step(Ops *o) {
     step_clear(&o->step);
     for (int i = 0; i < o->n_seqs; i++) {
         step_add(&o->step, NULL, &o->seqs[i], 1, true);
-        o->rows[i] = i;
         o->step.draw[i] = (Draw){&o->sampling, (uint64_t)i, o->seqs[i].tokens, o->seqs[i].n_tokens, false};
     }
     if (model_draws(&o->e.model)) o->step.batch.draw = o->step.draw;
@@ -190,21 +189,26 @@ static void put_table(const Ops *o, const OpFigures f[N_OPS], Buf *out) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-static Status run_depth(const Options *options, Ops *o, json_t *all, Buf *out) {
-    OpFigures f[N_OPS];
-    TRY(make_step(o));
-    measure(o, f);
-    TRY(engine_fault(&o->e));
-    if (options->bench.output && strcmp(options->bench.output, "json") == 0) jsonio_append(all, figures_json(o, f));
-    else {
-        if (out->n) buf_str(out, "\n");
-        put_table(o, f, out);
-    }
+static void free_sequences(Ops *o) {
     for (int i = 0; i < o->n_seqs; i++) {
         kvcache_release(&o->e.kv, &o->seqs[i]);
         sequence_free(&o->seqs[i]);
         o->seqs[i] = (Sequence){0};
     }
+}
+
+// Appends the figures at a depth to `all` (json) or `out`.
+static Status run_depth(Ops *o, bool json, json_t *all, Buf *out) {
+    OpFigures f[N_OPS];
+    TRY(make_step(o));
+    measure(o, f);
+    TRY(engine_fault(&o->e));
+    if (json) jsonio_append(all, figures_json(o, f));
+    else {
+        if (out->n) buf_str(out, "\n");
+        put_table(o, f, out);
+    }
+    free_sequences(o);
     return OK;
 }
 
@@ -234,25 +238,19 @@ Status bench_ops(const Options *o) {
     TRY(open_model(o, &ops));
     Buf out = {0};
     json_t *all = json_array();
-    size_t n = (size_t)ops.n_seqs;
-    ops.seqs = mem_alloc(n * sizeof *ops.seqs);
-    ops.rows = mem_alloc(n * sizeof *ops.rows);
+    ops.seqs = mem_alloc((size_t)ops.n_seqs * sizeof *ops.seqs);
     step_new(&ops.step, &ops.e.kv, int_max(ops.n_seqs, scheduler_max_rows(ops.e.sched)), ops.n_seqs);
     engine_use_hugepages(&ops.e);
     Status st = OK;
     for (int i = 0; i < o->bench.depth.n && !st.code; i++) {
         ops.depth = o->bench.depth.at[i];
-        st = run_depth(o, &ops, all, &out);
+        st = run_depth(&ops, json, all, &out);
     }
     if (json) jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &out), buf_str(&out, "\n");
     if (!st.code) st = output_write(out.data, out.n, &gone);
-    for (size_t i = 0; i < n; i++) {
-        kvcache_release(&ops.e.kv, &ops.seqs[i]);
-        sequence_free(&ops.seqs[i]);
-    }
+    free_sequences(&ops);
     step_free(&ops.step);
     free(ops.seqs);
-    free(ops.rows);
     json_decref(all);
     buf_free(&out);
     engine_close(&ops.e);

@@ -53,8 +53,8 @@ double cuda_replay_seconds(void (*queue)(void *arg), void *arg);
 bool cuda_begin_early(bool early);
 // The two parts of a step's end, for the batch that was computed last: the logits of its n_out rows, and the draws from
 // them.
-void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b);
-void cuda_queue_draws(Workspace *w, const Batch *b);
+void cuda_queue_head(Workspace *w, const Ends *e);
+void cuda_queue_draws(Workspace *w);
 
 // ---- counts of the process, for --verbose ----
 typedef struct {

@@ -32,11 +32,12 @@ static bool may_end_graph(const CudaScratch *s) {
            s->draws_want <= GPU_SAMPLE_TOP;
 }
 
-static void queue_head(Workspace *w, const Ends *e) {
+void cuda_queue_head(Workspace *w, const Ends *e) {
     const CudaScratch *s = w->device;
     cuda_layers_head(w, e, s->out_row, s->n_out);
 }
-static void queue_draws(Workspace *w) {
+
+void cuda_queue_draws(Workspace *w) {
     CudaScratch *s = w->device;
     for (int first = 0, n; first < s->n_out; first += n) {
         n = int_min(GPU_DRAW_ROWS, s->n_out - first);
@@ -44,21 +45,13 @@ static void queue_draws(Workspace *w) {
                    s->draws_want, s->sampling, cuda_device.stream);
     }
 }
-void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) {
-    (void)b;
-    queue_head(w, e);
-}
-void cuda_queue_draws(Workspace *w, const Batch *b) {
-    (void)b;
-    queue_draws(w);
-}
 
 static void draw(Workspace *w, const Ends *e, const Batch *b) {
     CudaScratch *s = w->device;
     CudaStaging *f = &s->staging[s->n_drawn++ % 2];
     if (!s->drew) {
-        queue_head(w, e);
-        queue_draws(w);
+        cuda_queue_head(w, e);
+        cuda_queue_draws(w);
         if (may_end_graph(s)) s->graphs.drawn |= 1u << s->n_out;
     }
     rt_download(f->tokens, s->sampled, (size_t)b->n_out * sizeof *f->tokens, cuda_device.stream);
@@ -111,8 +104,8 @@ static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool
 static void layers_end(Workspace *w) {
     CudaScratch *s = w->device;
     if (s->graphs.recording && s->drew) {
-        queue_head(w, s->ends);
-        queue_draws(w);
+        cuda_queue_head(w, s->ends);
+        cuda_queue_draws(w);
     }
     cuda_graphs_end(&s->graphs);
 }

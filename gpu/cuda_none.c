@@ -45,6 +45,6 @@ bool cuda_begin_early(bool early) {
     (void)early;
     return false;
 }
-void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) { (void)w, (void)e, (void)b; }
-void cuda_queue_draws(Workspace *w, const Batch *b) { (void)w, (void)b; }
+void cuda_queue_head(Workspace *w, const Ends *e) { (void)w, (void)e; }
+void cuda_queue_draws(Workspace *w) { (void)w; }
 CudaCounts cuda_counts(void) { return (CudaCounts){0}; }
