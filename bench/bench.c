@@ -16,12 +16,12 @@
 #include "base/jsonio.h"
 #include "base/output.h"
 #include "base/progress.h"
-#include "base/rng.h"
 #include "bench/drafts.h"
 #include "bench/ops.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
 #include "bench/step_costs.h"
+#include "bench/steps.h"
 #include "cli/values.h"
 
 #include <stdio.h>
@@ -62,13 +62,6 @@ typedef struct {
 } Bench;
 
 // ---- running --------------------------------------------------------------------------------------------------------
-
-static void push_random(Bench *b, Sequence *s, int n) {
-    for (int i = 0; i < n; i++) {
-        int token = (int)(rng_bits(1, 0, b->n_drawn++) % (uint64_t)b->e.model.c.n_vocab);
-        sequence_push(s, &token, 1);
-    }
-}
 
 static Status check_finish(const Bench *b, const Test *t, Finish why) {
     if (why == FINISH_CONTEXT)
@@ -116,7 +109,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
 static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
     for (int i = 0; i < t->n_seqs; i++) {
         kvcache_truncate(&b->e.kv, &b->seqs[i], t->depth);
-        push_random(b, &b->seqs[i], t->decode ? 1 : n);
+        steps_push(&b->e, &b->seqs[i], t->decode ? 1 : n, &b->n_drawn);
     }
     return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
 }
@@ -127,7 +120,7 @@ static Status go_deep(Bench *b, const Test *t) {
     for (int i = t->n_seqs - 1; i >= 0; i--) {
         Sequence *s = &b->seqs[i];
         kvcache_truncate(&b->e.kv, s, t->depth);
-        push_random(b, s, t->depth - s->n_tokens);
+        steps_push(&b->e, s, t->depth - s->n_tokens, &b->n_drawn);
         if (s->n_cached < t->depth) first = i;
     }
     double seconds;

@@ -282,13 +282,13 @@ static json_t *json_of(const Drafts *d) {
     json_t *list = json_array();
     for (int i = 0; i < d->n_results; i++) {
         const DraftsResult *r = &d->results[i];
-        jsonio_append(list, json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "work",
-                                      jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
-                                      "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted",
-                                      r->drafts.n_accepted, "tokens_per_step", a_step(&r->drafts), "tok_s_without",
-                                      real_or_null(r->rates[PLAIN]), "tok_s_with", real_or_null(r->rates[DRAFTED]),
-                                      "gain", real_or_null(gain_of(r, DRAFTED)), "gain_bound",
-                                      real_or_null(r->rates[ORACLE] > 0 ? gain_of(r, ORACLE) : 0)));
+        jsonio_append(list,
+                      json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "work",
+                                jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
+                                "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
+                                "tokens_per_step", a_step(&r->drafts), "tok_s_without", real_or_null(r->rates[PLAIN]),
+                                "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain",
+                                real_or_null(gain_of(r, DRAFTED)), "gain_bound", real_or_null(gain_of(r, ORACLE))));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",

@@ -275,8 +275,9 @@ static void add_floats(Maker *k, const char *name, int n_each, int n, float v) {
     gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n_each, (size_t)n, data, NULL, 0);
 }
 
+enum { TAPS = 4 }; // of a recurrent layer's convolution
+
 static void add_delta(Maker *k, const BenchShape *s, int i) {
-    enum { TAPS = 4 };
     int inner = s->value_heads * s->state, channels = 2 * s->key_heads * s->state + inner;
     const struct {
         const char *part;
@@ -387,7 +388,7 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
         set_count(g, s, "ssm.time_step_rank", int_max(1, s->value_heads));
         set_count(g, s, "ssm.state_size", int_max(1, s->state));
         set_count(g, s, "ssm.inner_size", int_max(1, s->value_heads * s->state));
-        set_count(g, s, "ssm.conv_kernel", 4);
+        set_count(g, s, "ssm.conv_kernel", TAPS);
     }
     snprintf(name, sizeof name, "%s.rope.freq_base", arch);
     gguf_set_f32(g, name, 500000);
