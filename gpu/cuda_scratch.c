@@ -52,10 +52,10 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
     const ScratchPart parts[] = {
         {(void **)&s->x, rows * dim * 4},
-        {(void **)&s->y, rows * y * 4 + 16}, // likewise
+        {(void **)&s->y, rows * y * 4 + 16}, // the shared expert's part begins at 16 bytes
         {(void **)&s->q, rows * q_dim * 4},
         {(void **)&s->a, rows * q_dim * 4},
-        {(void **)&s->h, rows * ffn * 4 + 16}, // the shared expert's begin at 16 bytes
+        {(void **)&s->h, rows * ffn * 4 + 16}, // likewise
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
         {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
