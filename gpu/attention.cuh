@@ -256,7 +256,6 @@ __global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRI
     if (seen.n <= 0) return;
     KvPlane keys = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true);
     prefetch_slots<TYPE>(plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), seen.first, seen.n);
-
     load_queries<HEADS>(j, q, row, head, n_heads);
     score_keys<TYPE, HEADS>(j, keys, q, scores, seen.first, seen.n);
     __syncthreads();
@@ -275,16 +274,8 @@ __global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRI
         int h = i / (hd + 2), e = i % (hd + 2);
         partial_of(j, row, head + h, split)[e] = e < hd ? sums[h * hd + e] : e == hd ? most[h] : weight[h];
     }
-    __threadfence(); // the sums before the counter
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        unsigned *counter = &j.counters[(size_t)row * gridDim.y + blockIdx.y];
-        *last_block = atomicAdd(counter, 1u) == (unsigned)(last_split - first_split);
-        if (*last_block) *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    if (*last_block)
+    unsigned *counter = &j.counters[(size_t)row * gridDim.y + blockIdx.y];
+    if (is_last_block(counter, last_split - first_split + 1, last_block))
         for (int h = 0; h < n_heads; h++) combine(j, row, head + h, first_split, last_split, part, scratch);
 }
 

@@ -187,6 +187,20 @@ static __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
     return key;
 }
 
+// Counts a block that has stored its results; returns to every thread whether it is the last of n blocks, which then
+// sees the results of all (load_shared_result), and resets the counter for the next launch. last: shared.
+static __device__ __forceinline__ bool is_last_block(unsigned *counter, int n, int *last) {
+    __threadfence(); // the results before the counter
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = atomicAdd(counter, 1u) == (unsigned)(n - 1);
+        if (*last) *counter = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return *last;
+}
+
 // One element of type F32, F16 or BF16.
 static __device__ __forceinline__ float load_as(int type, const void *p, size_t i) {
     if (type == TYPE_F32) return ((const float *)p)[i];

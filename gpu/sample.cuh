@@ -393,15 +393,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     else sort_top(k, lane);
     merge_warps(k, keys, warp, warps, lane);
     for (unsigned i = threadIdx.x; i < TOP; i += blockDim.x) lists[blockIdx.x * TOP + i] = keys[i];
-    __threadfence(); // the list before the ticket
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *last_block = atomicAdd(&j.tickets[blockIdx.y], 1u) == (unsigned)(j.n_slices - 1);
-        if (*last_block) j.tickets[blockIdx.y] = 0; // for the next launch
-        __threadfence();
-    }
-    __syncthreads();
-    if (!*last_block) return;
+    if (!is_last_block(&j.tickets[blockIdx.y], j.n_slices, last_block)) return;
     k[0] = k[1] = 0;
     for (int s = warp; s < j.n_slices; s += warps) {
         const uint64_t *other = lists + (size_t)s * TOP + TOP - 1 - 2 * lane;
