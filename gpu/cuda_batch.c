@@ -22,12 +22,13 @@ static const void *put(PackedInts *to, const void *from, size_t n, size_t room) 
 
 enum { SAMPLE_INTS = sizeof(GpuSample) / sizeof(int), BIAS_INTS = sizeof(LogitBias) / sizeof(int) };
 
-static size_t draw_ints(const Batch *b) { // an upper bound
-    size_t n = 1;
+// The numbers of the draws' windows and biases.
+static size_t draw_ints(const Batch *b) {
+    size_t n = 0;
     for (int i = 0; b->draw && i < b->n_out; i++) {
         GpuSample d;
         gpu_sample_plan(&d, &b->draw[i]);
-        n += SAMPLE_INTS + (size_t)d.n_window + (size_t)d.n_bias * BIAS_INTS;
+        n += (size_t)d.n_window + (size_t)d.n_bias * BIAS_INTS;
     }
     return n;
 }
