@@ -110,7 +110,9 @@ static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, c
     const float *h = experts ? w->h + expert_rows_shared(w, l) : w->h;
     const float *rows[] = {w->x, w->a, w->x, h, w->x};
     const float *norms[] = {l->norm_att, NULL, l->norm_ffn, NULL, ends->norm_out};
-    int strides[] = {w->dim, l->wo.n_in, w->dim, experts ? n : w->ffn, w->dim};
+    // Rows of attention are as wide as those of the widest layer; recurrent layers write theirs without gaps.
+    int attended = mixer_is_recurrent(l->kind.mixer) ? l->wo.n_in : w->q_dim;
+    int strides[] = {w->dim, attended, w->dim, experts ? n : w->ffn, w->dim};
     bool gated = feed == FEEDS_ATTENTION_OUT && l->kind.gated;
     for (int i = 0; i < b->n_rows; i++) {
         const float *row = rows[feed] + (size_t)i * (size_t)strides[feed];
