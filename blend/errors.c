@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/signals.h"
 #include "kv/kvrows.h"
 
 // K, then V, of n slots of a layer as f32; the caller frees them. layer: counts the layers of both pools in their
@@ -44,10 +45,13 @@ Status blend_errors(Engine *e, const BlenderPrompt *p, Sequence *q, double *out)
     scheduler_add(e->sched, &r);
     engine_run(e);
     Status st = engine_fault(e);
+    if (!st.code && r.finish == FINISH_INTERRUPT) st = (Status){.code = 128 + signals_caught()};
     for (int i = 0; i < n_layers; i++) {
-        float *exact = load_layer(&e->kv, &whole, i, first, n, &n_values);
-        out[i] = distance(blended[i], exact, n_values);
-        free(exact);
+        if (!st.code) { // otherwise `whole` may lack blocks
+            float *exact = load_layer(&e->kv, &whole, i, first, n, &n_values);
+            out[i] = distance(blended[i], exact, n_values);
+            free(exact);
+        }
         free(blended[i]);
     }
     kvcache_release(&e->kv, &whole);
