@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/signals.h"
 #include "kv/kvrows.h"
 
 // A copy of the K and V of a sequence while other sequences use its blocks.
