@@ -28,10 +28,11 @@ static int peek(CallReader *c) {
 }
 
 static bool word_letter(int c, char kind) {
-    if (kind == 'i') return c >= 0 && isalnum(c);
-    if (kind == 'c') return c >= 0 && isdigit(c);
-    if (kind == 'k') return c >= 0 && !strchr("<>\n", c);
-    return c >= 0 && (isalnum(c) || strchr("_-.", c));
+    if (c <= 0) return false; // strchr would find a NUL
+    if (kind == 'i') return isalnum(c);
+    if (kind == 'c') return isdigit(c);
+    if (kind == 'k') return !strchr("<>\n", c);
+    return isalnum(c) || strchr("_-.", c);
 }
 
 static bool read_word(CallReader *c, char kind, char *out, size_t room) {
@@ -119,7 +120,9 @@ static bool read_argument(CallReader *c) {
     while (marked && c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
     int n = read_value(c, end, &value);
     if (n < 0) return false;
-    jsonio_put(c->arguments, c->key, value);
+    json_t *key = jsonio_text(str_of(c->key)); // repaired: a mark written as plain text does not constrain what follows
+    jsonio_put(c->arguments, json_string_value(key), value);
+    json_decref(key);
     c->at += (size_t)n + end.n;
     return match(c, c->f->after, strlen(c->f->after));
 }
