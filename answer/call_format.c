@@ -32,7 +32,6 @@ static const CallFormat formats[] = {
      .close = M("</seed:tool_call>"),
      .param = "<parameter=%k>",
      .end = "</parameter>",
-     .after = "%l",
      .again = true},
     {.name = "qwen3-coder",
      .sign = "<function=",
@@ -42,7 +41,6 @@ static const CallFormat formats[] = {
      .close = M("</tool_call>"),
      .param = "<parameter=%k>\n",
      .end = "\n</parameter>",
-     .after = "%l",
      .again = true},
     {.name = "glm",
      .sign = "<arg_key>",
@@ -51,7 +49,6 @@ static const CallFormat formats[] = {
      .close = M("</tool_call>"),
      .param = M("<arg_key>") "%k" M("</arg_key>") "%l" M("<arg_value>"),
      .end = M("</arg_value>"),
-     .after = "%l",
      .again = true},
     {.name = "kimi",
      .sign = "<|tool_calls_section_begin|>",
@@ -226,15 +223,19 @@ static void pass(CallRules *c, const Tool *tool, const char *key, Status st) {
                              key ? key : "", st.message);
 }
 
+// Appends the bytes of a text that is a single mark, or has none.
+static void bytes_of(const CallRules *c, Str text, Buf *out) {
+    Str plain = call_pattern_unmarked(text);
+    if (plain.n < text.n) marks_bytes(c->t, plain, out);
+    else buf_append(out, text.data, text.n);
+}
+
 // The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
 static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     Buf kids = {0}, end = {0};
     const char *key;
     json_t *value;
-    bool marked = c->f->end[0] == '\1';
-    Str text = {c->f->end + marked, strlen(c->f->end) - 2 * (size_t)marked};
-    if (marked) marks_bytes(c->t, text, &end);
-    else buf_append(&end, text.data, text.n);
+    bytes_of(c, str_of(c->f->end), &end);
     buf_append(&end, "", 1);
     json_object_foreach(json_object_get(tool->parameters, "properties"), key, value) {
         int e = 0;
@@ -243,7 +244,7 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
         SchemaPart part = {.root = tool->parameters, .schema = value, .scope = scope, .end = end.data};
         if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
         int name = pattern(c, c->f->param, strlen(c->f->param), key, 0);
-        e = rules_seq(c->r, (int[]){name, e, whole(c, c->f->after)}, 3);
+        e = rules_seq(c->r, (int[]){name, e, whole(c, "%l")}, 3);
         if (!is_required(tool->parameters, key)) e = rules_repeat(c->r, e, 0, 1);
         buf_append(&kids, &e, sizeof e);
     }
@@ -256,16 +257,12 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
 static int arguments_of(CallRules *c, const Tool *tool) {
     char scope[TOOLS_LONGEST_NAME + 2];
     snprintf(scope, sizeof scope, "%s:", tool->name);
-    json_t *none = json_pack("{s:s, s:{}}", "type", "object", "properties"), *schema = NULL;
-    if (tool->parameters && json_object_size(tool->parameters)) {
-        schema = json_copy(tool->parameters);
-        if (!json_object_get(schema, "type")) jsonio_put(schema, "type", json_string("object"));
-    }
-    const json_t *root = schema ? schema : none;
+    if (c->f->param) return listed_arguments(c, tool, scope);
+    json_t *schema = tool->parameters ? json_copy(tool->parameters) : json_object();
+    if (json_object_size(schema) == 0) jsonio_put(schema, "properties", json_object()); // no arguments
+    if (!json_object_get(schema, "type")) jsonio_put(schema, "type", json_string("object"));
     int e = 0;
-    if (c->f->param) e = listed_arguments(c, tool, scope);
-    else pass(c, tool, NULL, schema_part(&(SchemaPart){.root = root, .schema = root, .scope = scope}, c->r, &e));
-    json_decref(none);
+    pass(c, tool, NULL, schema_part(&(SchemaPart){.root = schema, .schema = schema, .scope = scope}, c->r, &e));
     json_decref(schema);
     return e;
 }
@@ -289,13 +286,6 @@ static int section(CallRules *c, size_t opened) {
     if (f->between && c->tools->choice != TOOLS_ONE)
         calls = rules_pair(r, calls, rules_repeat(r, rules_pair(r, whole(c, f->between), calls), 0, -1));
     return rules_seq(r, (int[]){open, calls, whole(c, f->close)}, 3);
-}
-
-// Appends the bytes of a text that is one mark (between \1 and \1), or has none.
-static void bytes_of(const CallRules *c, Str text, Buf *out) {
-    bool marked = text.n && text.data[0] == '\1';
-    if (marked) marks_bytes(c->t, (Str){text.data + 1, text.n - 2}, out);
-    else buf_append(out, text.data, text.n);
 }
 
 // Any bytes that do not begin with `text`.

@@ -21,7 +21,7 @@ struct CallFormat {
     const char *sign, *also;                   // texts in every template of this format; also NULL: `sign` is enough
     const char *lead;                          // optional text before `open` in an answer that must begin with a call
     const char *open, *call, *between, *close; // a section; between NULL: a section has one call
-    const char *param, *end, *after;           // an argument of %p: `param`, the value, `end`, `after`
+    const char *param, *end;                   // an argument of %p: `param`, the value, `end`, an optional newline
     bool starts;                               // a call is the whole answer, never behind text
     bool again;                                // several sections may follow each other
 };
@@ -34,6 +34,11 @@ static inline Str call_pattern_trigger(const struct CallFormat *f) {
     if (*s == '\1') n = (size_t)(strchr(s + 1, '\1') - s) + 1;
     else n = strcspn(s, "\1%");
     return (Str){s, n};
+}
+
+// A text of a pattern that is a single mark, or has none, without the \1.
+static inline Str call_pattern_unmarked(Str text) {
+    return text.n && text.data[0] == '\1' ? (Str){text.data + 1, text.n - 2} : text;
 }
 
 // The length of the group at s, from behind its %( to its %). Groups may be nested.

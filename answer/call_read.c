@@ -114,7 +114,7 @@ static int read_value(CallReader *c, Str end, json_t **j) {
 
 static bool read_argument(CallReader *c) {
     bool marked = c->f->end[0] == '\1';
-    Str end = {c->f->end + marked, strlen(c->f->end) - 2 * (size_t)marked};
+    Str end = call_pattern_unmarked(str_of(c->f->end));
     json_t *value;
     if (!match(c, c->f->param, strlen(c->f->param))) return false;
     while (marked && c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
@@ -124,7 +124,7 @@ static bool read_argument(CallReader *c) {
     jsonio_put(c->arguments, json_string_value(key), value);
     json_decref(key);
     c->at += (size_t)n + end.n;
-    return match(c, c->f->after, strlen(c->f->after));
+    return match(c, "%l", 2);
 }
 
 static bool read_arguments(CallReader *c) {
@@ -224,8 +224,7 @@ static void add_text(Str s, Buf *out) {
 
 json_t *call_format_read(const CallFormat *f, const Tools *tools, Str said, Buf *rest) {
     CallReader c = {.f = f, .tools = tools, .s = said, .calls = json_array()};
-    Str trigger = call_pattern_trigger(f);
-    if (trigger.n && trigger.data[0] == '\1') trigger = (Str){trigger.data + 1, trigger.n - 2};
+    Str trigger = call_pattern_unmarked(call_pattern_trigger(f));
     while (c.at < said.n) {
         size_t from = c.at;
         const char *found =
