@@ -235,8 +235,8 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 static void find_calls(Answer *a) {
     Tools tools;
     if (!a->calls || a->found) return;
-    Str said = {a->said.data ? a->said.data : "", a->said.n};
-    if (!tools_read(&a->config->tools, &tools).code) a->found = call_format_read(a->calls, &tools, said, &a->besides);
+    if (!tools_read(&a->config->tools, &tools).code)
+        a->found = call_format_read(a->calls, &tools, since(&a->said, 0), &a->besides);
     tools_free(&tools);
 }
 
