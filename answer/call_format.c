@@ -208,15 +208,6 @@ static int pattern(CallRules *c, const char *s, size_t n, const char *text, int 
 
 static int whole(CallRules *c, const char *s) { return pattern(c, s, strlen(s), "", 0); }
 
-static bool is_required(const json_t *parameters, const char *name) {
-    size_t i;
-    json_t *one;
-    json_array_foreach(json_object_get(parameters, "required"), i, one) {
-        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
-    }
-    return false;
-}
-
 static void pass(CallRules *c, const Tool *tool, const char *key, Status st) {
     if (!st.code || c->failed.code) return;
     c->failed = status_error(st.code, "tool \"%s\": parameters%s%.80s: %.500s", tool->name, key ? ", " : "",
@@ -245,7 +236,7 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
         if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
         int name = pattern(c, c->f->param, strlen(c->f->param), key, 0);
         e = rules_seq(c->r, (int[]){name, e, whole(c, "%l")}, 3);
-        if (!is_required(tool->parameters, key)) e = rules_repeat(c->r, e, 0, 1);
+        if (!schema_requires(tool->parameters, key)) e = rules_repeat(c->r, e, 0, 1);
         buf_append(&kids, &e, sizeof e);
     }
     int all = rules_seq_of(c->r, &kids);

@@ -182,7 +182,8 @@ typedef struct {
     bool required;
 } Property;
 
-static bool is_required(const json_t *required, const char *name) {
+bool schema_requires(const json_t *schema, const char *name) {
+    const json_t *required = get(schema, "required");
     size_t i;
     json_t *one;
     json_array_foreach(required, i, one) {
@@ -241,7 +242,7 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)properties, key, value) {
-        bool needed = is_required(required, key);
+        bool needed = schema_requires(schema, key);
         names[n_names++] = str_of(key);
         if (json_is_false(value) && !needed) continue;
         p[n++] = (Property){str_of(key), member_of(w, str_of(key), part_of(w, "properties", key, value)), needed};
@@ -336,10 +337,7 @@ static int value_text(SchemaWalk *w, const json_t *value) {
 }
 
 static bool has_type(const json_t *type, const json_t *value) {
-    static const char *const names[] = {
-        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "integer",
-        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
-    const char *is = names[json_typeof(value)];
+    const char *is = schema_merge_type(value);
     size_t i;
     json_t *one;
     if (!type) return true;
@@ -364,11 +362,8 @@ static bool speaks_of_values(const json_t *schema) { // beside type and enum
 
 // Whether the keywords beside an enum admit one of its values: its text is one of theirs.
 static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
-    static const char *const names[] = {
-        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "number",
-        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
     json_t *rest = json_copy((json_t *)without(w, schema, "enum"));
-    jsonio_put(rest, "type", json_string(names[json_typeof(value)]));
+    jsonio_put(rest, "type", json_string(json_is_integer(value) ? "number" : schema_merge_type(value)));
     Rules rules;
     Nfa nfa = {0};
     Buf text = {0};

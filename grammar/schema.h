@@ -28,6 +28,8 @@ typedef struct {
 // Makes an expression for the schema. QUILL_USAGE: as schema_parse.
 Status schema_part(const SchemaPart *part, Rules *r, int *expr);
 
+bool schema_requires(const json_t *schema, const char *name); // whether `required` lists the property
+
 // compact: no spaces. QUILL_USAGE: the text is not JSON (line, column), or a keyword is wrong or unsupported (its
 // position in the schema).
 Status schema_parse(Str text, bool compact, Rules *r);

@@ -231,16 +231,20 @@ static bool disjoint_values(const json_t *a, const json_t *b) {
     return disjoint;
 }
 
-// The types of a schema's values, as a new reference: those that it names, or those of its constants; NULL: any.
-static json_t *types_of(const json_t *schema) {
+const char *schema_merge_type(const json_t *value) {
     static const char *const names[] = {
         [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "integer",
         [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
+    return names[json_typeof(value)];
+}
+
+// The types of a schema's values, as a new reference: those that it names, or those of its constants; NULL: any.
+static json_t *types_of(const json_t *schema) {
     json_t *type = json_object_get(schema, "type"), *values = values_of(schema), *value;
     size_t i;
     if (!values) return json_incref(type);
     json_t *types = json_array();
-    json_array_foreach(values, i, value) jsonio_append(types, json_string(names[json_typeof(value)]));
+    json_array_foreach(values, i, value) jsonio_append(types, json_string(schema_merge_type(value)));
     json_decref(values);
     return types;
 }

@@ -17,6 +17,7 @@ typedef enum {
 } SchemaKey;
 
 SchemaKey schema_merge_key(const char *key);
+const char *schema_merge_type(const json_t *value); // the narrowest name for "type": "integer", not "number"
 // The merged schema, a new reference. QUILL_USAGE: two keywords cannot be combined.
 Status schema_merge(const json_t *a, const json_t *b, json_t **out);
 // True: no value can match both. Compares only types, constants, bounds and the constants of required properties.
