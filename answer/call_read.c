@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "answer/call_format.h"
