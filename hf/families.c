@@ -7,6 +7,19 @@
 #include "base/str.h"
 
 // The defaults are those of each family's configuration class in transformers, of the keys that are read here.
+
+// Shared by the classes with gated DeltaNet.
+#define DELTA_DEFAULTS                                                                                                 \
+    "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "                                  \
+    "\"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, \"linear_conv_kernel_dim\": 4, "                 \
+    "\"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_num_key_heads\": 16, "                     \
+    "\"linear_num_value_heads\": 32"
+
+// Shared by those of DeepSeek.
+#define DEEPSEEK_DEFAULTS                                                                                              \
+    "\"rms_norm_eps\": 1e-6, \"kv_lora_rank\": 512, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "                \
+    "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"num_experts_per_tok\": 8"
+
 static const HfFamily families[] = {
     {.model_type = "llama",
      .arch = "llama",
@@ -151,19 +164,17 @@ static const HfFamily families[] = {
      .arch = "deepseek2",
      .act = "silu",
      .names = HF_NAMES_DEEPSEEK,
-     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"kv_lora_rank\": 512, "
-                 "\"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
+     .defaults = "{" DEEPSEEK_DEFAULTS ", \"max_position_embeddings\": 2048, "
                  "\"n_routed_experts\": 64, \"n_shared_experts\": 2, \"first_k_dense_replace\": 0, "
-                 "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 1407, \"routed_scaling_factor\": 1.0, "
-                 "\"norm_topk_prob\": false, \"scoring_func\": \"softmax\"}"},
+                 "\"moe_intermediate_size\": 1407, \"routed_scaling_factor\": 1.0, \"norm_topk_prob\": false, "
+                 "\"scoring_func\": \"softmax\"}"},
     {.model_type = "deepseek_v3",
      .arch = "deepseek2",
      .act = "silu",
      .names = HF_NAMES_DEEPSEEK,
-     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 4096, \"kv_lora_rank\": 512, "
-                 "\"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
+     .defaults = "{" DEEPSEEK_DEFAULTS ", \"max_position_embeddings\": 4096, "
                  "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3, \"n_group\": 8, "
-                 "\"topk_group\": 4, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 2048, "
+                 "\"topk_group\": 4, \"moe_intermediate_size\": 2048, "
                  "\"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true, \"scoring_func\": \"sigmoid\"}"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
@@ -183,11 +194,8 @@ static const HfFamily families[] = {
      .names = HF_NAMES_NEXT,
      .norm_plus_one = true,
      .recurrent = "linear_attention",
-     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
-                 "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
-                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
-                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"num_experts\": 512, "
-                 "\"num_experts_per_tok\": 10, \"moe_intermediate_size\": 512, "
+     .defaults = "{" DELTA_DEFAULTS ", \"num_key_value_heads\": 2, "
+                 "\"num_experts\": 512, \"num_experts_per_tok\": 10, \"moe_intermediate_size\": 512, "
                  "\"shared_expert_intermediate_size\": 512, \"norm_topk_prob\": true}"},
     {.model_type = "qwen3_5_text",
      .arch = "qwen35",
@@ -195,21 +203,15 @@ static const HfFamily families[] = {
      .names = HF_NAMES_NEXT,
      .norm_plus_one = true,
      .recurrent = "linear_attention",
-     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
-                 "\"num_key_value_heads\": 4, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
-                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
-                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32}"},
+     .defaults = "{" DELTA_DEFAULTS ", \"num_key_value_heads\": 4}"},
     {.model_type = "qwen3_5_moe_text",
      .arch = "qwen35moe",
      .act = "silu",
      .names = HF_NAMES_NEXT,
      .norm_plus_one = true,
      .recurrent = "linear_attention",
-     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 256, "
-                 "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.25, \"full_attention_interval\": 4, "
-                 "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, "
-                 "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"num_experts\": 256, "
-                 "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512, "
+     .defaults = "{" DELTA_DEFAULTS ", \"num_key_value_heads\": 2, "
+                 "\"num_experts\": 256, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512, "
                  "\"shared_expert_intermediate_size\": 512}"},
     {.model_type = "lfm2",
      .arch = "lfm2",
