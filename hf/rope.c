@@ -144,11 +144,10 @@ static Status read_longrope(const RopeReader *r) {
 }
 
 // Gemma 4: the frequencies are those of the whole head, and the first part of the pairs is turned.
-static Status read_proportional(const RopeReader *r, int head_dim, double part) {
-    int turned = (int)(part * head_dim) / 2;
+static void set_proportional(const RopeReader *r, double part) {
+    int turned = (int)(part * r->n_rot) / 2;
     float *divisors = add_vector(r, "rope_freqs.weight");
     for (int i = 0; i < r->n_rot / 2; i++) divisors[i] = i < turned ? 1 : 1e30f;
-    return OK;
 }
 
 static Status read_scaling(const RopeReader *r) {
@@ -204,6 +203,7 @@ Status hf_read_rope(HfModel *m, int head_dim) {
                             m->dir, r.n_rot);
     set_u32(&r, "rope.dimension_count", r.n_rot);
     set_f32(&r, "rope.freq_base", r.theta);
-    TRY(whole ? read_proportional(&r, head_dim, part) : read_scaling(&r));
+    if (whole) set_proportional(&r, part);
+    else TRY(read_scaling(&r));
     return read_sliding(&r);
 }
