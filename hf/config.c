@@ -36,9 +36,24 @@ static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
 
-static const char *gguf_key(const HfModel *m, const char *suffix, char key[96]) {
+const char *hf_key(const HfModel *m, const char *suffix, char key[96]) {
     snprintf(key, 96, "%s.%s", m->family->arch, suffix);
     return key;
+}
+
+void hf_set_ints(const HfModel *m, const char *suffix, const int32_t *all, int64_t n) {
+    char key[96];
+    gguf_set_ints(m->g, hf_key(m, suffix, key), all, (size_t)n);
+}
+
+void hf_set_flags(const HfModel *m, const char *suffix, const uint8_t *all, int64_t n) {
+    char key[96];
+    gguf_set(m->g, &(GgufValue){.key = str_of(hf_key(m, suffix, key)),
+                                .type = GGUF_ARRAY,
+                                .elem_type = GGUF_BOOL,
+                                .n = (uint64_t)n,
+                                .data = all,
+                                .n_bytes = (size_t)n});
 }
 
 // ---- which family ---------------------------------------------------------------------------------------------------
@@ -159,7 +174,7 @@ static const struct {
     {"routed_scaling_factor", "expert_weights_scale"},
 };
 
-static Status wrong(const HfModel *m, const char *name, const char *expected) {
+Status hf_config_wrong(const HfModel *m, const char *name, const char *expected) {
     const json_t *v = json_object_get(m->config, name);
     Buf found = {0};
     if (json_is_number(v)) buf_printf(&found, "%.15g", json_number_value(v));
@@ -174,12 +189,13 @@ static Status set_counts(const HfModel *m) {
     char key[96];
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         const json_t *v = json_object_get(m->config, counts[i].name);
-        bool required = counts[i].required && !m->family->recurrent; // a family of experts has no width besides theirs
-        if ((!v || json_is_null(v)) && !required) continue;
+        // without a width of its own: experts have theirs (qwen3_next), or hf/recurrent.c computes it (lfm2)
+        bool optional = m->family->recurrent && strcmp(counts[i].name, "intermediate_size") == 0;
+        if ((!v || json_is_null(v)) && (optional || !counts[i].required)) continue;
         int64_t n;
         if (!hf_config_int(m->config, counts[i].name, &n) || n < 1 || n > INT32_MAX)
-            return wrong(m, counts[i].name, "a whole number from 1 on");
-        gguf_set_u32(m->g, gguf_key(m, counts[i].suffix, key), (uint32_t)n);
+            return hf_config_wrong(m, counts[i].name, "a whole number from 1 on");
+        gguf_set_u32(m->g, hf_key(m, counts[i].suffix, key), (uint32_t)n);
     }
     return OK;
 }
@@ -191,36 +207,43 @@ static Status set_numbers(const HfModel *m) {
         const json_t *found = json_object_get(m->config, numbers[i].name);
         if (!found || json_is_null(found)) continue;
         if (!hf_config_number(m->config, numbers[i].name, &v) || !(v > 0))
-            return wrong(m, numbers[i].name, "a positive number");
-        gguf_set_f32(m->g, gguf_key(m, numbers[i].suffix, key), (float)v);
+            return hf_config_wrong(m, numbers[i].name, "a positive number");
+        gguf_set_f32(m->g, hf_key(m, numbers[i].suffix, key), (float)v);
     }
     if (!json_object_get(m->config, "query_pre_attn_scalar")) return OK;
     if (!hf_config_number(m->config, "query_pre_attn_scalar", &v) || !(v > 0))
-        return wrong(m, "query_pre_attn_scalar", "a positive number");
-    gguf_set_f32(m->g, gguf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
+        return hf_config_wrong(m, "query_pre_attn_scalar", "a positive number");
+    gguf_set_f32(m->g, hf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
     return OK;
+}
+
+const char *hf_config_experts(const HfModel *m, int64_t *n) {
+    static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+    *n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (!json_object_get(m->config, names[i])) continue;
+        hf_config_int(m->config, names[i], n);
+        return names[i];
+    }
+    return NULL;
 }
 
 // How many experts there are, and whether the weights of a row's are made to add up to one.
 static Status set_experts(const HfModel *m) {
-    static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
     char key[96];
     int64_t n;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (!json_object_get(m->config, names[i])) continue;
-        if (!hf_config_int(m->config, names[i], &n) || n < 1 || n > INT32_MAX)
-            return wrong(m, names[i], "a whole number from 1 on");
-        gguf_set_u32(m->g, gguf_key(m, "expert_count", key), (uint32_t)n);
-        break;
-    }
+    const char *name = hf_config_experts(m, &n);
+    if (name && (n < 1 || n > INT32_MAX)) return hf_config_wrong(m, name, "a whole number from 1 on");
+    if (name) gguf_set_u32(m->g, hf_key(m, "expert_count", key), (uint32_t)n);
     const json_t *norm = json_object_get(m->config, "norm_topk_prob");
-    if (json_is_boolean(norm)) gguf_set_bool(m->g, gguf_key(m, "expert_weights_norm", key), json_is_true(norm));
+    if (json_is_boolean(norm)) gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
     double limit;
-    if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7) return wrong(m, "swiglu_limit", "7");
+    if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7)
+        return hf_config_wrong(m, "swiglu_limit", "7");
     if (m->family->names != HF_NAMES_OSS) return OK;
     int64_t width = 0;
     hf_config_int(m->config, "intermediate_size", &width);
-    gguf_set_u32(m->g, gguf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
+    gguf_set_u32(m->g, hf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
     return OK;
 }
 
@@ -229,25 +252,22 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     int64_t plain, dense, every = 1;
     char key[96];
     if (!hf_config_int(m->config, "qk_nope_head_dim", &plain) || plain < 1 || plain > 1 << 15)
-        return wrong(m, "qk_nope_head_dim", "a whole number from 1 to 32768");
+        return hf_config_wrong(m, "qk_nope_head_dim", "a whole number from 1 to 32768");
     if (!hf_config_int(m->config, "qk_rope_head_dim", n_rot) || *n_rot < 2 || *n_rot > 1 << 15)
-        return wrong(m, "qk_rope_head_dim", "a whole number from 2 to 32768");
+        return hf_config_wrong(m, "qk_rope_head_dim", "a whole number from 2 to 32768");
     if (!hf_config_int(m->config, "first_k_dense_replace", &dense) || dense < 0 || dense > MAX_LAYERS)
-        return wrong(m, "first_k_dense_replace", "a whole number from 0 to 4096");
-    if (hf_config_int(m->config, "moe_layer_freq", &every) && every != 1) return wrong(m, "moe_layer_freq", "1");
-    gguf_set_u32(m->g, gguf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
-    gguf_set_u32(m->g, gguf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
+        return hf_config_wrong(m, "first_k_dense_replace", "a whole number from 0 to 4096");
+    if (hf_config_int(m->config, "moe_layer_freq", &every) && every != 1)
+        return hf_config_wrong(m, "moe_layer_freq", "1");
+    gguf_set_u32(m->g, hf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
+    gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
     const char *scoring = text_of(m->config, "scoring_func");
     bool sigmoid = scoring && strcmp(scoring, "sigmoid") == 0;
-    if (!sigmoid && scoring && strcmp(scoring, "softmax") != 0) return wrong(m, "scoring_func", "softmax or sigmoid");
-    gguf_set_u32(m->g, gguf_key(m, "expert_gating_func", key), sigmoid ? 2 : 1);
+    if (!sigmoid && scoring && strcmp(scoring, "softmax") != 0)
+        return hf_config_wrong(m, "scoring_func", "softmax or sigmoid");
+    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), sigmoid ? 2 : 1);
     if (json_is_false(json_object_get(m->config, "rope_interleave"))) gguf_set_bool(m->g, "quill.rope.halves", true);
     return OK;
-}
-
-static void set_list(const HfModel *m, const char *suffix, const int32_t *all, int64_t n) {
-    char key[96];
-    gguf_set_ints(m->g, gguf_key(m, suffix, key), all, (size_t)n);
 }
 
 // Gemma 4: two kinds of layers whose heads differ, shared K and V, per-layer embeddings, wider feed-forwards, experts.
@@ -261,13 +281,14 @@ static Status set_gemma4(const HfModel *m, int64_t n_layers, const uint8_t *wind
     hf_config_int(c, "num_key_value_heads", &own);
     int64_t global = own;
     if (is_true(c, "attention_k_eq_v")) hf_config_int(c, "num_global_key_value_heads", &global);
-    if (full < 2 || full > 1 << 15) return wrong(m, "global_head_dim", "a whole number from 2 to 32768");
-    if (width < 2 || width > 1 << 15) return wrong(m, "head_dim", "a whole number from 2 to 32768");
+    if (full < 2 || full > 1 << 15) return hf_config_wrong(m, "global_head_dim", "a whole number from 2 to 32768");
+    if (width < 2 || width > 1 << 15) return hf_config_wrong(m, "head_dim", "a whole number from 2 to 32768");
     if (hf_config_int(c, "num_kv_shared_layers", &shared) && (shared < 0 || shared >= n_layers))
-        return wrong(m, "num_kv_shared_layers", "a number below that of the layers");
+        return hf_config_wrong(m, "num_kv_shared_layers", "a number below that of the layers");
     hf_config_int(c, "hidden_size_per_layer_input", &per);
     hf_config_int(c, "intermediate_size", &ffn);
-    if (per < 0 || per > 1 << 20) return wrong(m, "hidden_size_per_layer_input", "a whole number up to 1048576");
+    if (per < 0 || per > 1 << 20)
+        return hf_config_wrong(m, "hidden_size_per_layer_input", "a whole number up to 1048576");
     int32_t *heads = mem_alloc((size_t)n_layers * sizeof *heads),
             *widths = mem_alloc((size_t)n_layers * sizeof *widths);
     bool twice = is_true(c, "use_double_wide_mlp");
@@ -275,21 +296,21 @@ static Status set_gemma4(const HfModel *m, int64_t n_layers, const uint8_t *wind
         heads[i] = (int32_t)(windowed[i] ? own : global);
         widths[i] = (int32_t)(twice && i >= n_layers - shared ? 2 * ffn : ffn);
     }
-    set_list(m, "attention.head_count_kv", heads, n_layers);
-    set_list(m, "feed_forward_length", widths, n_layers);
+    hf_set_ints(m, "attention.head_count_kv", heads, n_layers);
+    hf_set_ints(m, "feed_forward_length", widths, n_layers);
     free(heads);
     free(widths);
     static const char *const swa[] = {"attention.key_length_swa", "attention.value_length_swa",
                                       "rope.dimension_count_swa"};
     static const char *const whole[] = {"attention.key_length", "attention.value_length"};
-    for (size_t i = 0; i < ARRAY_LEN(swa); i++) gguf_set_u32(m->g, gguf_key(m, swa[i], key), (uint32_t)width);
-    for (size_t i = 0; i < ARRAY_LEN(whole); i++) gguf_set_u32(m->g, gguf_key(m, whole[i], key), (uint32_t)full);
-    gguf_set_u32(m->g, gguf_key(m, "attention.shared_kv_layers", key), (uint32_t)shared);
-    gguf_set_u32(m->g, gguf_key(m, "embedding_length_per_layer_input", key), (uint32_t)per);
-    if (!is_true(c, "enable_moe_block")) gguf_set_u32(m->g, gguf_key(m, "expert_count", key), 0);
+    for (size_t i = 0; i < ARRAY_LEN(swa); i++) gguf_set_u32(m->g, hf_key(m, swa[i], key), (uint32_t)width);
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++) gguf_set_u32(m->g, hf_key(m, whole[i], key), (uint32_t)full);
+    gguf_set_u32(m->g, hf_key(m, "attention.shared_kv_layers", key), (uint32_t)shared);
+    gguf_set_u32(m->g, hf_key(m, "embedding_length_per_layer_input", key), (uint32_t)per);
+    if (!is_true(c, "enable_moe_block")) gguf_set_u32(m->g, hf_key(m, "expert_count", key), 0);
     else if (!hf_config_int(c, "top_k_experts", &top) || top < 1 || top > 1 << 12)
-        return wrong(m, "top_k_experts", "a whole number from 1 to 4096");
-    else gguf_set_u32(m->g, gguf_key(m, "expert_used_count", key), (uint32_t)top);
+        return hf_config_wrong(m, "top_k_experts", "a whole number from 1 to 4096");
+    else gguf_set_u32(m->g, hf_key(m, "expert_used_count", key), (uint32_t)top);
     return OK;
 }
 
@@ -341,16 +362,10 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     const json_t *size = json_object_get(m->config, "sliding_window");
     bool some = !st.code && memchr(windowed, 1, (size_t)n_layers) && size && !json_is_null(size);
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
-        st = wrong(m, "sliding_window", "a whole number from 1 on");
+        st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
     if (!st.code && (some || m->family->window == HF_WINDOW_PATTERN)) {
-        gguf_set_u32(m->g, gguf_key(m, "attention.sliding_window", key), (uint32_t)window);
-        gguf_key(m, "attention.sliding_window_pattern", key);
-        gguf_set(m->g, &(GgufValue){.key = str_of(key),
-                                    .type = GGUF_ARRAY,
-                                    .elem_type = GGUF_BOOL,
-                                    .n = (uint64_t)n_layers,
-                                    .data = windowed,
-                                    .n_bytes = (size_t)n_layers});
+        gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
+        hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
     }
     if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = set_gemma4(m, n_layers, windowed);
     free(windowed);
@@ -370,13 +385,13 @@ Status hf_read_config(HfModel *m) {
     hf_config_int(m->config, "num_hidden_layers", &n_layers);
     hf_config_int(m->config, "hidden_size", &dim);
     hf_config_int(m->config, "num_attention_heads", &n_heads);
-    if (n_layers > MAX_LAYERS) return wrong(m, "num_hidden_layers", "at most 4096");
+    if (n_layers > MAX_LAYERS) return hf_config_wrong(m, "num_hidden_layers", "at most 4096");
     TRY(set_windows(m, n_layers));
     TRY(hf_read_recurrent(m, n_layers));
     bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);
     if (!two && !hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
     if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // what RoPE turns
-    if (head_dim < 1 || head_dim > 1 << 16) return wrong(m, "head_dim", "a whole number from 1 to 65536");
+    if (head_dim < 1 || head_dim > 1 << 16) return hf_config_wrong(m, "head_dim", "a whole number from 1 to 65536");
     if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);
     return hf_read_rope(m, (int)head_dim);
 }

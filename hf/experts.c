@@ -19,7 +19,7 @@
 enum { GATE, UP, DOWN, PARTS };
 static const char *const stack_names[PARTS] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
 
-static Status refuse(const SafeTensor *t, const char *expected) {
+Status hf_refuse(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
                         (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, expected, t->dtype, t->n_dims);
 }
@@ -51,22 +51,21 @@ static HfStack *stack_of(HfExperts *x, long layer, int part) {
 }
 
 static Status take_one(HfExperts *x, const HfModel *m, long layer, int part, long expert, const SafeTensor *t) {
-    int64_t n = 0;
-    static const char *const keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
-    for (size_t i = 0; i < ARRAY_LEN(keys) && n == 0; i++) hf_config_int(m->config, keys[i], &n);
+    int64_t n;
+    hf_config_experts(m, &n);
     if (expert < 0 || expert >= n || n > 1 << 16)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: an expert below config.json's %d expected", t->file,
                             (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, (int)n);
-    if (!is_shaped(t, 2)) return refuse(t, "F32, F16 or BF16 of 2 dimensions");
+    if (!is_shaped(t, 2)) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions");
     HfStack *s = stack_of(x, layer, part);
     size_t all;
     if (!s->data) {
-        if (!size_mul(t->n_bytes, (size_t)n, &all)) return refuse(t, "a smaller tensor");
+        if (!size_mul(t->n_bytes, (size_t)n, &all)) return hf_refuse(t, "a smaller tensor");
         s->type = hf_type_of(t), s->n_out = t->dims[0], s->n_in = t->dims[1], s->n_experts = n;
         s->data = hf_view_alloc(m->g, all);
     }
     if (s->type != hf_type_of(t) || s->n_out != t->dims[0] || s->n_in != t->dims[1])
-        return refuse(t, "type and shape of the layer's other experts");
+        return hf_refuse(t, "type and shape of the layer's other experts");
     memcpy(s->data + (size_t)expert * t->n_bytes, t->data, t->n_bytes);
     s->n_found++;
     return OK;
@@ -114,7 +113,7 @@ static void add(const HfModel *m, long layer, int part, const char *kind, int ty
 static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
     bool turns = m->family->names == HF_NAMES_OSS;
     if (!is_shaped(t, 3) || t->dims[turns ? 2 : 1] % 2)
-        return refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up");
+        return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up");
     size_t n = (size_t)t->dims[0], both = (size_t)t->dims[turns ? 2 : 1], dim = (size_t)t->dims[turns ? 1 : 2],
            width = both / 2;
     for (size_t part = 0; part < 2; part++) {
@@ -127,7 +126,7 @@ static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
 
 static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
     bool turns = m->family->names == HF_NAMES_OSS;
-    if (!is_shaped(t, 3)) return refuse(t, "F32, F16 or BF16 of 3 dimensions");
+    if (!is_shaped(t, 3)) return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions");
     size_t n = (size_t)t->dims[0], dim = (size_t)t->dims[turns ? 2 : 1], width = (size_t)t->dims[turns ? 1 : 2];
     const void *data = t->data;
     if (turns || (uintptr_t)data % t->element)
@@ -137,7 +136,7 @@ static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
 }
 
 static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool gate_up) {
-    if (!is_shaped(t, 2) || (gate_up && t->dims[1] % 2)) return refuse(t, "F32, F16 or BF16 of 2 dimensions");
+    if (!is_shaped(t, 2) || (gate_up && t->dims[1] % 2)) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions");
     size_t n = (size_t)t->dims[0], width = (size_t)t->dims[1] / (gate_up ? 2 : 1);
     for (size_t part = 0; part < (gate_up ? 2 : 1); part++)
         add(m, layer, gate_up ? (int)part : DOWN, "bias", hf_type_of(t), width, n, 0,
@@ -162,7 +161,7 @@ static Status take_blocks(const HfModel *m, const SafeFiles *files, long layer, 
     bool fits = t->n_dims == 4 && strcmp(t->dtype, "U8") == 0 && t->dims[3] == 16 && (!gate_up || t->dims[1] % 2 == 0);
     fits = fits && s && s->n_dims == 3 && strcmp(s->dtype, "U8") == 0 && t->n_bytes > 0;
     for (int d = 0; fits && d < 3; d++) fits = s->dims[d] == t->dims[d] && t->dims[d] <= INT32_MAX / 32;
-    if (!fits) return refuse(t, "U8 of 4 dimensions, the last one 16, and its scales");
+    if (!fits) return hf_refuse(t, "U8 of 4 dimensions, the last one 16, and its scales");
     size_t n = (size_t)t->dims[0], rows = (size_t)t->dims[1], blocks = (size_t)t->dims[2], parts = gate_up ? 2 : 1;
     for (size_t part = 0; part < parts; part++) {
         size_t n_out = rows / parts;

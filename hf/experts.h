@@ -27,8 +27,11 @@ bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, lon
 Status hf_experts_end(HfExperts *x, const HfModel *m); // adds the stacks to the view. QUILL_MODEL: an expert is missing
 void hf_experts_free(HfExperts *x);
 
+Status hf_refuse(const SafeTensor *t, const char *expected); // QUILL_MODEL: another type or shape was expected
+
 // hf/tensors.c
-int hf_type_of(const SafeTensor *t);    // TYPE_ of F32, F16 or BF16; -1: another type
-void *hf_view_alloc(Gguf *g, size_t n); // memory of the view
+const void *hf_aligned_data(const HfModel *m, const SafeTensor *t); // t->data, or a copy if it is not aligned
+int hf_type_of(const SafeTensor *t);                                // TYPE_ of F32, F16 or BF16; -1: another type
+void *hf_view_alloc(Gguf *g, size_t n);                             // memory of the view
 
 #endif

@@ -63,6 +63,12 @@ Status hf_read_config(HfModel *m);
 bool hf_config_int(const json_t *object, const char *key, int64_t *out); // false: absent, null or no whole number
 int hf_config_id(const json_t *v);                                       // of a token; -1: no such number
 bool hf_config_number(const json_t *object, const char *key, double *out);
+Status hf_config_wrong(const HfModel *m, const char *name, const char *expected);      // also says what was found
+const char *hf_key(const HfModel *m, const char *suffix, char key[96]);                // "llama.block_count", in `key`
+void hf_set_ints(const HfModel *m, const char *suffix, const int32_t *all, int64_t n); // (n)
+void hf_set_flags(const HfModel *m, const char *suffix, const uint8_t *all, int64_t n);
+// The key of the number of experts, or NULL if there is none. *n 0: none, or no whole number.
+const char *hf_config_experts(const HfModel *m, int64_t *n);
 // hf/rope.c: the keys and tensors of RoPE.
 Status hf_read_rope(HfModel *m, int head_dim);
 // hf/tensors.c: the tensors of the directory, under GGUF's names.

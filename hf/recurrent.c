@@ -16,18 +16,9 @@
 #include "formats/types.h"
 #include "hf/experts.h"
 
-static const char *gguf_key(const HfModel *m, const char *suffix, char key[96]) {
-    snprintf(key, 96, "%s.%s", m->family->arch, suffix);
-    return key;
-}
-
-static Status wrong(const HfModel *m, const char *name, const char *expected) {
-    return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, something else found", m->dir, name, expected);
-}
-
 static Status count_of(const HfModel *m, const char *name, int64_t *out) {
     if (hf_config_int(m->config, name, out) && *out >= 1 && *out <= 1 << 20) return OK;
-    return wrong(m, name, "a whole number from 1 on");
+    return hf_config_wrong(m, name, "a whole number from 1 on");
 }
 
 // ---- keys -----------------------------------------------------------------------------------------------------------
@@ -41,7 +32,8 @@ static Status delta_shape(const HfModel *m, DeltaShape *d) {
     TRY(count_of(m, "linear_num_value_heads", &d->n_values));
     TRY(count_of(m, "linear_key_head_dim", &d->key_dim));
     TRY(count_of(m, "linear_value_head_dim", &d->value_dim));
-    return d->n_values % d->n_keys == 0 ? OK : wrong(m, "linear_num_value_heads", "a multiple of the key heads");
+    return d->n_values % d->n_keys == 0 ? OK
+                                        : hf_config_wrong(m, "linear_num_value_heads", "a multiple of the key heads");
 }
 
 // Whether each layer is recurrent: by layer_types, or by the interval or the list of the others.
@@ -56,7 +48,7 @@ static Status find_layers(const HfModel *m, int64_t n_layers, uint8_t *recurrent
     }
     for (size_t i = 0; i < json_array_size(full); i++) {
         int at = hf_config_id(json_array_get(full, i));
-        if (at < 0 || at >= n_layers) return wrong(m, "full_attn_idxs", "numbers of layers");
+        if (at < 0 || at >= n_layers) return hf_config_wrong(m, "full_attn_idxs", "numbers of layers");
         if (json_array_size(types) == 0) recurrent[at] = 0;
     }
     return OK;
@@ -68,19 +60,13 @@ static Status set_delta(const HfModel *m, int64_t n_layers, const uint8_t *recur
     DeltaShape d;
     TRY(delta_shape(m, &d));
     TRY(count_of(m, "linear_conv_kernel_dim", &taps));
-    gguf_set_u32(m->g, gguf_key(m, "ssm.group_count", key), (uint32_t)d.n_keys);
-    gguf_set_u32(m->g, gguf_key(m, "ssm.time_step_rank", key), (uint32_t)d.n_values);
-    gguf_set_u32(m->g, gguf_key(m, "ssm.state_size", key), (uint32_t)d.key_dim);
-    gguf_set_u32(m->g, gguf_key(m, "ssm.inner_size", key), (uint32_t)(d.n_values * d.value_dim));
-    gguf_set_u32(m->g, gguf_key(m, "ssm.conv_kernel", key), (uint32_t)taps);
+    gguf_set_u32(m->g, hf_key(m, "ssm.group_count", key), (uint32_t)d.n_keys);
+    gguf_set_u32(m->g, hf_key(m, "ssm.time_step_rank", key), (uint32_t)d.n_values);
+    gguf_set_u32(m->g, hf_key(m, "ssm.state_size", key), (uint32_t)d.key_dim);
+    gguf_set_u32(m->g, hf_key(m, "ssm.inner_size", key), (uint32_t)(d.n_values * d.value_dim));
+    gguf_set_u32(m->g, hf_key(m, "ssm.conv_kernel", key), (uint32_t)taps);
     gguf_set_bool(m->g, "quill.key_heads.grouped", true);
-    gguf_key(m, "attention.recurrent_layers", key);
-    gguf_set(m->g, &(GgufValue){.key = str_of(key),
-                                .type = GGUF_ARRAY,
-                                .elem_type = GGUF_BOOL,
-                                .n = (uint64_t)n_layers,
-                                .data = recurrent,
-                                .n_bytes = (size_t)n_layers});
+    hf_set_flags(m, "attention.recurrent_layers", recurrent, n_layers);
     return OK;
 }
 
@@ -93,13 +79,18 @@ static Status set_width(const HfModel *m) {
     if (!hf_config_int(m->config, "block_ff_dim", &width)) TRY(count_of(m, "intermediate_size", &width));
     if (!adjust || json_is_true(adjust)) {
         width = 2 * width / 3;
-        if (hf_config_number(m->config, "block_ffn_dim_multiplier", &factor)) width = (int64_t)(factor * (double)width);
+        if (hf_config_number(m->config, "block_ffn_dim_multiplier", &factor)) {
+            factor *= (double)width;
+            if (!(factor >= 1 && factor <= 1 << 24))
+                return hf_config_wrong(m, "block_ffn_dim_multiplier", "a factor that gives a width of 1 to 2^24");
+            width = (int64_t)factor;
+        }
         hf_config_int(m->config, "block_multiple_of", &multiple);
-        if (multiple < 1) return wrong(m, "block_multiple_of", "a whole number from 1 on");
+        if (multiple < 1) return hf_config_wrong(m, "block_multiple_of", "a whole number from 1 on");
         width = (width + multiple - 1) / multiple * multiple;
     }
-    if (width < 1 || width > 1 << 24) return wrong(m, "intermediate_size", "1 to 2^24");
-    gguf_set_u32(m->g, gguf_key(m, "feed_forward_length", key), (uint32_t)width);
+    if (width < 1 || width > 1 << 24) return hf_config_wrong(m, "intermediate_size", "1 to 2^24");
+    gguf_set_u32(m->g, hf_key(m, "feed_forward_length", key), (uint32_t)width);
     return OK;
 }
 
@@ -110,9 +101,9 @@ static Status set_conv(const HfModel *m, int64_t n_layers, const uint8_t *recurr
     TRY(count_of(m, "num_key_value_heads", &kv_heads));
     int32_t *heads = mem_alloc((size_t)n_layers * sizeof *heads);
     for (int64_t i = 0; i < n_layers; i++) heads[i] = recurrent[i] ? 0 : (int32_t)kv_heads;
-    gguf_set_ints(m->g, gguf_key(m, "attention.head_count_kv", key), heads, (size_t)n_layers);
+    hf_set_ints(m, "attention.head_count_kv", heads, n_layers);
     free(heads);
-    gguf_set_u32(m->g, gguf_key(m, "shortconv.l_cache", key), (uint32_t)taps);
+    gguf_set_u32(m->g, hf_key(m, "shortconv.l_cache", key), (uint32_t)taps);
     return set_width(m);
 }
 
@@ -128,39 +119,26 @@ Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-static Status refuse(const SafeTensor *t, const char *expected) {
-    return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
-                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, expected, t->dtype, t->n_dims);
-}
-
-// The tensor's bytes where its elements are aligned.
-static uint8_t *copy_of(const HfModel *m, const SafeTensor *t) {
-    uint8_t *copy = hf_view_alloc(m->g, t->n_bytes);
-    memcpy(copy, t->data, t->n_bytes);
-    return copy;
-}
-
 static Status take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
     if (t->n_dims != 3 || t->dims[1] != 1 || t->dims[0] < 1 || t->dims[2] < 1 || hf_type_of(t) < 0)
-        return refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
-    gguf_add_tensor(m->g, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], copy_of(m, t), NULL, 0);
+        return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
+    gguf_add_tensor(m->g, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], hf_aligned_data(m, t), NULL, 0);
     return OK;
 }
 
 static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return refuse(t, "F32, F16 or BF16 of one dimension");
+    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
     size_t n = (size_t)t->dims[0];
     float *v = gguf_alloc(m->g, n * sizeof *v);
-    uint8_t *aligned = copy_of(m, t);
-    type_info(hf_type_of(t))->dequantize(aligned, v, n);
+    type_info(hf_type_of(t))->dequantize(hf_aligned_data(m, t), v, n);
     for (size_t i = 0; i < n; i++) v[i] = -expf(v[i]);
     gguf_add_tensor(m->g, name, TYPE_F32, n, 0, v, NULL, 0);
     return OK;
 }
 
 static Status take_vector(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return refuse(t, "F32, F16 or BF16 of one dimension");
-    gguf_add_tensor(m->g, name, hf_type_of(t), (size_t)t->dims[0], 0, copy_of(m, t), NULL, 0);
+    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
+    gguf_add_tensor(m->g, name, hf_type_of(t), (size_t)t->dims[0], 0, hf_aligned_data(m, t), NULL, 0);
     return OK;
 }
 
@@ -172,7 +150,7 @@ static Status take_qkvz(const HfModel *m, long layer, const SafeTensor *t) {
     size_t group = (size_t)(d.n_values / d.n_keys), s = (size_t)d.key_dim, v = group * (size_t)d.value_dim;
     size_t nk = (size_t)d.n_keys, rows = nk * (2 * s + 2 * v), keys = nk * s;
     if (t->n_dims != 2 || t->dims[0] != rows || t->dims[1] < 1 || hf_type_of(t) < 0)
-        return refuse(t, "F32, F16 or BF16 with a row for each element of q, k, v and z");
+        return hf_refuse(t, "F32, F16 or BF16 with a row for each element of q, k, v and z");
     size_t bytes = t->n_bytes / rows;
     const uint8_t *from = t->data;
     uint8_t *qkv = hf_view_alloc(m->g, (2 * keys + nk * v) * bytes), *z = hf_view_alloc(m->g, nk * v * bytes);

@@ -45,11 +45,10 @@ static const struct {
     {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", HF_NAMES_DEEPSEEK},
     {"mlp.shared_experts.up_proj", "ffn_up_shexp", HF_NAMES_DEEPSEEK},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", HF_NAMES_DEEPSEEK},
-    {"mlp.gate", "ffn_gate_inp", HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "post_attention_norm",
      HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT},
-    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
+    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_NEXT},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
@@ -201,16 +200,16 @@ void *hf_view_alloc(Gguf *g, size_t n) {
     return pages;
 }
 
-static const void *aligned_data(const TensorReader *r, const SafeTensor *t) {
+const void *hf_aligned_data(const HfModel *m, const SafeTensor *t) {
     if ((uintptr_t)t->data % t->element == 0) return t->data;
-    void *copy = hf_view_alloc(r->m->g, t->n_bytes);
+    void *copy = hf_view_alloc(m->g, t->n_bytes);
     memcpy(copy, t->data, t->n_bytes);
     return copy;
 }
 
 static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type, size_t n) {
     float *v = gguf_alloc(r->m->g, n * sizeof *v);
-    type_info(type)->dequantize(aligned_data(r, t), v, n);
+    type_info(type)->dequantize(hf_aligned_data(r->m, t), v, n);
     for (size_t i = 0; i < n; i++) v[i] += 1;
     return v;
 }
@@ -248,7 +247,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && str_has_suffix(str_of(name), "norm.weight")) {
         data = norm_with_one(r, t, type, n);
         type = TYPE_F32;
-    } else if (type >= 0) data = aligned_data(r, t);
+    } else if (type >= 0) data = hf_aligned_data(r->m, t);
     else if (strcmp(t->dtype, "F8_E4M3") == 0 && t->n_dims == 2) {
         TRY(read_fp8(r, t, &data));
         type = TYPE_BF16;
