@@ -11,14 +11,12 @@ enum { MAX_HEADS = 1 << 12, MAX_RANK = 1 << 16 };
 // ---- the shape ------------------------------------------------------------------------------------------------------
 
 // A file may list the layers with a window: sliding_window_pattern as an array of booleans.
-static Status load_windowed(Loader *l, int n_layers) {
+static Status load_windowed(Loader *l) {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
     const GgufValue *v = gguf_value(l->g, key);
     if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
-    if (v->n != (uint64_t)n_layers)
-        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
-                            n_layers, (unsigned long long)v->n);
+    TRY(loader_each_layer(l, v));
     l->windowed = v->data;
     return OK;
 }
@@ -26,11 +24,14 @@ static Status load_windowed(Loader *l, int n_layers) {
 static bool owns_kv(const ModelConfig *c, int i) { return i < c->n_layers - c->n_shared_kv; }
 
 // The layer whose K and V layer i uses: i itself, or the last layer before it of the same kind (with or without a
-// window) that has K and V of its own; -1: there is none.
+// window) that has K and V of its own; -1: there is none. A recurrent layer has none and is never used: itself.
 static int source_of(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     int from = i;
-    while (from >= 0 && (!owns_kv(c, from) || (loader_window(l, from) > 0) != (loader_window(l, i) > 0))) from--;
+    if (loader_is_recurrent(l, i)) return i;
+    while (from >= 0 && (!owns_kv(c, from) || loader_is_recurrent(l, from) ||
+                         (loader_window(l, from) > 0) != (loader_window(l, i) > 0)))
+        from--;
     return from;
 }
 
@@ -107,7 +108,7 @@ Status loader_attention_shape(Loader *l) {
     TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
     bool has_window = f->full_every > 0 && !f->window_optional;
     TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
-    TRY(load_windowed(l, c->n_layers));
+    TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
     if (f->latent) return load_latent(l);
     TRY(load_kv_heads(l));
@@ -198,7 +199,7 @@ Status loader_attention(const Loader *l, int i) {
     int q_dim = c->n_heads * y->heads.head_dim, kv_dim = y->heads.n_kv_heads * y->heads.head_dim;
     bool normed = l->family->qk_norm;
     FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
-    if (loader_layer_has(l, i, "attn_qkv")) {
+    if (!y->kind.gated && loader_layer_has(l, i, "attn_qkv")) { // which has no rows for gates
         TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
         TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
     } else {

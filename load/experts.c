@@ -108,13 +108,6 @@ static Status describe(const Loader *l, LayerKind *k) {
     return loader_scale(l, "expert_weights_scale", 1, &k->route_scale);
 }
 
-// Loads an optional vector whose tensor name does not end in .weight.
-static Status load_named(const Loader *l, int i, const char *part, const float **out, int n) {
-    char name[96];
-    snprintf(name, sizeof name, "blk.%d.%s", i, part);
-    return loader_vector(l, out, name, n, false);
-}
-
 // Loads the plain feed-forward beside the experts (Family.dense_beside) as their shared expert, with norms of its own.
 static Status load_dense_beside(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
@@ -123,7 +116,7 @@ static Status load_dense_beside(const Loader *l, int i) {
     TRY(loader_layer_vector(l, i, "pre_ffw_norm_2", &y->norm_experts, c->dim, true));
     TRY(loader_layer_vector(l, i, "post_ffw_norm_1", &y->norm_shared_out, c->dim, true));
     TRY(loader_layer_vector(l, i, "post_ffw_norm_2", &y->norm_experts_out, c->dim, true));
-    TRY(load_named(l, i, "ffn_gate_inp.scale", &scale, c->dim));
+    TRY(loader_layer_named(l, i, "ffn_gate_inp.scale", &scale, c->dim, false));
     float *norm = loader_own_floats(l->m, c->dim), root = sqrtf((float)c->dim);
     for (int k = 0; k < c->dim; k++) norm[k] = (scale ? scale[k] : 1) / root;
     y->norm_router = norm;
@@ -163,8 +156,8 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    TRY(load_named(l, i, "exp_probs_b.bias", &y->expert_bias, c->n_experts));
-    TRY(load_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts));
+    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, c->n_experts, false));
+    TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;
     TRY(loader_layer_matrix(l, i, "ffn_gate_shexp", &y->shared_gate, c->ffn_shared, c->dim));

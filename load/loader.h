@@ -27,6 +27,7 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
 // Reads a key that has one number for all layers or a list. *out: (n_layers), which the caller frees.
 Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
                          int **out);
+Status loader_each_layer(const Loader *l, const GgufValue *v); // QUILL_MODEL: not as many elements as layers
 Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out); // above 0
 Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out); // 0 also means the fallback
 Status loader_cap(const Loader *l, const char *suffix, float *out);                   // missing key: 0, no cap
@@ -44,6 +45,8 @@ bool loader_layer_has(const Loader *l, int layer, const char *part);
 Status loader_layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in);
 Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *out, int n, int n_out, int n_in);
 Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
+// The same of a tensor whose name does not end in .weight.
+Status loader_layer_named(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
 // A required tensor of (n, n_each) elements in f32.
 Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each);
 

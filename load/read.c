@@ -19,6 +19,12 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
     return OK;
 }
 
+Status loader_each_layer(const Loader *l, const GgufValue *v) {
+    if (v->n == (uint64_t)l->m->c.n_layers) return OK;
+    return status_error(QUILL_MODEL, "%s: %.*s: one for each of the %d layers expected, %llu found", l->file,
+                        (int)v->key.n, v->key.data, l->m->c.n_layers, (unsigned long long)v->n);
+}
+
 Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
                          int **out) {
     char key[96];
@@ -32,9 +38,7 @@ Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high,
         for (int i = 0; i < n; i++) (*out)[i] = one;
         return OK;
     }
-    if (v->n != (uint64_t)n)
-        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key, n,
-                            (unsigned long long)v->n);
+    TRY(loader_each_layer(l, v));
     *out = mem_alloc((size_t)n * sizeof **out);
     TRY(gguf_ints(l->g, v, *out));
     for (int i = 0; i < n; i++)
@@ -187,6 +191,12 @@ Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *
 Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required) {
     char name[96];
     snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return loader_vector(l, out, name, n, required);
+}
+
+Status loader_layer_named(const Loader *l, int layer, const char *part, const float **out, int n, bool required) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s", layer, part);
     return loader_vector(l, out, name, n, required);
 }
 

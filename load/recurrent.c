@@ -9,11 +9,6 @@ enum { MOST_TAPS = 16, MOST_HEADS = 1 << 10 };
 
 bool loader_is_recurrent(const Loader *l, int layer) { return l->recurrent && l->recurrent[layer]; }
 
-static Status wrong_length(const Loader *l, const char *key, uint64_t n) {
-    return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
-                        l->m->c.n_layers, (unsigned long long)n);
-}
-
 // Gated DeltaNet: the key's array of booleans says which layers are recurrent. Without it all are, except every
 // full_attention_interval-th.
 static Status delta_layers(const Loader *l, const char *key) {
@@ -22,7 +17,7 @@ static Status delta_layers(const Loader *l, const char *key) {
     TRY(loader_int(l, "full_attention_interval", 1, 1 << 30, false, 4, &every));
     if (v && (v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL))
         return status_error(QUILL_MODEL, "%s: %s: an array of booleans expected, something else found", l->file, key);
-    if (v && v->n != (uint64_t)n) return wrong_length(l, key, v->n);
+    if (v) TRY(loader_each_layer(l, v));
     for (int i = 0; i < n; i++) l->recurrent[i] = v ? ((const uint8_t *)v->data)[i] : (i + 1) % every != 0;
     return OK;
 }
@@ -34,7 +29,7 @@ static Status conv_layers(const Loader *l, const char *key) {
     if (!v || v->type != GGUF_ARRAY)
         return status_error(QUILL_MODEL, "%s: %s: an array of one number a layer expected, %s found", l->file, key,
                             v ? "something else" : "none");
-    if (v->n != (uint64_t)n) return wrong_length(l, key, v->n);
+    TRY(loader_each_layer(l, v));
     int32_t *heads = mem_alloc((size_t)n * sizeof *heads);
     Status st = gguf_ints(l->g, v, heads);
     for (int i = 0; i < n && !st.code; i++) l->recurrent[i] = heads[i] == 0;
@@ -102,7 +97,6 @@ static Status load_delta(const Loader *l, int i) {
     Layer *y = &l->m->layers[i];
     const Recurrence *r = &y->rec;
     int dim = l->m->c.dim, inner = r->n_values * r->value_dim;
-    char name[96];
     TRY(loader_layer_matrix(l, i, "attn_qkv", &y->w_mix, r->channels, dim));
     TRY(loader_layer_matrix(l, i, "attn_gate", &y->w_z, inner, dim));
     if (loader_layer_has(l, i, "ssm_ba")) {
@@ -112,10 +106,8 @@ static Status load_delta(const Loader *l, int i) {
         TRY(loader_layer_matrix(l, i, "ssm_alpha", &y->w_alpha, r->n_values, dim));
     }
     TRY(load_taps(l, i, "ssm_conv1d", &y->conv));
-    snprintf(name, sizeof name, "blk.%d.ssm_a", i); // in the files this name has no ending
-    TRY(loader_vector(l, &y->decay, name, r->n_values, true));
-    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
-    TRY(loader_vector(l, &y->dt_bias, name, r->n_values, true));
+    TRY(loader_layer_named(l, i, "ssm_a", &y->decay, r->n_values, true)); // no ending at all
+    TRY(loader_layer_named(l, i, "ssm_dt.bias", &y->dt_bias, r->n_values, true));
     TRY(loader_layer_vector(l, i, "ssm_norm", &y->norm_state, r->value_dim, true));
     return loader_layer_matrix(l, i, "ssm_out", &y->wo, dim, inner);
 }
