@@ -360,8 +360,12 @@ static bool speaks_of_values(const json_t *schema) { // beside type and enum
     return false;
 }
 
+// schema_part for a schema inside `depth` others.
+static Status walk_part(const SchemaPart *part, int depth, Rules *r, int *expr);
+
 // Whether the keywords beside an enum admit one of its values: its text is one of theirs.
 static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
+    if (w->failed.code) return false;
     json_t *rest = json_copy((json_t *)without(w, schema, "enum"));
     jsonio_put(rest, "type", json_string(json_is_integer(value) ? "number" : schema_merge_type(value)));
     Rules rules;
@@ -372,7 +376,7 @@ static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
     rules_start(&rules);
     SchemaPart part = {.root = w->root, .schema = keep(w, rest), .scope = w->scope, .compact = true};
     rules_rule(&rules, str_of("root"));
-    pass(w, schema_part(&part, &rules, &e));
+    pass(w, walk_part(&part, w->depth, &rules, &e)); // these keywords may refer to the schema of the enum
     rules_define(&rules, 0, e);
     jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &text);
     if (!w->failed.code && !nfa_build(&rules, NULL, &nfa).code) { // an error: nothing fits
@@ -566,9 +570,14 @@ static int value_of(SchemaWalk *w, const json_t *schema) {
     return e;
 }
 
-Status schema_part(const SchemaPart *part, Rules *r, int *expr) {
-    SchemaWalk w = {
-        .r = r, .root = part->root, .made = json_array(), .scope = part->scope, .end = part->end, .any = -1};
+static Status walk_part(const SchemaPart *part, int depth, Rules *r, int *expr) {
+    SchemaWalk w = {.r = r,
+                    .root = part->root,
+                    .made = json_array(),
+                    .scope = part->scope,
+                    .end = part->end,
+                    .any = -1,
+                    .depth = depth};
     buf_str(&w.path, "#");
     const char *space = part->compact ? "" : " ";
     w.comma = rules_pair(r, text(&w, ","), rules_repeat(r, text(&w, space), 0, 1));
@@ -578,6 +587,8 @@ Status schema_part(const SchemaPart *part, Rules *r, int *expr) {
     buf_free(&w.path);
     return w.failed;
 }
+
+Status schema_part(const SchemaPart *part, Rules *r, int *expr) { return walk_part(part, 0, r, expr); }
 
 Status schema_parse(Str source, bool compact, Rules *r) {
     json_error_t error;
