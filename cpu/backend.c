@@ -105,16 +105,15 @@ const char *cpu_isa_list(void) {
     return list;
 }
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
 static size_t stacks_packed_bytes(const Backend *be, const Workspace *w, int max_n_in) {
-    size_t experts = experts_packed_bytes(be, w, max_n_in), heads = latent_packed_bytes(cpu_kernels_of(be), w);
-    return experts > heads ? experts : heads;
+    return larger(experts_packed_bytes(be, w, max_n_in), latent_packed_bytes(cpu_kernels_of(be), w));
 }
 
 static size_t packed_bytes(const Backend *be, int max_rows, int max_n_in) {
     return matmul_packed_bytes(cpu_kernels_of(be), max_rows, max_n_in);
 }
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 // The entry for "auto" or for the user's choice.
 static Status choose(const char *isa, size_t *out) {

@@ -50,26 +50,23 @@ static inline int attend_first(const AttendTask *t, int slot) {
     return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
 }
 static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
-static inline size_t attend_query(const AttendTask *t, int pair) {
-    int group = t->heads->n_heads / t->heads->n_kv_heads;
-    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
-    return (size_t)(pair / group) * t->stride + head * (size_t)t->heads->head_dim;
-}
-static inline size_t attend_out(const AttendTask *t, int pair) {
-    int group = t->heads->n_heads / t->heads->n_kv_heads;
-    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
-    return (size_t)(pair / group) * t->stride + head * (size_t)heads_v_dim(t->heads);
-}
-// The element of lse of a pair of a single row.
+// A pair's head, which is also its element of lse.
 static inline int attend_head(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     return t->kv_head * group + pair % group;
 }
+static inline size_t attend_pair_at(const AttendTask *t, int pair, int dim) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    return (size_t)(pair / group) * t->stride + (size_t)attend_head(t, pair) * (size_t)dim;
+}
+static inline size_t attend_query(const AttendTask *t, int pair) { return attend_pair_at(t, pair, t->heads->head_dim); }
+static inline size_t attend_out(const AttendTask *t, int pair) {
+    return attend_pair_at(t, pair, heads_v_dim(t->heads));
+}
 
 // The sink of a pair's head, or NULL.
 static inline const float *attend_sink(const AttendTask *t, int pair) {
-    int group = t->heads->n_heads / t->heads->n_kv_heads;
-    return t->sinks ? t->sinks + t->kv_head * group + pair % group : NULL;
+    return t->sinks ? t->sinks + attend_head(t, pair) : NULL;
 }
 // The sink's term in the softmax denominator, the sum of e^(score - max).
 static inline float attend_sink_weight(const AttendTask *t, int pair, float max) {
@@ -104,6 +101,8 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
     }
     return room;
 }
+
+enum { MOST_TAPS = 16 }; // load/recurrent.c refuses more
 
 // The convolution of some channels over consecutive rows of one sequence, in place (Recurrence of kernels.h).
 typedef struct {

@@ -1,6 +1,7 @@
 // cpu/latent.c: see cpu/latent.h.
 #include "cpu/latent.h"
 
+#include "cpu/layer.h"
 #include "cpu/stack_product.h"
 #include "cpu/tasks.h"
 
@@ -10,9 +11,6 @@ typedef struct {
     const Layer *l;
     const KvPool *kv;
     const Batch *b;
-    const float *from; // (n_rows, n_heads, n), or by head
-    float *to;
-    int n;
 } LatentStep;
 
 size_t latent_packed_bytes(const CpuKernels *k, const Workspace *w) {
@@ -43,30 +41,47 @@ static void run_heads(Workspace *w, const Layer *l, const Tensor *stack, const B
                                      .n_in = stack->n_in});
 }
 
+// The elements of all heads of all rows of a batch in memory.
+typedef struct {
+    float *at;
+    size_t row, head; // floats from one row, from one head to the next
+} HeadRows;
+
+static HeadRows by_row(float *at, int row, int head) { return (HeadRows){at, (size_t)row, (size_t)head}; }
+static HeadRows by_head(float *at, int n, const Batch *b) {
+    return (HeadRows){at, (size_t)n, (size_t)n * (size_t)b->n_rows};
+}
+
+typedef struct {
+    HeadRows from, to;
+    int n_heads;
+    size_t bytes; // of a head of a row
+} Regroup;
+
+static void regroup_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    const Regroup *r = arg;
+    for (size_t i = (size_t)first; i < (size_t)last; i++)
+        for (size_t head = 0; head < (size_t)r->n_heads; head++)
+            memcpy(r->to.at + i * r->to.row + head * r->to.head, r->from.at + i * r->from.row + head * r->from.head,
+                   r->bytes);
+}
+
+// Copies n elements of each head of each row.
+static void regroup(Workspace *w, const Batch *b, int n_heads, int n, HeadRows from, HeadRows to) {
+    Regroup r = {from, to, n_heads, (size_t)n * sizeof(float)};
+    tasks_over_rows(w, b->n_rows, (double)n_heads * n, regroup_rows, &r);
+}
+
 // ---- before attention -----------------------------------------------------------------------------------------------
-
-// Offset of a row's cosines and sines.
-static size_t rope_at(const Workspace *w, const Layer *l, int row) {
-    return ((size_t)l->rope.table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
-}
-
-static void turn(const LatentStep *s, float *part, int row) {
-    size_t at = rope_at(s->w, s->l, row);
-    s->k->rope(part, s->w->rope_cos + at, s->w->rope_sin + at, s->l->rope.n_rot, s->l->rope.adjacent);
-}
 
 static void store_row(const LatentStep *s, int row) {
     const Layer *l = s->l;
-    const KvPool *kv = s->kv;
-    const Batch *b = s->b;
-    int dim = l->heads.head_dim, v_dim = heads_v_dim(&l->heads);
+    int v_dim = heads_v_dim(&l->heads);
     float *k = workspace_k(s->w, l) + (size_t)row * (size_t)s->w->kv_dim;
     s->k->rmsnorm(k, k, l->norm_k, v_dim, l->kind.eps);
-    turn(s, k + v_dim, row);
-    if (kv_is_sealed(kv->type_k)) return;
-    int block = batch_table(b, kv)[(size_t)b->seq[row] * (size_t)b->max_blocks + (size_t)(b->slot[row] / kv->block)];
-    size_t slot = kv_slot(kv, l->kv_layer, block, 0, b->slot[row] % kv->block);
-    s->k->to_kv(kv->k + slot * (size_t)dim * kv_type_bytes(kv->type_k), kv->type_k, k, dim);
+    layer_turn(s->k, s->w, l, k + v_dim, row);
+    layer_store(s->k, l, s->kv, s->b, row, 0, false, k);
 }
 
 // Stores a row's K in its slot. Copies the part of Q with RoPE to w->q, and the other part, ordered by head, to
@@ -83,7 +98,7 @@ static void split_rows(void *arg, int first, int last, int thread) {
             float *from = s->w->latent[1] + ((size_t)i * n_heads + head) * whole;
             float *to = s->w->q + (size_t)i * (size_t)s->w->q_dim + head * dim + v_dim;
             for (size_t k = 0; temperature != 1 && k < whole; k++) from[k] *= temperature;
-            turn(s, from + plain, i);
+            layer_turn(s->k, s->w, l, from + plain, i);
             memcpy(to, from + plain, n_rot * sizeof *to);
             memcpy(s->w->latent[0] + (head * (size_t)s->b->n_rows + (size_t)i) * plain, from, plain * sizeof *from);
         }
@@ -91,23 +106,13 @@ static void split_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-// Transposes parts of n elements from (head, row) to (row, head): rows are w->q_dim apart, heads head_dim.
-static void gather_rows(void *arg, int first, int last, int thread) {
-    (void)thread;
-    LatentStep *s = arg;
-    size_t n = (size_t)s->n, n_rows = (size_t)s->b->n_rows, dim = (size_t)s->l->heads.head_dim;
-    for (size_t i = (size_t)first; i < (size_t)last; i++)
-        for (size_t head = 0; head < (size_t)s->l->heads.n_heads; head++)
-            memcpy(s->w->q + i * (size_t)s->w->q_dim + head * dim, s->from + (head * n_rows + i) * n,
-                   n * sizeof *s->from);
-}
-
 static void norm_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     LatentStep *s = arg;
+    int n = s->l->q_a.n_out;
     for (int i = first; i < last; i++) {
-        float *x = s->w->latent[0] + (size_t)i * (size_t)s->n;
-        s->k->rmsnorm(x, x, s->l->norm_q_a, s->n, s->l->kind.eps);
+        float *x = s->w->latent[0] + (size_t)i * (size_t)n;
+        s->k->rmsnorm(x, x, s->l->norm_q_a, n, s->l->kind.eps);
     }
 }
 
@@ -122,46 +127,21 @@ void latent_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     matmul_run(k, w, jobs, 2, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
     if (!direct) {
         MatmulJob job = {.w = &l->wq, .y = w->latent[1], .y_stride = all};
-        s.n = l->q_a.n_out;
-        tasks_over_rows(w, b->n_rows, s.n, norm_rows, &s);
-        matmul_run(k, w, &job, 1, matmul_rows(w->latent[0], s.n, b));
+        tasks_over_rows(w, b->n_rows, l->q_a.n_out, norm_rows, &s);
+        matmul_run(k, w, &job, 1, matmul_rows(w->latent[0], l->q_a.n_out, b));
     }
     tasks_over_rows(w, b->n_rows, 2.0 * (double)all, split_rows, &s);
     run_heads(w, l, &l->k_b, b);
-    s.from = w->latent[1];
-    s.n = l->k_b.n_out;
-    tasks_over_rows(w, b->n_rows, (double)l->heads.n_heads * s.n, gather_rows, &s);
+    int n = l->k_b.n_out;
+    regroup(w, b, l->heads.n_heads, n, by_head(w->latent[1], n, b), by_row(w->q, w->q_dim, l->heads.head_dim));
 }
 
 // ---- after attention ------------------------------------------------------------------------------------------------
 
-// Transposes the outputs of attention from rows w->q_dim apart to (head, row).
-static void by_head(void *arg, int first, int last, int thread) {
-    (void)thread;
-    LatentStep *s = arg;
-    size_t n = (size_t)heads_v_dim(&s->l->heads), n_rows = (size_t)s->b->n_rows;
-    for (size_t i = (size_t)first; i < (size_t)last; i++)
-        for (size_t head = 0; head < (size_t)s->l->heads.n_heads; head++)
-            memcpy(s->w->latent[0] + (head * n_rows + i) * n, s->w->a + i * (size_t)s->w->q_dim + head * n,
-                   n * sizeof *s->w->a);
-}
-
-// Transposes the products with v_b back to (row, head).
-static void by_row(void *arg, int first, int last, int thread) {
-    (void)thread;
-    LatentStep *s = arg;
-    size_t n = (size_t)s->l->v_b.n_out, n_rows = (size_t)s->b->n_rows, n_heads = (size_t)s->l->heads.n_heads;
-    for (size_t i = (size_t)first; i < (size_t)last; i++)
-        for (size_t head = 0; head < n_heads; head++)
-            memcpy(s->w->latent[0] + (i * n_heads + head) * n, s->w->latent[1] + (head * n_rows + i) * n,
-                   n * sizeof *s->w->a);
-}
-
 MatmulRows latent_out(Workspace *w, const Layer *l, const Batch *b) {
-    LatentStep s = {.w = w, .l = l, .b = b};
-    double work = (double)l->heads.n_heads * heads_v_dim(&l->heads);
-    tasks_over_rows(w, b->n_rows, work, by_head, &s);
+    int n_heads = l->heads.n_heads, v_dim = heads_v_dim(&l->heads), n = l->v_b.n_out;
+    regroup(w, b, n_heads, v_dim, by_row(w->a, w->q_dim, v_dim), by_head(w->latent[0], v_dim, b));
     run_heads(w, l, &l->v_b, b);
-    tasks_over_rows(w, b->n_rows, work, by_row, &s);
-    return matmul_rows(w->latent[0], l->heads.n_heads * l->v_b.n_out, b);
+    regroup(w, b, n_heads, n, by_head(w->latent[1], n, b), by_row(w->latent[0], n_heads * n, n));
+    return matmul_rows(w->latent[0], n_heads * n, b);
 }

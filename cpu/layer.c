@@ -130,35 +130,42 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
+void layer_turn(const CpuKernels *k, const Workspace *w, const Layer *l, float *head, int row) {
+    size_t at = rope_at(w, l->rope.table, row);
+    k->rope(head, w->rope_cos + at, w->rope_sin + at, l->rope.n_rot, l->rope.adjacent);
+}
+
+void layer_store(const CpuKernels *k, const Layer *l, const KvPool *kv, const Batch *b, int row, int head, bool value,
+                 const float *x) {
+    int type = kv_plane_type(kv, value), dim = kv_plane_dim(kv, value);
+    if (kv_is_sealed(type)) return;
+    int block = batch_table(b, kv)[(size_t)b->seq[row] * (size_t)b->max_blocks + (size_t)(b->slot[row] / kv->block)];
+    size_t slot = kv_slot(kv, l->kv_layer, block, head, b->slot[row] % kv->block);
+    k->to_kv(kv_plane(kv, value) + slot * (size_t)dim * kv_type_bytes(type), type, x, dim);
+}
+
 // Applies norm (NULL: none), RoPE and the Hadamard rotation to a head of Q or K.
 static void finish_head(const RowStep *s, float *head, const float *norm, int row) {
     const Layer *l = s->l;
-    size_t at = rope_at(s->w, l->rope.table, row);
     if (norm) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
-    s->k->rope(head, s->w->rope_cos + at, s->w->rope_sin + at, l->rope.n_rot, l->rope.adjacent);
+    layer_turn(s->k, s->w, l, head, row);
     if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
 }
 
 // Applies norms and RoPE to K and V of a row and stores them in their slot.
 static void store_row(const RowStep *s, int row) {
     const Layer *l = s->l;
-    const KvPool *kv = s->kv;
-    const Batch *b = s->b;
     size_t hd = (size_t)l->heads.head_dim, vd = (size_t)heads_v_dim(&l->heads), at = (size_t)row * (size_t)s->w->kv_dim;
     bool by_row = l->kind.qk_norm == QK_NORM_ROW;
     float *all_k = workspace_k(s->w, l) + at, *all_v = workspace_v(s->w, l) + at;
     if (!l->wv.data) memcpy(all_v, all_k, (size_t)l->heads.n_kv_heads * hd * sizeof *all_v);
     if (by_row && l->norm_k) s->k->rmsnorm(all_k, all_k, l->norm_k, layer_norm_k(l), l->kind.eps);
-    int block = batch_table(b, kv)[(size_t)b->seq[row] * (size_t)b->max_blocks + (size_t)(b->slot[row] / kv->block)];
     for (int n = 0; n < l->heads.n_kv_heads; n++) {
         float *k = all_k + (size_t)n * hd, *v = all_v + (size_t)n * vd;
         finish_head(s, k, by_row ? NULL : l->norm_k, row);
         if (l->norm_v) s->k->rmsnorm(v, v, l->norm_v, (int)vd, l->kind.eps);
-        size_t slot = kv_slot(kv, l->kv_layer, block, n, b->slot[row] % kv->block);
-        if (!kv_is_sealed(kv->type_k))
-            s->k->to_kv(kv->k + slot * hd * kv_type_bytes(kv->type_k), kv->type_k, k, (int)hd);
-        if (!kv_is_sealed(kv->type_v))
-            s->k->to_kv(kv->v + slot * vd * kv_type_bytes(kv->type_v), kv->type_v, v, (int)vd);
+        layer_store(s->k, l, s->kv, s->b, row, n, false, k);
+        layer_store(s->k, l, s->kv, s->b, row, n, true, v);
     }
 }
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 enum {
-    MOST_TAPS = 16, // the loader's limit
     CHANNELS = 128, // channels of a task of the convolution
 };
 

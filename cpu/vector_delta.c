@@ -24,12 +24,12 @@ void vector_convolve(const ConvolveTask *t) {
     enum { WIDTH = 128 };
     for (int c0 = 0; c0 < t->n_channels; c0 += WIDTH) {
         int n = int_min(WIDTH, t->n_channels - c0), last = t->taps - 1;
-        float weights[16][WIDTH];
+        float weights[MOST_TAPS][WIDTH];
         for (int c = 0; c < n; c++)
             for (int j = 0; j < t->taps; j++) weights[j][c] = t->weights[(c0 + c) * t->taps + j];
         for (int i = t->n_rows - 1; i >= 0; i--) {
             float *row = t->rows + (size_t)i * t->stride + c0;
-            const float *in[16];
+            const float *in[MOST_TAPS];
             for (int j = 0; j < t->taps; j++) {
                 int from = i - last + j;
                 in[j] = from >= 0 ? t->rows + (size_t)from * t->stride + c0
