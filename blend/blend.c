@@ -315,7 +315,7 @@ static void keep_values(const Blend *b, const Layer *l) {
 static void wait_for_layer(void *arg, const Layer *l) {
     Blend *b = arg;
     double start = clock_now();
-    if (b->phase == BLEND_CHECK && l->index <= b->check->index) return; // these layers are not loaded into the blocks
+    if (b->phase == BLEND_CHECK) return; // rows behind the check layer stand in front of all chunks
     if (b->loader) loader_wait(b->loader, l);
     b->stats.load_seconds += clock_now() - start;
     if (b->n_going > 0 && l->index > b->check->index) keep_values(b, l);

@@ -3,6 +3,8 @@
 #include "tests/rig/testing.h"
 
 #include <math.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
@@ -454,6 +456,98 @@ static void test_several_at_once(void **state) {
     blend_rig_close(&r);
 }
 
+// ---- preemption -----------------------------------------------------------------------------------------------------
+
+// Reads of chunk files, of this program's own: with gated, all but the first n_open reads wait until `held` is false.
+static struct {
+    _Atomic bool gated, held;
+    _Atomic int n_reads, n_open;
+} reads;
+
+ssize_t pread(int fd, void *out, size_t n, off_t at) {
+    struct timespec tenth = {.tv_nsec = 100000000}, brief = {.tv_nsec = 1000000};
+    if (reads.gated && reads.n_reads >= reads.n_open) {
+        while (reads.held) nanosleep(&brief, NULL);
+        nanosleep(&tenth, NULL);
+    }
+    reads.n_reads++;
+    return syscall(SYS_pread64, fd, out, n, at);
+}
+
+// An older request that takes all free blocks of the cache while the chunks of a newer one are being loaded.
+typedef struct {
+    Engine *e;
+    Sequence rest[8];
+    int n_tokens, n_reads; // reads until the request preempts the other
+} Elder;
+
+static Finish decode_and_take(Request *r, int token, const float *logits) {
+    Elder *elder = r->arg;
+    KvCache *kv = &elder->e->kv;
+    int block = kv->pool->block;
+    (void)token;
+    (void)logits;
+    if (++elder->n_tokens == 6) {
+        for (int i = 0; i < 8; i++) kvcache_release(kv, &elder->rest[i]);
+        return FINISH_STOP;
+    }
+    if (r->seq->n_tokens % block != 1 || elder->n_tokens == 1) return RUNNING;
+    for (int i = 0; kv->n_free > 0; i++) // the next token then needs a block of the other request
+        assert_true(i < 8 && kvcache_reserve(kv, &elder->rest[i], int_min(kv->n_free * block, kv->max_slots)));
+    elder->n_reads = reads.n_reads;
+    reads.held = false;
+    return RUNNING;
+}
+
+// A request that is preempted while its chunks are being loaded ends its loader before another gets its blocks, loads
+// the chunks again when it is its turn, and gives the logits that it gives alone.
+static void test_preempted_while_loading(void **state) {
+    (void)state;
+    BlendRig r;
+    BlendText t;
+    BlendResult alone, together;
+    Sequence q[2] = {0};
+    Request requests[2];
+    assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.seed = 5, .n_layers = 5}, .ubatch = 24, .block = 16}));
+    blend_text(&t, 2, sizes, 3, 3, 5, 11);
+    blend_rig_add(&r, &t);
+    reads.n_reads = 0;
+    blend_rig_run(&r, &t, "cacheblend,ratio=0.3", &alone);
+    int n_all = reads.n_reads;
+    Elder elder = {.e = &r.e};
+    for (int i = 0; i < 2; i++)
+        requests[i] = (Request){.seq = &q[i], .sampling = sampler_defaults(), .max_new = i ? 1 : 6};
+    Blend *b = blend_new(&r.context, t.spans, 3, r.e.policy);
+    requests[0].emit = decode_and_take;
+    requests[0].arg = &elder;
+    requests[1].emit = blend_keep_logits;
+    requests[1].arg = &together;
+    requests[1].policy = blend_policy(b);
+    sequence_push(&q[0], t.tokens, 14);
+    sequence_push(&q[1], t.tokens, t.n);
+    reads.n_open = n_all * 3 / 5; // the layers up to the check layer
+    reads.n_reads = 0;
+    reads.held = true;
+    reads.gated = true;
+    engine_add(&r.e, &requests[0]);
+    engine_add(&r.e, &requests[1]);
+    engine_run(&r.e);
+    reads.gated = false;
+    assert_int_equal(scheduler_preemptions(r.e.sched), 1);
+    assert_in_range(elder.n_reads, 1, n_all - 1);
+    assert_int_equal(reads.n_reads, 2 * n_all);
+    assert_memory_equal(together.logits, alone.logits, sizeof alone.logits);
+    for (int i = 0; i < 2; i++) {
+        kvcache_release(&r.e.kv, &q[i]);
+        sequence_free(&q[i]);
+        timeline_free(&requests[i].time);
+    }
+    for (int i = 0; i < 8; i++) sequence_free(&elder.rest[i]);
+    blend_free(b);
+    free(alone.rows);
+    blend_rig_close(&r);
+}
+
 // ---- the mask -------------------------------------------------------------------------------------------------------
 
 // Every attention kernel, for few rows and for many, with windows, blocks and all dense types.
@@ -518,6 +612,7 @@ int main(void) {
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_files_stay_and_damage_shows),
         cmocka_unit_test(test_several_at_once),
+        cmocka_unit_test(test_preempted_while_loading),
         cmocka_unit_test(test_rows_with_gaps_see_nothing_behind),
         cmocka_unit_test(test_refused),
     };
