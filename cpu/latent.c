@@ -1,7 +1,7 @@
 // cpu/latent.c: see cpu/latent.h.
 #include "cpu/latent.h"
 
-#include "cpu/layer.h"
+#include "cpu/row_heads.h"
 #include "cpu/stack_product.h"
 #include "cpu/tasks.h"
 
@@ -80,8 +80,8 @@ static void store_row(const LatentStep *s, int row) {
     int v_dim = heads_v_dim(&l->heads);
     float *k = workspace_k(s->w, l) + (size_t)row * (size_t)s->w->kv_dim;
     s->k->rmsnorm(k, k, l->norm_k, v_dim, l->kind.eps);
-    layer_turn(s->k, s->w, l, k + v_dim, row);
-    layer_store(s->k, l, s->kv, s->b, row, 0, false, k);
+    row_heads_turn(s->k, s->w, l, k + v_dim, row);
+    row_heads_store(s->k, l, s->kv, s->b, row, 0, false, k);
 }
 
 // Stores a row's K in its slot. Copies the part of Q with RoPE to w->q, and the other part, ordered by head, to
@@ -98,7 +98,7 @@ static void split_rows(void *arg, int first, int last, int thread) {
             float *from = s->w->latent[1] + ((size_t)i * n_heads + head) * whole;
             float *to = s->w->q + (size_t)i * (size_t)s->w->q_dim + head * dim + v_dim;
             for (size_t k = 0; temperature != 1 && k < whole; k++) from[k] *= temperature;
-            layer_turn(s->k, s->w, l, from + plain, i);
+            row_heads_turn(s->k, s->w, l, from + plain, i);
             memcpy(to, from + plain, n_rot * sizeof *to);
             memcpy(s->w->latent[0] + (head * (size_t)s->b->n_rows + (size_t)i) * plain, from, plain * sizeof *from);
         }

@@ -6,6 +6,7 @@
 #include "cpu/latent.h"
 #include "cpu/matmul.h"
 #include "cpu/recurrent.h"
+#include "cpu/row_heads.h"
 #include "cpu/seq_rows.h"
 #include "cpu/tasks.h"
 
@@ -55,13 +56,9 @@ void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
 
 // ---- the embedding and RoPE -----------------------------------------------------------------------------------------
 
-// Offset of a row's values in w->rope_cos and w->rope_sin for RoPE table `table`.
-static size_t rope_at(const Workspace *w, int table, int row) {
-    return ((size_t)table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
-}
-
 static void compute_rope(Workspace *w, const Rope *r, int row, int pos) {
-    float *c = w->rope_cos + rope_at(w, r->table, row), *s = w->rope_sin + rope_at(w, r->table, row);
+    size_t at = row_heads_rope_at(w, r->table, row);
+    float *c = w->rope_cos + at, *s = w->rope_sin + at;
     for (int i = 0; i < r->n_rot / 2; i++) {
         double angle = pos * r->freq[i];
         c[i] = (float)cos(angle) * r->mscale;
@@ -121,7 +118,7 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
         if (mix_dim > 0) // the gates of Q
             memcpy(w->mix + (size_t)i * mix_dim, w->mix + (size_t)row * mix_dim, mix_dim * sizeof *w->mix);
         for (int table = 0; table < w->n_ropes; table++) {
-            size_t to = rope_at(w, table, i), from = rope_at(w, table, row);
+            size_t to = row_heads_rope_at(w, table, i), from = row_heads_rope_at(w, table, row);
             memcpy(w->rope_cos + to, w->rope_cos + from, half * sizeof *w->rope_cos);
             memcpy(w->rope_sin + to, w->rope_sin + from, half * sizeof *w->rope_sin);
         }
@@ -130,25 +127,11 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
-void layer_turn(const CpuKernels *k, const Workspace *w, const Layer *l, float *head, int row) {
-    size_t at = rope_at(w, l->rope.table, row);
-    k->rope(head, w->rope_cos + at, w->rope_sin + at, l->rope.n_rot, l->rope.adjacent);
-}
-
-void layer_store(const CpuKernels *k, const Layer *l, const KvPool *kv, const Batch *b, int row, int head, bool value,
-                 const float *x) {
-    int type = kv_plane_type(kv, value), dim = kv_plane_dim(kv, value);
-    if (kv_is_sealed(type)) return;
-    int block = batch_table(b, kv)[(size_t)b->seq[row] * (size_t)b->max_blocks + (size_t)(b->slot[row] / kv->block)];
-    size_t slot = kv_slot(kv, l->kv_layer, block, head, b->slot[row] % kv->block);
-    k->to_kv(kv_plane(kv, value) + slot * (size_t)dim * kv_type_bytes(type), type, x, dim);
-}
-
 // Applies norm (NULL: none), RoPE and the Hadamard rotation to a head of Q or K.
 static void finish_head(const RowStep *s, float *head, const float *norm, int row) {
     const Layer *l = s->l;
     if (norm) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
-    layer_turn(s->k, s->w, l, head, row);
+    row_heads_turn(s->k, s->w, l, head, row);
     if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
 }
 
@@ -164,8 +147,8 @@ static void store_row(const RowStep *s, int row) {
         float *k = all_k + (size_t)n * hd, *v = all_v + (size_t)n * vd;
         finish_head(s, k, by_row ? NULL : l->norm_k, row);
         if (l->norm_v) s->k->rmsnorm(v, v, l->norm_v, (int)vd, l->kind.eps);
-        layer_store(s->k, l, s->kv, s->b, row, n, false, k);
-        layer_store(s->k, l, s->kv, s->b, row, n, true, v);
+        row_heads_store(s->k, l, s->kv, s->b, row, n, false, k);
+        row_heads_store(s->k, l, s->kv, s->b, row, n, true, v);
     }
 }
 
