@@ -43,7 +43,7 @@ static double experts_read(const Layer *l, int n) {
 // Stacks that all rows use.
 static bool of_heads(const Layer *l, const Tensor *t) { return t == &l->k_b || t == &l->v_b; }
 
-// Matrices in front of attention, which a row that ends there needs too.
+// Matrices before attention, which a row that ends there needs too.
 static bool before_attention(const Layer *l, const Tensor *t) {
     return t == &l->wq || t == &l->wk || t == &l->wv || t == &l->q_a || t == &l->k_b;
 }

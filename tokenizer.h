@@ -39,7 +39,7 @@ size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, si
                               int *ids, size_t max);
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);
 
-// The bytes that a token adds behind another token; they may end inside a UTF-8 character. A control token gives its
+// The bytes that a token adds after another token; they may end inside a UTF-8 character. A control token gives its
 // name, which callers print only under --special. Valid until tokenizer_free. id must be in [0, tokenizer_n).
 Str tokenizer_piece(const Tokenizer *t, int id);
 // The same. With `first` (the text's first token) it leaves out the space that SentencePiece encoding put in front.

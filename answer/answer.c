@@ -67,7 +67,7 @@ static void show(Answer *a, bool thought, size_t begin) {
     show_text(a, thought, (Str){part->data + begin, n});
 }
 
-// Called at a marker: shows all bytes that were held back, because no stop string or character continues behind it.
+// Called at a marker: shows all bytes that were held back, because no stop string or character continues after it.
 static void show_held(Answer *a) {
     size_t answer = a->answer.n, thinking = a->thinking.n;
     text_stream_end(&a->thoughts, &a->thinking);

@@ -33,7 +33,7 @@ typedef struct {
     const char *load;   // file of a saved conversation to continue; NULL: none
     bool continue_last; // continue the conversation with this model that was saved last
     bool context_shift; // a chat drops its oldest turns when the context is full
-    // chunks of text in front of the prompt (blend/blender.h)
+    // chunks of text before the prompt (blend/blender.h)
     const char **chunks; // (n_chunks) files
     int n_chunks;
     const char *chunk_split; // text at which a file is cut into chunks; NULL: a file is one chunk

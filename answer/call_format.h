@@ -21,7 +21,7 @@ void call_format_names(Buf *out); // "hermes, llama3, ..."
 // schema.
 Status call_format_rules(const CallFormat *f, const Tools *tools, const Tokenizer *t, Rules *r, int *expr);
 
-enum { CALL_HIDDEN = 0xff, CALL_SHOWN = 0xfe }; // bytes of `said` in front of and behind each mark
+enum { CALL_HIDDEN = 0xff, CALL_SHOWN = 0xfe }; // bytes of `said` in front of and after each mark
 
 // Parses the calls in Answer.said. Returns a list as OpenAI has it, {"id","type","function":{"name","arguments"}} with
 // the arguments as a string of JSON; NULL: no calls. Appends the text outside the calls, without marks, to `rest`.

@@ -22,7 +22,7 @@ struct CallFormat {
     const char *lead;                          // optional text before `open` in an answer that must begin with a call
     const char *open, *call, *between, *close; // a section; between NULL: a section has one call
     const char *param, *end;                   // an argument of %p: `param`, the value, `end`, an optional newline
-    bool starts;                               // a call is the whole answer, never behind text
+    bool starts;                               // a call is the whole answer, never after text
     bool again;                                // several sections may follow each other
 };
 
@@ -41,7 +41,7 @@ static inline Str call_pattern_unmarked(Str text) {
     return text.n && text.data[0] == '\1' ? (Str){text.data + 1, text.n - 2} : text;
 }
 
-// The length of the group at s, from behind its %( to its %). Groups may be nested.
+// The length of the group at s, from after its %( to its %). Groups may be nested.
 static inline size_t call_pattern_group(const char *s) {
     size_t n = 0;
     for (int open = 1; s[n]; n++) {

@@ -21,7 +21,7 @@ typedef struct {
     const AnswerConfig *config;   // must outlive the answers
     const ChatTemplate *template; // NULL: raw text
     Str prompt;                   // the rendered text
-    Str echo;                     // text in front of each answer
+    Str echo;                     // text before each answer
     bool fresh;                   // as Answer.fresh
     int n;                        // answers wanted; a beam search may find fewer
     SamplerParams sampling;

@@ -12,7 +12,7 @@ static size_t line_end(Str text, size_t at) {
     return end ? (size_t)(end - text.data) : text.n;
 }
 
-// The length of the code fence (three or more ` or ~ behind at most three spaces) at the beginning of a line; 0: none.
+// The length of the code fence (three or more ` or ~ after at most three spaces) at the beginning of a line; 0: none.
 static size_t fence(Str text, size_t at, char *mark) {
     size_t begin = at, n = 0;
     while (begin < text.n && begin < at + 3 && text.data[begin] == ' ') begin++;

@@ -18,7 +18,7 @@ Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemp
                      int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT: n_prompt tokens do not fit into the context; the message suggests a -c that is large enough.
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
-// Renders one prompt behind the system message and the saved conversation of the configuration, and appends its tokens
+// Renders one prompt after the system message and the saved conversation of the configuration, and appends its tokens
 // to `seq`. Errors as prompt_system, saved_prompt and answer_prompt.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq);

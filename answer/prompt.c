@@ -16,7 +16,7 @@ static bool stdin_is_text(void) {
     return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
 }
 
-// Appends a source, behind a blank line if neither is empty.
+// Appends a source, after a blank line if neither is empty.
 static void join(Buf *all, const Buf *part) {
     if (all->n && part->n) buf_str(all, "\n\n");
     buf_append(all, part->data, part->n);

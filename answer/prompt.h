@@ -16,7 +16,7 @@ typedef struct {
     int n_parts;
     bool escape;      // the texts have escapes as in C
     bool no_stdin;    // never read stdin
-    bool joins_stdin; // read stdin behind the parts; otherwise only if there are no parts
+    bool joins_stdin; // read stdin after the parts; otherwise only if there are no parts
     bool quiet;       // no note on stderr while stdin delays
 } PromptConfig;
 

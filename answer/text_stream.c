@@ -4,7 +4,7 @@
 #include <string.h>
 
 // Finds the stop string that is complete first in the held bytes. Returns its start, or -1. Earlier calls have searched
-// the first `fresh` bytes, so only stop strings that end behind them are searched.
+// the first `fresh` bytes, so only stop strings that end after them are searched.
 static ptrdiff_t find_stop(const TextStream *t, size_t fresh) {
     for (size_t end = fresh + 1; end <= t->held.n; end++) {
         size_t longest = 0;

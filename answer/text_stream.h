@@ -9,7 +9,7 @@
 //
 // Bytes that may begin a stop string are held back until later bytes decide. The result does not depend on how the text
 // is cut into tokens: the text ends at the stop string that is complete first (the longest, if several end there). The
-// stop string and the bytes behind it are not shown.
+// stop string and the bytes after it are not shown.
 #ifndef QUILL_TEXT_STREAM_H
 #define QUILL_TEXT_STREAM_H
 

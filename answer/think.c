@@ -11,7 +11,7 @@
 //   BEFORE   only white space so far
 //   THOUGHT  in a thought
 //   SAID     in the answer
-//   BEHIND   behind a thought, only white space since
+//   BEHIND   after a thought, only white space since
 //   WRAPPED  in an answer that ends with a marker
 enum { BEFORE = 1, THOUGHT = 2, SAID = 4, BEHIND = 8, WRAPPED = 16, ANY = 31 };
 enum { MOST_BETWEEN = 64, MOST_MARKER = 128 }; // the most bytes that a * matches; the most bytes of a marker
@@ -19,7 +19,7 @@ enum { MOST_BETWEEN = 64, MOST_MARKER = 128 }; // the most bytes that a * matche
 typedef struct {
     const char *text; // may have one *, which matches at most MOST_BETWEEN bytes
     unsigned from;    // the states in which it counts as a marker
-    unsigned to;      // the state behind it
+    unsigned to;      // the state after it
 } Marker;
 
 struct ThinkFamily {
@@ -71,7 +71,7 @@ static size_t marker_length(const char *marker, const char *s, size_t n) {
 }
 
 // The length of the first marker of the family that matches (or may match) at s in one of the states; as marker_length.
-// *to: the state behind it.
+// *to: the state after it.
 static size_t find_marker(const struct ThinkFamily *f, unsigned states, const char *s, size_t n, unsigned *to) {
     for (size_t i = 0; f && i < ARRAY_LEN(f->markers) && f->markers[i].text; i++) {
         size_t length = f->markers[i].from & states ? marker_length(f->markers[i].text, s, n) : 0;
@@ -182,7 +182,7 @@ typedef struct {
     Rules *r;
 } ThinkRules;
 
-static int spaces(Rules *r, bool lines) { // lines: line ends behind a mark; otherwise white space in front of one
+static int spaces(Rules *r, bool lines) { // lines: line ends after a mark; otherwise white space in front of one
     CharRange some[] = {{'\n', '\n'}, {'\r', '\r'}, {' ', ' '}, {'\t', '\t'}};
     return rules_repeat(r, rules_class(r, some, lines ? 2 : 4), 0, 8);
 }

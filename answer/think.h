@@ -7,7 +7,7 @@
 //
 // The parts joined are the input. They do not depend on how it is cut into tokens: bytes that may begin a marker are
 // held back until later bytes decide. A marker may consist of control tokens or of text. The white space in front of it
-// and the line ends behind it belong to it. A thought can open only before the answer has begun, and a closing marker
+// and the line ends after it belong to it. A thought can open only before the answer has begun, and a closing marker
 // counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of everything it writes;
 // its thoughts and answers may alternate.)
 #ifndef QUILL_THINK_H
@@ -38,7 +38,7 @@ typedef struct {
 } ThinkStream;
 
 // template: source of the chat template; the markers in it decide the family. prompt: the rendered text; if it ends
-// with a marker, the output begins in the state behind that marker (in a thought, for example).
+// with a marker, the output begins in the state after that marker (in a thought, for example).
 ThinkStream think_begin(Str template, Str prompt);
 void think_add(ThinkStream *t, const char *bytes, size_t n, bool hidden);
 void think_end(ThinkStream *t);             // end of the output: incomplete markers are text

@@ -21,7 +21,7 @@ Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directo
 void file_unmap(FileMap *m);
 // Appends the whole file; "-" is stdin. Errors as those of fd_read_all (base/fd.h).
 Status file_read(const char *path, Buf *out);
-// The number behind `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
+// The number after `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
 size_t file_number(const char *path, const char *key);
 
 #endif

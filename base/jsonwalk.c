@@ -38,7 +38,7 @@ bool jsonwalk_enter(JsonWalk *w, char bracket) {
     return take(w, bracket) || fail(w, bracket == '{' ? "an object" : "an array");
 }
 
-// Skips the comma in front of the next value, or the bracket that ends the list.
+// Skips the comma before the next value, or the bracket that ends the list.
 static bool next(JsonWalk *w, char bracket) {
     bool first = w->first;
     w->first = false;
@@ -60,7 +60,7 @@ static int hex4(const JsonWalk *w, const char *s) {
     return code;
 }
 
-// The escape behind a backslash at `at`.
+// The escape after a backslash at `at`.
 static bool escape(JsonWalk *w, Buf *out) {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     char c = w->at + 1 < w->end ? w->at[1] : 0;
@@ -102,7 +102,7 @@ static bool plain_end(JsonWalk *w, const char **end) {
     return s < w->end || fail(w, "the end of a string");
 }
 
-// Reads the string behind the opening quote. *out is a view of the text if there are no escapes; otherwise the decoded
+// Reads the string after the opening quote. *out is a view of the text if there are no escapes; otherwise the decoded
 // string is appended to `room`.
 static bool read_string(JsonWalk *w, Buf *room, Str *out) {
     const char *end, *begin = w->at;

@@ -12,7 +12,7 @@
 #include "base/sizes.h"
 #include "base/str.h"
 
-// Maps HUGE_PAGE bytes more than asked for and unmaps what lies before and behind the aligned part: Linux before 6.7
+// Maps HUGE_PAGE bytes more than asked for and unmaps what lies before and after the aligned part: Linux before 6.7
 // aligns no mapping to huge pages, and later ones do not for files of some file systems. NULL: refused.
 static uint8_t *map_anonymous(size_t n, int protection) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), more = n >= HUGE_PAGE ? HUGE_PAGE : 0, all;

@@ -15,7 +15,7 @@ static int columns_of(const char *s, int n) {
     return columns;
 }
 
-// Bytes of the next word; a number and the unit behind it are one word.
+// Bytes of the next word; a number and the unit after it are one word.
 static int word_length(const char *text) {
     int n = (int)strcspn(text, " ");
     while (n > 0 && isdigit((unsigned char)text[n - 1]) && text[n] == ' ') n += 1 + (int)strcspn(text + n + 1, " ");

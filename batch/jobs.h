@@ -31,7 +31,7 @@ typedef struct {
     Str prompt;              // the prompt if messages is NULL
     Message *messages;       // (n_messages)
     int n_messages;          //
-    Str *chunks;             // (n_chunks) texts in front of the prompt or of the last message (blend/blender.h)
+    Str *chunks;             // (n_chunks) texts before the prompt or of the last message (blend/blender.h)
     int n_chunks;            //
     bool raw;                // the prompt is raw text: no template
     int n;                   // number of answers

@@ -116,7 +116,7 @@ static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Co
 
 // Computes the sequences of a test up to its depth, unless an earlier test has already done so.
 static Status go_deep(Bench *b, const Test *t) {
-    int first = t->n_seqs; // the first sequence that is shorter; all behind it are run too
+    int first = t->n_seqs; // the first sequence that is shorter; all after it are run too
     for (int i = t->n_seqs - 1; i >= 0; i--) {
         Sequence *s = &b->seqs[i];
         kvcache_truncate(&b->e.kv, s, t->depth);

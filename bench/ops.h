@@ -1,6 +1,6 @@
 // bench/ops.h: `quill bench --ops`: times each operation of a decoding step separately.
 //
-// A step has one row of each sequence, behind -d tokens. An operation is timed over all layers in turn, so that it
+// A step has one row of each sequence, after -d tokens. An operation is timed over all layers in turn, so that it
 // reads all of its weights: on the CPU by the clock; on a GPU as a recorded graph that is replayed, and again with
 // kernels that begin early, if the GPU supports that. Measured are the five operations of a layer, the head, and
 // sampling with the default options. Bytes read are counted as in costs.h. Times include waiting for memory.

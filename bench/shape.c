@@ -395,7 +395,7 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     set_count(g, s, "vocab_size", s->vocab);
 }
 
-// The i-th piece behind the byte tokens: the word mark, printable ASCII, then different words of two or more letters.
+// The i-th piece after the byte tokens: the word mark, printable ASCII, then different words of two or more letters.
 static void filler_piece(int i, Buf *out) {
     out->n = 0;
     if (i == 0) buf_str(out, "\xe2\x96\x81"); // U+2581, SentencePiece's space

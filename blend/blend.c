@@ -33,10 +33,10 @@ struct Blend {
     uint8_t *kept;         // (n_tokens) 1: the token has loaded K and V and need not be recomputed
     float *values;         // (n_tokens, kv_dim) stored V of the check layer, later of the layer being computed
     double *deviation;     // (n_tokens) deviation of V in the check layer
-    RowsEnd ends, thins;   // end rows in the check layer; end rows in the layers behind it, if the plan is gradual
+    RowsEnd ends, thins;   // end rows in the check layer; end rows in the layers after it, if the plan is gradual
     const Sequence *q;
     int *going, n_going;  // tokens of the step whose rows have not ended yet
-    int n_layers, n_most; // layers with K and V behind the check layer; tokens of the step with `kept`
+    int n_layers, n_most; // layers with K and V after the check layer; tokens of the step with `kept`
     KvArrival arrival;
     BlendStats stats;
 };
@@ -99,7 +99,7 @@ static bool open_chunk(const Blend *b, const int *tokens, BlendSpan span, int fi
     return found;
 }
 
-// Opens the chunks that end behind token `from`, and sets `kept`. The loader takes over the array. NULL: no chunk.
+// Opens the chunks that end after token `from`, and sets `kept`. The loader takes over the array. NULL: no chunk.
 static LoaderChunk *open_chunks(Blend *b, const Sequence *q, int from, int *n) {
     LoaderChunk *chunks = mem_alloc((size_t)b->n_spans * sizeof *chunks);
     *n = 0;
@@ -348,7 +348,7 @@ static int end_in_check(void *arg, const Layer *l, const KvPool *kv, const Batch
     return n_out;
 }
 
-// RowsEnd.choose of the layers behind it: ends the rows whose V deviates least, until the share of the layer is left.
+// RowsEnd.choose of the layers after it: ends the rows whose V deviates least, until the share of the layer is left.
 static int end_gradually(void *arg, const Layer *l, const KvPool *kv, const Batch *batch, int first, int n, int *rows) {
     Blend *b = arg;
     const BlendPlan *p = &b->plan;

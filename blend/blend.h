@@ -7,7 +7,7 @@
 // tokens to recompute. Then these tokens pass all layers.
 //
 // K and V of such a sequence differ from those of a prefill. The sequence is therefore marked as Sequence.own: its
-// blocks are never shared or saved. Tokens in front of the first chunk are computed, or found as a cached prefix.
+// blocks are never shared or saved. Tokens before the first chunk are computed, or found as a cached prefix.
 #ifndef QUILL_BLEND_H
 #define QUILL_BLEND_H
 
@@ -26,7 +26,7 @@ typedef struct {
     const Model *m;
     KvCache *kv;
     ChunkStore *store;
-    const int *lead; // (n_lead) tokens in front of the chunk in every chunk file
+    const int *lead; // (n_lead) tokens before the chunk in every chunk file
     int n_lead;
     BlendPlan plan;
     bool quiet;

@@ -107,7 +107,7 @@ static void push_tokens(BlenderPrompt *p, const int *ids, int n) {
 
 Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p) {
     const Engine *e = b->e;
-    Buf whole = {0}; // with the blank line behind it
+    Buf whole = {0}; // with the blank line after it
     buf_append(&whole, text.data, text.n);
     buf_str(&whole, "\n\n");
     size_t bound = tokenizer_bound(e->tok, whole.n);

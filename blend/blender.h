@@ -7,7 +7,7 @@
 //   blender_compute(blender, &prompt);                              // or blender_begin, beside other requests
 //   r.policy = blend_policy(blend = blender_request(blender, &prompt));
 //
-// The last message has the chunks, each with a blank line behind it, and then the question. Each chunk is encoded
+// The last message has the chunks, each with a blank line after it, and then the question. Each chunk is encoded
 // separately in every mode, so that --blend full gives the model the same tokens as the other modes.
 #ifndef QUILL_BLENDER_H
 #define QUILL_BLENDER_H
@@ -45,14 +45,14 @@ Status blender_read(const AnswerConfig *config, BlenderChunks *out);
 Status blender_text(const char *name, Str text, Str *out);
 void blender_chunks_free(BlenderChunks *c);
 
-// Renders the messages, with the chunks in front of the text of the last one, and encodes them. QUILL_CONTEXT: a chunk
+// Renders the messages, with the chunks before the text of the last one, and encodes them. QUILL_CONTEXT: a chunk
 // or the whole prompt has more tokens than the context. Otherwise as answer_prompt. Free the prompt after an error too.
 Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                       int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out);
 void blender_prompt_free(BlenderPrompt *p);
-// The next two are steps of blender_prompt, for a chat. Appends the chunks, each with a blank line behind it.
+// The next two are steps of blender_prompt, for a chat. Appends the chunks, each with a blank line after it.
 void blender_join(const Str *chunks, int n_chunks, Buf *out);
-// Encodes rendered text from byte `from` on and appends the tokens to `out`, which already has the tokens in front of
+// Encodes rendered text from byte `from` on and appends the tokens to `out`, which already has the tokens before
 // `from`. joined: the text of blender_join; its last occurrence in the rendered text is encoded chunk by chunk.
 // QUILL_MODEL: the template changed the chunks, so they are not found. QUILL_CONTEXT: a chunk is too long.
 Status blender_encode(Blender *b, const Rendered *text, size_t from, const Buf *joined, const Str *chunks, int n_chunks,

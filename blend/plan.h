@@ -1,11 +1,11 @@
 // blend/plan.h: chooses the tokens of a prompt with chunks that are recomputed (--blend).
 //
-// The K and V of a chunk were computed from the chunk alone, without attention to the text in front of it. To correct
-// this, some tokens of the chunks are recomputed over all K and V in front of them:
+// The K and V of a chunk were computed from the chunk alone, without attention to the text before it. To correct
+// this, some tokens of the chunks are recomputed over all K and V before them:
 //
 //   cacheblend  the share `ratio` of tokens whose V in the second layer differs most from the stored V (CacheBlend,
 //               EuroSys 2025), and the first k tokens of each chunk. With gradual = g the share falls linearly from
-//               ratio (1 + g) in the first layer behind the second to ratio (1 - g) in the last: each layer drops the
+//               ratio (1 + g) in the first layer after the second to ratio (1 - g) in the last: each layer drops the
 //               tokens whose V there is nearest to the stored V
 //   epic        the first k tokens of each chunk (EPIC's LegoLink, arXiv 2410.15332)
 //   reuse       none
@@ -38,7 +38,7 @@ Status plan_parse(const char *text, BlendPlan *out);
 // The ratio at which computing a layer takes as long as loading it (CacheBlend's loading controller). load: seconds to
 // load a layer; compute: seconds to compute all tokens in a layer. At least p->ratio, at most 1.
 double plan_ratio_by_loading(const BlendPlan *p, double load, double compute);
-// The share of tokens to compute in the i-th of the n layers behind the check layer, 0 <= i < n. It falls from
+// The share of tokens to compute in the i-th of the n layers after the check layer, 0 <= i < n. It falls from
 // min(1, ratio (1 + gradual)) to as much below `ratio` as that is above it.
 double plan_share(const BlendPlan *p, int i, int n);
 

@@ -1,4 +1,4 @@
-// chat/chunks.h: chunks of text in front of the next message of a chat (/chunk), with K and V computed separately.
+// chat/chunks.h: chunks of text before the next message of a chat (/chunk), with K and V computed separately.
 //
 // A chunk is computed alone as soon as it is named, before the user types the message. The KV cache of a chat may have
 // room for one sequence only, so the conversation's K and V are copied to memory meanwhile. The message has the same

@@ -107,7 +107,7 @@ static size_t matching(const Conversation *c, const Rendered *text) {
 }
 
 // The tokens of the text: the cached ones as far as they stand for it, since sampled tokens may differ from the
-// encoding of their text; then the rest of the text, encoded. with: the chunks in front of the last message; NULL:
+// encoding of their text; then the rest of the text, encoded. with: the chunks before the last message; NULL:
 // none. *n_cuts: the number of cuts that remain valid. Free `out` after an error too.
 static Status tokens_of(const Conversation *c, const Rendered *text, const ChatChunks *with, BlenderPrompt *out,
                         int *n_cuts) {
@@ -249,7 +249,7 @@ static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
     return st;
 }
 
-// Renders and encodes the conversation, with room for `more` tokens behind it. With --context-shift, leaves out the
+// Renders and encodes the conversation, with room for `more` tokens after it. With --context-shift, leaves out the
 // oldest turns if needed. QUILL_CONTEXT: it does not fit. With --evict it always fits.
 static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
@@ -373,7 +373,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     return st;
 }
 
-// Puts the texts of the chunks in front of the text of the last message.
+// Puts the texts of the chunks before the text of the last message.
 static void put_chunks(Conversation *c) {
     Str *said = &c->messages[c->n_messages - 1].text;
     Buf whole = {0};
@@ -494,7 +494,7 @@ static bool stands_for(const Rendered *text, size_t byte, Str piece, bool contro
 }
 
 // Sets `held` and the cuts for tokens that were loaded from a KV file, by comparing them with the conversation's text.
-// Cuts are behind control tokens, where the encoding of the text starts anew, and at the end. Elsewhere the sampled
+// Cuts are after control tokens, where the encoding of the text starts anew, and at the end. Elsewhere the sampled
 // tokens may differ from the encoding of their text.
 static void hold_loaded(Conversation *c, const Rendered *text) {
     const Tokenizer *t = c->e->tok;

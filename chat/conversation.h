@@ -32,7 +32,7 @@ typedef struct {
     LogitBias *bias;
     Message *messages; // (n_messages) owns their texts; a system message is the first
     int n_messages;
-    int n_left_out; // messages behind the system message that are no longer part of the prompt
+    int n_left_out; // messages after the system message that are no longer part of the prompt
     bool refuses;   // a message that does not fit ends the chat: input from a pipe cannot be shortened
     // the cache: seq.tokens stand for the bytes of `held`
     Sequence seq;
@@ -40,7 +40,7 @@ typedef struct {
     Cut *cuts;     // (n_cuts) ascending: places at which the tokens can be cut off
     int n_cuts;
     int n_said;        // length of the last message in sampled tokens, the end of seq.tokens; 0: it was not sampled
-    ChatChunks chunks; // chunks in front of the next message
+    ChatChunks chunks; // chunks before the next message
     uint64_t tries;    // Request.sequence_key: counted up so that /regen draws other random numbers
     TurnStats *stats;
     int n_stats;
@@ -57,7 +57,7 @@ Status conversation_say(Conversation *c, Str text);
 Status conversation_say_instead(Conversation *c, Str text); // replaces the last turn
 Status conversation_answer_again(Conversation *c);          // answers the last message; replaces its answer, if any
 
-// Puts the text of a file, cut as --chunk-split says, as chunks in front of the next message. Errors as chunks_add;
+// Puts the text of a file, cut as --chunk-split says, as chunks before the next message. Errors as chunks_add;
 // then nothing has changed.
 Status conversation_chunk(Conversation *c, const char *path);
 

@@ -12,7 +12,7 @@
 #include "term/lines.h"
 #include "term/terminal.h"
 
-// Sends a message, behind the text that /read has put in front of it.
+// Sends a message, after the text that /read has put in front of it.
 static Status say(Chat *c, Str text) {
     if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
     Buf whole = c->beginning;

@@ -60,8 +60,8 @@ static void put_words(const Option *o) {
     buf_free(&names);
 }
 
-static const char kv_verbs[] = "info check cut diff list remove"; // the words behind quill kv
-static const char model_verbs[] = "list rm";                      // behind quill models
+static const char kv_verbs[] = "info check cut diff list remove"; // the words after quill kv
+static const char model_verbs[] = "list rm";                      // after quill models
 
 static void put_modes(void) {
     const char *between = "";

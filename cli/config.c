@@ -54,7 +54,7 @@ static Status bad_line(const Config *c, int line, const char *format, const char
     return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
 }
 
-// Removes the quotes around a value, or the comment behind it.
+// Removes the quotes around a value, or the comment after it.
 static char *plain_value(char *s) {
     size_t n = strlen(s);
     if (n >= 2 && s[0] == '"') {

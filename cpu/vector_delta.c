@@ -4,7 +4,7 @@
 // In a chunk of C rows let G_t be the sum of the decays (logarithms) up to row t, and M the matrix in front of it:
 //     u_t = beta_t (v_t - e^G_t M^T k_t - sum over i < t of e^(G_t - G_i) (k_t.k_i) u_i)
 //     out_t = e^G_t M^T q_t + sum over i <= t of e^(G_t - G_i) (q_t.k_i) u_i
-//     M behind the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
+//     M after the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
 // so that all is matrix products but a triangular system of C rows, which is solved in blocks. Exponents are never
 // positive.
 #include "cpu/vector.h"

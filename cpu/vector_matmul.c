@@ -46,7 +46,7 @@ INLINE void write_square(const float *sums, int n_features, int n_rows, const fl
 }
 
 // Writes the sums (n_features, T) of a tile to y(row, first + feature); y points to the tile's first row. Writes four
-// rows from end to end, since rows of y often share cache sets. Sums behind the last feature are read but not used.
+// rows from end to end, since rows of y often share cache sets. Sums after the last feature are read but not used.
 static void write_tile(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
     for (int r = 0; r < n_rows; r += 4, y += 4 * y_stride)

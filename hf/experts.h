@@ -20,7 +20,7 @@ typedef struct {
     int n;
 } HfExperts;
 
-// Adds a tensor if `part`, its name behind the layer's number, belongs to experts. False: it does not. *st:
+// Adds a tensor if `part`, its name after the layer's number, belongs to experts. False: it does not. *st:
 // QUILL_MODEL, wrong shape or type.
 bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, const char *part,
                      const SafeTensor *t, Status *st);

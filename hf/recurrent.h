@@ -7,7 +7,7 @@
 
 // The keys of config.json about them, for families that have such layers. QUILL_MODEL.
 Status hf_read_recurrent(const HfModel *m, int64_t n_layers);
-// Takes a tensor that GGUF has in another shape or order; `part` is its name behind the layer's number. False: it is
+// Takes a tensor that GGUF has in another shape or order; `part` is its name after the layer's number. False: it is
 // another. *st: QUILL_MODEL, its shape or type.
 bool hf_recurrent_take(const HfModel *m, long layer, const char *part, const SafeTensor *t, Status *st);
 

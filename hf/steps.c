@@ -133,7 +133,7 @@ static Status read_pretokenizer(HfSteps *s, const json_t *part) {
 
 // ---- the post-processor ---------------------------------------------------------------------------------------------
 
-// Reads the tokens that are put in front of and behind a text. Other processors do not change ids.
+// Reads the tokens that are put in front of and after a text. Other processors do not change ids.
 static Status read_postprocessor(HfSteps *s, const json_t *part) {
     if (!is(part, "type", "TemplateProcessing")) return OK;
     const json_t *single = json_object_get(part, "single"), *tokens = json_object_get(part, "special_tokens");

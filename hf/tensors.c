@@ -123,14 +123,14 @@ static Status refuse_type(const SafeTensor *t, const char *expected) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-// The name in GGUF of what stands behind the prefix. `out` is empty: the tensor is left out. False: no such part.
+// The name in GGUF of what stands after the prefix. `out` is empty: the tensor is left out. False: no such part.
 static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     char *end, text[160];
     *out = 0;
     snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
     long layer = strtol(text, &end, 10);
     if (end == text || *end != '.' || layer < 0) return false;
-    if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
+    if (layer >= r->n_layers) return true; // layers that predict further tokens lie after the others
     char *part = end + 1, *kind = strrchr(part, '.');
     for (size_t i = 0; i < ARRAY_LEN(bare_parts); i++)
         if (strcmp(part, bare_parts[i].part) == 0 && bare_parts[i].names & (int)r->m->family->names) {

@@ -190,7 +190,7 @@ static Status exchange(Exchange *x, const char *url, bool with_token) {
     return host_failure(url, why[0] ? why : x->curl->easy_strerror(code));
 }
 
-// Length of scheme, host and port; 0: no such URL, or one with a user name in front of the host.
+// Length of scheme, host and port; 0: no such URL, or one with a user name before the host.
 static size_t origin_length(const char *url) {
     const char *host = strstr(url, "://");
     size_t n = host ? strcspn(host + 3, "/?#") : 0;

@@ -8,7 +8,7 @@
 
 // ---- repositories ---------------------------------------------------------------------------------------------------
 
-// The part behind an address of the Hub; `text` itself if it does not begin with one.
+// The part after an address of the Hub; `text` itself if it does not begin with one.
 static const char *without_host(const char *text) {
     static const char *const hosts[] = {"huggingface.co/", "www.huggingface.co/", "hf.co/"};
     const char *at = strncasecmp(text, "https://", 8) == 0  ? text + 8
@@ -38,7 +38,7 @@ static bool set_text(char *out, size_t most, const char *s, size_t n) {
     return true;
 }
 
-// Parses "/blob/main/FILE" or "/resolve/main/FILE?download=true" behind a repository; *tag is a view of FILE.
+// Parses "/blob/main/FILE" or "/resolve/main/FILE?download=true" after a repository; *tag is a view of FILE.
 static bool read_address(const char *rest, Str *tag) {
     static const char *const words[] = {"/blob/main/", "/resolve/main/"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)

@@ -52,7 +52,7 @@ static LexToken fail(Lexer *l, const char *what) {
     return (LexToken){.kind = LEX_END, .text = {"", 0}, .line = l->line};
 }
 
-// Where the text continues after a tag; `at` is behind its %} or #}. sign: the character before the end.
+// Where the text continues after a tag; `at` is after its %} or #}. sign: the character before the end.
 static size_t after_tag(const Lexer *l, size_t at, char sign) {
     if (sign == '-') return skip_space(l, at);
     return sign != '+' && char_at(l, at) == '\n' ? at + 1 : at;
@@ -72,7 +72,7 @@ static size_t text_end(const Lexer *l, size_t from, size_t tag, char sign, bool 
     return skip_space(l, line) >= tag ? line : tag;
 }
 
-// If the tag at `at` consists of this word, as {%- raw -%}: the offset behind it; otherwise 0.
+// If the tag at `at` consists of this word, as {%- raw -%}: the offset after it; otherwise 0.
 static size_t word_tag(const Lexer *l, size_t at, const char *word, char *end_sign) {
     at += 2;
     at += char_at(l, at) == '-' || char_at(l, at) == '+';
@@ -252,7 +252,7 @@ static bool read_digits(Str s, size_t *at, int least, int most, int base, uint32
     return n >= least;
 }
 
-// Decodes the escape whose backslash is before `at`; returns the offset behind it.
+// Decodes the escape whose backslash is before `at`; returns the offset after it.
 static size_t unescape(TextOut *out, Str s, size_t at) {
     static const char from[] = "nrtabfv\\'\"", to[] = "\n\r\t\a\b\f\v\\'\"";
     char c = s.data[at], bytes[4];

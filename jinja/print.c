@@ -273,7 +273,7 @@ static size_t read_number(Heap *h, MarkedText f, size_t i, int *out) {
     return i;
 }
 
-// Reads a conversion behind its %, from i on; returns the offset after it.
+// Reads a conversion after its %, from i on; returns the offset after it.
 static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
     size_t n = 0, begin = i;
     *c = (Conversion){.precision = -1};

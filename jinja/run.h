@@ -33,7 +33,7 @@ typedef struct {
 
 typedef Value Function(JinjaRun *r, Value self, JinjaArgs *a);
 
-// `signature`: the arguments' names, with ! behind required ones. NULL: the function reads `items` and `named` itself.
+// `signature`: the arguments' names, with ! after required ones. NULL: the function reads `items` and `named` itself.
 typedef struct {
     const char *name, *signature;
     Function *run;

@@ -59,7 +59,7 @@ void *heap_alloc(Heap *h, size_t n) {
         size_t cap = n > CHUNK ? n : CHUNK;
         c = mem_alloc(sizeof *c + cap);
         c->cap = cap;
-        bool large = n > CHUNK && h->chunks; // a large chunk goes behind the first one, which still has room
+        bool large = n > CHUNK && h->chunks; // a large chunk goes after the first one, which still has room
         c->next = large ? h->chunks->next : h->chunks;
         if (large) h->chunks->next = c;
         else h->chunks = c;

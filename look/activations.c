@@ -92,7 +92,7 @@ static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     }
 }
 
-// What Wo takes of gated attention: the gates lie in w->mix, behind each head's rows of Q.
+// What Wo takes of gated attention: the gates lie in w->mix, after each head's rows of Q.
 static const float *gated_row(Activations *a, const Workspace *w, const Layer *l, int row, const float *found) {
     const float *both = w->mix + (size_t)row * (size_t)w->mix_dim;
     int hd = l->heads.head_dim;

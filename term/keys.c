@@ -55,7 +55,7 @@ int keys_length(Str s) {
     return n < 0 ? -1 : n + 1;
 }
 
-// Reads the numbers of a CSI sequence, which are separated by semicolons. Parts of a number behind a colon are skipped.
+// Reads the numbers of a CSI sequence, which are separated by semicolons. Parts of a number after a colon are skipped.
 static int parameters(Str s, int out[3]) {
     int n = 0;
     for (size_t at = 2; at + 1 < s.n && n < 3; at++, n++) {

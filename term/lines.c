@@ -290,7 +290,7 @@ static unsigned char paste(EditLine *el, int key) {
     if (vi_keys(el)) el_cursor(el, 1); // ESC moved the cursor back by one
     insert(el, (Str){text.data, text.n - 6});
     const LineInfoW *line = el_wline(el);
-    bool at_end = line->cursor == line->lastchar;     // behind the last character, only `a` inserts
+    bool at_end = line->cursor == line->lastchar;     // after the last character, only `a` inserts
     if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // returns to insert mode
     buf_free(&text);
     return CC_REFRESH;

@@ -54,7 +54,7 @@ static size_t run_of(Str s, size_t at) {
 }
 
 // The part of the line in which the end of emphasis or code is searched: up to MARKDOWN_HELD bytes from `at`. *open:
-// the text continues behind it. Returns what it means if nothing is found: UNKNOWN while more may come.
+// the text continues after it. Returns what it means if nothing is found: UNKNOWN while more may come.
 static Search window(Str s, size_t at, bool whole, Str *out, bool *open) {
     bool cut = s.n - at > MARKDOWN_HELD;
     *out = (Str){s.data, cut ? at + MARKDOWN_HELD : s.n};

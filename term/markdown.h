@@ -4,7 +4,7 @@
 //   markdown_text(&m, text, &wrap, &out); ...   markdown_end(&m, &wrap, &out); markdown_free(&m);
 //
 // Text that has been written is never changed. The beginning of a line is held back until its block is known. Text
-// behind a mark of emphasis or code is held back until the closing mark; that must come in the same line, within
+// after a mark of emphasis or code is held back until the closing mark; that must come in the same line, within
 // MARKDOWN_HELD bytes, otherwise the mark is shown as text. Links, and blocks that depend on a later line (tables,
 // underlined headings), are shown as they are. The result does not depend on how the text was cut into pieces.
 // A CommonMark parser such as md4c is not used because it needs the whole document before it gives any output.
@@ -23,7 +23,7 @@ typedef struct {
     bool verbatim;    // the current line is code
     unsigned block;   // style of the current line
     unsigned style;   // the style that the terminal has now
-    char before;      // the byte in front of `held`; '\n' at the beginning of a line
+    char before;      // the byte before `held`; '\n' at the beginning of a line
     char fence;       // the character of the open code block's fence, ` or ~; 0: no block is open
     int n_fence;      // length of that fence
     int fence_quotes; // number of quotes around that block

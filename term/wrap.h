@@ -3,7 +3,7 @@
 //   Wrap w = {.columns = 80};
 //   wrap_text(&w, text, &out); ...   wrap_mark(&w, "\033[1m", &out); ...   wrap_end(&w, &out); wrap_free(&w);
 //
-// A word is written when the character behind it has arrived, so that nothing on the screen has to be moved. Chinese
+// A word is written when the character after it has arrived, so that nothing on the screen has to be moved. Chinese
 // and Japanese text breaks between characters, but not before a closing mark or after an opening one. A word longer
 // than a line is not divided: the terminal cuts it, and copies it as one. Widths come from utf8proc. Where terminals
 // disagree (emoji of several code points) the larger width is used, so that a line never exceeds the terminal's.

@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         data += 2;
         n_model = n - 3 < n_wanted ? n - 3 : n_wanted;
     }
-    // A copy of its own: aligned as a mapping is, and with nothing readable behind it.
+    // A copy of its own: aligned as a mapping is, and with nothing readable after it.
     void *model = mem_copy((const char *)data + 1, n_model);
     model = mem_resize(model, n_model);
     if (llama2c) {

@@ -1,4 +1,4 @@
-// tests/fuzz_hf.c: libFuzzer over config.json and tokenizer.json. The input's first byte picks one; behind a
+// tests/fuzz_hf.c: libFuzzer over config.json and tokenizer.json. The input's first byte picks one; after a
 // tokenizer.json a zero byte and a text may follow, which is encoded.
 // `make fuzz-build` builds it.
 #include "hf/hf.h"
@@ -51,7 +51,7 @@ static void read_tokenizer(Str input) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n == 0) return 0;
-    char *copy = mem_resize(mem_copy((const char *)data + 1, n - 1), n - (n > 1)); // nothing readable behind it
+    char *copy = mem_resize(mem_copy((const char *)data + 1, n - 1), n - (n > 1)); // nothing readable after it
     Str input = {copy, n - 1};
     if (data[0] & 1) read_tokenizer(input);
     else {

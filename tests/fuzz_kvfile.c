@@ -1,5 +1,5 @@
 // tests/fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums
-// right, so that what lies behind them is reached; hand the bytes out in pieces; expect another header; take the rest
+// right, so that what lies after them is reached; hand the bytes out in pieces; expect another header; take the rest
 // not as the stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and
 // what; and take it for the stream of a block, with a link; and change a good stream of sealed groups.
 #define _GNU_SOURCE
@@ -146,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (flags & CHANGES) size = change(file, good_stream(file, flags & LINK, flags & SEALED), data + 1, n - 1);
     else memcpy(file, data + 1, n - 1);
     if (flags & MEND) kv_mend(file, size);
-    file = mem_resize(file, size + 1); // nothing readable behind it
+    file = mem_resize(file, size + 1); // nothing readable after it
     StreamBytes m = {file, size, 0, flags & PIECES ? 7 : SIZE_MAX};
     KvReader r = {.name = "fuzz.kv", .read = read_memory, .arg = &m};
     Status st = walk(&r, flags);

@@ -9,7 +9,7 @@ static volatile unsigned sink;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    // A copy of its own: aligned as a mapping is, and with nothing readable behind it.
+    // A copy of its own: aligned as a mapping is, and with nothing readable after it.
     uint8_t *bytes = mem_resize(mem_copy((const char *)data, n), n + (n == 0));
     SafeFiles s = {0};
     Status st = safetensors_add(&s, "fuzz.safetensors", bytes, n);

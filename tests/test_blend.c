@@ -192,7 +192,7 @@ static int n_other_slots(const BlendResult *a, const BlendResult *b, int layer, 
     return found;
 }
 
-// Of 80 tokens 45% pass the first layer behind the second one, and 28, 20, 12 the next ones; each stores K and V of
+// Of 80 tokens 45% pass the first layer after the second one, and 28, 20, 12 the next ones; each stores K and V of
 // those that it then leaves out.
 static void test_gradually_fewer(void **state) {
     (void)state;
@@ -237,7 +237,7 @@ static void check_turn(const TinyModel *model, int type, double limit) {
     for (int i = 0; i < 100; i++) tokens[i] = 3 + i % 50;
     blend_run(&r.e, tokens, 100, NULL, &got);
     const KvPool *kv = r.e.kv.pool;
-    const Layer *l = &r.e.model.layers[0]; // files have layers with a window behind the others
+    const Layer *l = &r.e.model.layers[0]; // files have layers with a window after the others
     size_t size = kv_slot_bytes(type, kv->head_dim);
     size_t place = (size_t)(l->kv_layer + (l->kv_kind == KV_WINDOW ? kv->n_layers : 0));
     const uint8_t *rows = got.rows + place * got.layer_bytes;
@@ -295,7 +295,7 @@ static void test_chosen_tokens(void **state) {
         }
         assert_int_equal(taken, want);
         for (int i = first; i < n; i++) assert_true(kept[i] || chosen[i]);
-        for (int i = first; i < n; i++) // whatever was left deviates less, or as much and stands behind
+        for (int i = first; i < n; i++) // whatever was left deviates less, or as much and stands after
             for (int k = first; k < n; k++)
                 if (kept[i] && kept[k] && chosen[i] && !chosen[k])
                     assert_true(deviation[i] > deviation[k] || (deviation[i] == deviation[k] && i < k));

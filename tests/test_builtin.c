@@ -100,7 +100,7 @@ static bool in_executable(uintptr_t from, uintptr_t to) {
 static void test_lies_in_the_executable(void **state) {
     (void)state;
     needs_builtin();
-    enum { KEY_AT = 32 }; // behind the header and the first key's length
+    enum { KEY_AT = 32 }; // after the header and the first key's length
     Gguf *g;
     assert_ok(builtin_open(&g));
     uintptr_t first = (uintptr_t)gguf_value_at(g, 0)->key.data - KEY_AT;

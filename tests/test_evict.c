@@ -264,7 +264,7 @@ static void check_positions(const Batch *b, const Sequence *s, int before, int b
     }
 }
 
-// The likeliest tokens behind the prompt, by steps of its own.
+// The likeliest tokens after the prompt, by steps of its own.
 static void write_on(EvictRig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int chunk) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SamplerParams how = sampler_defaults();
@@ -386,7 +386,7 @@ static bool is_heavy(const double *mass, int old, int most, int slot) {
     return before < most;
 }
 
-// n slots are in; e makes room: of each head, the `most` heaviest of the first `old` stay and all behind them.
+// n slots are in; e makes room: of each head, the `most` heaviest of the first `old` stay and all after them.
 static void check_kept(const char *plan, int n, int old, int most, bool pooled, int n_prompt) {
     EvictRig r;
     rig_open(&r, 16);

@@ -201,7 +201,7 @@ static float *scalar_logits(const Gguf *g, int n_ctx, KvHead *head) {
 
 static double logits_apart(const float *a, const float *b) { return test_distance(a, b, (size_t)30 * VOCAB); }
 
-// Each key matters in the tiny models, and is in the fingerprint of a KV cache unless it comes behind all K and V.
+// Each key matters in the tiny models, and is in the fingerprint of a KV cache unless it comes after all K and V.
 static void test_keys_matter(void **state) {
     (void)state;
     static const struct {

@@ -52,7 +52,7 @@ static void check_case(const Tokenizer *t, const char *name, Str text, const jso
     Buf back = {0};
     buf_str(&back, "");
     tokenizer_decode(t, ids + 1, (size_t)n, true, &back);
-    // Behind a first special token the library shows the space that encoding put there; the text had none.
+    // After a first special token the library shows the space that encoding put there; the text had none.
     Str shown = {back.data, back.n};
     if (!str_is(shown, json_string_value(decoded)) && !str_eq(shown, text))
         fail_msg("%s: text %zu: \"%s\" expected, \"%s\" decoded", name, i, json_string_value(decoded), back.data);

@@ -150,7 +150,7 @@ static void test_hostile_sealed(void **state) {
         {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found"},
     };
     assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
-    // A group takes 32 x (34 + 12) bytes, and the three slots behind it 3 x (16 + 16).
+    // A group takes 32 x (34 + 12) bytes, and the three slots after it 3 x (16 + 16).
     size_t rows = KV_BYTES_START + 16 + KV_HEAD + 16 + SEALED_TOKENS * 4, group = 32 * (34 + 12);
     assert_int_equal(rows + 2 * (16 + 12 + group + 3 * 32) + 16 + 4, f.n);
     static const uint32_t lengths[] = {0, 12, 13, 12 + 5 * 32};
@@ -166,8 +166,8 @@ static void test_hostile_frames(void **state) {
     Bytes f = saved(&smallest, 6);
     Guard g;
     guard_open(&g, &smallest);
-    size_t head = KV_BYTES_START, tokens = head + 16 + KV_HEAD, rows = tokens + 16 + 6 * 4,
-           layer = 16 + 12 + 5 * 4 * 8, end = rows + 2 * layer;
+    size_t head = KV_BYTES_START, tokens = head + 16 + KV_HEAD, rows = tokens + 16 + 6 * 4, layer = 16 + 12 + 5 * 4 * 8,
+           end = rows + 2 * layer;
     assert_int_equal(end + 16 + 4, f.n);
     assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 84 bytes expected, 0 found");
     assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "84 bytes expected, 4294967295 found");

@@ -46,7 +46,7 @@ static void test_kinds_on_every_isa(void **state) {
         check_types(archs[a], TYPE_F32, TYPE_F32, 1e-5);
         check_types(archs[a], TYPE_F32, TYPE_Q8_0,
                     5e-4); // a score that differs in its last bit may be rounded the other way
-        check_types(archs[a], TYPE_BF16, TYPE_F16, 1.2e-2); // activations of many rows in bf16, as those behind them
+        check_types(archs[a], TYPE_BF16, TYPE_F16, 1.2e-2); // activations of many rows in bf16, as those after them
         check_types(archs[a], TYPE_Q8_0, TYPE_F16, 3e-2);   // and of few rows in int8
     }
 }
@@ -96,7 +96,7 @@ static int choose(void *arg, const Workspace *w, const Layer *l, const KvPool *k
     return c->n;
 }
 
-// Over a cache that holds the whole text, rows that go on behind a layer have the same logits as in a step with all
+// Over a cache that holds the whole text, rows that go on after a layer have the same logits as in a step with all
 // rows.
 static void check_narrowing(const char *arch, const char *isa) {
     Gguf *g = tiny_model(&(TinyModel){.arch = arch, .n_layers = 7, .seed = 5});

@@ -25,7 +25,7 @@ static int longest_by_search(const Library *l, int text) {
     return best;
 }
 
-// Whether some place in the texts has `length` tokens like the text's end, and the draft behind them.
+// Whether some place in the texts has `length` tokens like the text's end, and the draft after them.
 static bool follows(const Library *l, int text, const int *draft, NgramMatch m) {
     for (int other = 0; other < TEXTS; other++)
         for (int at = m.length; at < l->n[other]; at++) {
@@ -94,7 +94,7 @@ static void test_edit_is_followed(void **state) {
     ngram_extend(g, number, text + 10, 9); // a copy of a part
     NgramMatch m = ngram_find(g, number, draft, MOST);
     assert_true(m.length == 9 && m.n == MOST && draft[0] == 1019);
-    ngram_extend(g, number, &(int){5}, 1); // another token in the place of 1019: the copy may go on behind it
+    ngram_extend(g, number, &(int){5}, 1); // another token in the place of 1019: the copy may go on after it
     m = ngram_find(g, number, draft, MOST);
     assert_true(m.length == 0 && m.n == MOST && draft[0] == 1020);
     ngram_extend(g, number, &(int){6}, 1); // not yet; one token later nobody guesses any more

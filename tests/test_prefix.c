@@ -178,7 +178,7 @@ static void test_same_step(void **state) {
     }
 }
 
-// The answer is a prefix too: a second turn begins behind it.
+// The answer is a prefix too: a second turn begins after it.
 static void test_answer_as_prefix(void **state) {
     (void)state;
     Engine e;

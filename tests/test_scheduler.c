@@ -511,7 +511,7 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
 
 static void test_waits_behind_a_newer_one(void **state) {
     (void)state;
-    begins_behind_a_newer_one(50, 1); // a prompt of its own behind the prefix
+    begins_behind_a_newer_one(50, 1); // a prompt of its own after the prefix
     begins_behind_a_newer_one(25, 6); // answers that need a block each
 }
 

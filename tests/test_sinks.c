@@ -224,7 +224,7 @@ static void compare_row(SinkRun *r, const Layer *l, int row, int head) {
     note_distance(&r->worst_out, found, out);
 }
 
-// Behind a layer's attention its input is still what the residual stream holds.
+// After a layer's attention its input is still what the residual stream holds.
 static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
     SinkRun *r = arg;
     int slots = sequence_slots(&r->s);

@@ -230,7 +230,7 @@ static void test_spm_ids(void **state) {
 static void test_text_that_goes_on(void **state) {
     (void)state;
     Tokenizer *t = vocabulary_load_spm(vocabulary_small_spm());
-    // behind text, behind added tokens, behind rows that a model has beyond the vocabulary
+    // after text, after added tokens, after rows that a model has beyond the vocabulary
     const int last[] = {264, 2, 268, tokenizer_n(t), INT_MAX}, expected[] = {263, 264, 264, 263, 263};
     for (size_t i = 0; i < ARRAY_LEN(last); i++) {
         int ids[4];
@@ -240,7 +240,7 @@ static void test_text_that_goes_on(void **state) {
     tokenizer_free(t);
 }
 
-// Phi-3's added tokens take the white space behind them, but for those that begin and end a document.
+// Phi-3's added tokens take the white space after them, but for those that begin and end a document.
 static void test_stripped_text(void **state) {
     (void)state;
     for (int phi = 0; phi < 2; phi++) {
@@ -258,7 +258,7 @@ static void test_stripped_text(void **state) {
         assert_int_equal(tokenizer_encode_after(t, user, "\nA", 2, NULL, ids, 8), phi ? 2 : 3);
         assert_int_equal(ids[1], phi ? 68 : 13);
         assert_int_equal(tokenizer_encode_after(t, user, " ", 1, NULL, ids, 8), phi ? 0 : 2);
-        assert_int_equal(tokenizer_encode_after(t, 68, "\nA", 2, NULL, ids, 8), 2); // behind text
+        assert_int_equal(tokenizer_encode_after(t, 68, "\nA", 2, NULL, ids, 8), 2); // after text
         tokenizer_free(t);
     }
 }

@@ -125,7 +125,7 @@ static json_t *arguments_of(const json_t *calls, size_t i) {
     return json_loads(json_string_value(text), JSON_ALLOW_NUL, NULL);
 }
 
-// What the template writes of an answer with a call, without what stands in front of it.
+// What the template writes of an answer with a call, without what stands before it.
 static void render_call(const ChatTemplate *c, const World *w, Rendered *out) {
     json_t *more = json_loads(call_text, 0, NULL);
     Message m[2] = {{"user", str_of("The weather?"), NULL}, {"assistant", str_of(""), more}};

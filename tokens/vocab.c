@@ -437,7 +437,7 @@ static Status load_strips(Vocab *v, const Gguf *g) {
     return OK;
 }
 
-// Phi-3: added tokens absorb the white space behind them. tokenizer.json says so; GGUF files do not.
+// Phi-3: added tokens absorb the white space after them. tokenizer.json says so; GGUF files do not.
 static Status load_phi_strips(Vocab *v, const Gguf *g, const Str *texts) {
     Str arch;
     TRY(gguf_str(g, "general.architecture", &arch, false));

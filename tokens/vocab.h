@@ -27,7 +27,7 @@ typedef enum {
     SPACE_PREFIX_FIRST,   // as MISSING, and only at the beginning of the text
 } SpacePrefix;
 
-enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 }; // an added token absorbs the white space before it, or behind it
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 }; // an added token absorbs the white space before it, or after it
 
 // An added token: found in the text before anything is split.
 typedef struct {

@@ -61,7 +61,7 @@ static inline void blend_text(BlendText *t, int head, const int *sizes, int n_si
     if (head > 0) t->tokens[0] = 1;
 }
 
-// What came of a prompt: the logits behind it, and its K and V, layer by layer as files have them.
+// What came of a prompt: the logits after it, and its K and V, layer by layer as files have them.
 typedef struct {
     float logits[ENGINE_VOCAB];
     uint8_t *rows;
@@ -100,7 +100,7 @@ static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, Blen
     timeline_free(&r.time);
 }
 
-// Computes a chunk behind the lead-in alone and keeps it.
+// Computes a chunk after the lead-in alone and keeps it.
 static inline void blend_add_chunk(Engine *e, ChunkStore *store, const int *lead, int n_lead, const int *tokens,
                                    int n) {
     Sequence q = {.own = true};

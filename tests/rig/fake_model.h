@@ -213,7 +213,7 @@ static inline void check_window(FakeEngine *f, const Batch *b, int row) {
 }
 
 // The hash of everything that a row sees. Its own group is read from the page, unless the step's last row of the
-// sequence, at slot `last`, has sealed it; the groups in front of it are sealed. With dense KV everything is in the
+// sequence, at slot `last`, has sealed it; the groups before it are sealed. With dense KV everything is in the
 // slots.
 static inline uint64_t hash_of_sight(FakeEngine *f, const int *table, int slot, int last) {
     uint64_t hash = 0;

@@ -1,5 +1,5 @@
-// tests/rig/gaps.h: rows of a sequence with gaps between their slots: each row sees the slots in front of it and none
-// behind, whether another row of the batch computes them or they were computed before.
+// tests/rig/gaps.h: rows of a sequence with gaps between their slots: each row sees the slots before it and none
+// after, whether another row of the batch computes them or they were computed before.
 #ifndef QUILL_GAPS_H
 #define QUILL_GAPS_H
 
@@ -49,7 +49,7 @@ static inline void gaps_forward(Rig *r, const Sequence *s, int *slots, int n, fl
 }
 
 // Up to step_rows rows of n_tokens, GAPS_TOKENS at most. Rows with gaps, over a cache that holds the whole text, have
-// the logits of the whole text (within `limit`). These logits do not change by a bit when slots behind a row are
+// the logits of the whole text (within `limit`). These logits do not change by a bit when slots after a row are
 // poisoned.
 static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit, const char *what) {
     int tokens[GAPS_TOKENS], slots[GAPS_TOKENS], n = 0;
@@ -70,7 +70,7 @@ static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit,
     }
     for (int turn = 0; turn < 3; turn++) {
         int row = n - 1 - turn * (n / 3);
-        // The gaps behind the row, slot by slot, and all slots behind the last row.
+        // The gaps after the row, slot by slot, and all slots after the last row.
         for (int i = row; i + 1 < n; i++) gaps_poison(r, &s, slots[i] + 1, slots[i + 1]);
         gaps_poison(r, &s, slots[n - 1] + 1, n_tokens);
         gaps_forward(r, &s, slots, n, poisoned);

@@ -28,13 +28,13 @@ static const NamePair hf_lfm_names[] = {{"attn_norm", "operator_norm"},
                                         {"ffn_down", "feed_forward.w2"}};
 
 typedef struct {
-    char name[64]; // behind the layer's number; empty: another tensor has it
+    char name[64]; // after the layer's number; empty: another tensor has it
     Buf data;      // the caller frees
     size_t dims[3];
     int n_dims;
 } HfRecurrent;
 
-// False: the tensor is none of those that a directory has in another shape or order. `part` is its name in GGUF behind
+// False: the tensor is none of those that a directory has in another shape or order. `part` is its name in GGUF after
 // the layer's number.
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out);

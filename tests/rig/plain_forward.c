@@ -338,7 +338,7 @@ static void route(const Plain *p, int layer, const double *logits, int n, double
                         (scale ? (double)((const float *)scale->data)[i] : 1);
 }
 
-// The router of gemma4 takes x behind a norm of its own.
+// The router of gemma4 takes x after a norm of its own.
 static void router_input(const Plain *p, int layer, const double *x, const double *h, double *out) {
     const GgufTensor *scale = tensor_of(p, layer, "ffn_gate_inp", "scale");
     memcpy(out, is(p, "gemma4") ? x : h, (size_t)p->dim * sizeof *out);

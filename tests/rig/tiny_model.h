@@ -15,7 +15,7 @@
 
 typedef struct {
     // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,
-    // and norms behind the mixer and the feed-forward), "phi3" (fused matrices, LongRoPE on half a head), "granite"
+    // and norms after the mixer and the feed-forward), "phi3" (fused matrices, LongRoPE on half a head), "granite"
     // (four scalars), "smollm3", "mistral3" (YaRN, a temperature), "olmo2" (norms of whole Q and K, none in front),
     // "glm4" (gate and up fused, biases, RoPE on half a head), "qwen2moe" (experts and a shared one), "qwen3moe"
     // (experts), "gemma4" (two sizes of heads, shared K and V, per-layer embeddings; with n_experts its mixture kind,
