@@ -29,7 +29,7 @@ def perplexity(args, *options, file=None):
 
 def tell_types(args):
     """Errors are measured only on the text's beginning, since attention in float64 is slow."""
-    print(f"| K, V | bytes a token | perplexity, -c {args.context} | change | attention error, worst layer | layer by layer |")
+    print(f"| K, V | bytes per token | perplexity, -c {args.context} | change | attention error, worst layer | layer by layer |")
     print("|---|---|---|---|---|---|")
     runs = {kind: ["-ctk", kind, "-ctv", kind] for kind in TYPES}
     runs |= {f"{kind}, --kv-rotate": [*runs[kind], "--kv-rotate"] for kind in ("q4_0", "kivi2")}
