@@ -108,7 +108,7 @@ def tell():
     speeds = {r["type"]: r["tok_s"] for r in read(SPEEDS)}
     for model in dict.fromkeys(r["model"] for r in read(FIGURES)):
         rows = [r for r in read(FIGURES) if r["model"] == model]
-        print(f"\n### {model}\n\n| type | MB | bits a weight | perplexity | mean KL | 99 % | same top token | with importance: perplexity | mean KL | same top token | 1.1B, tok/s |")
+        print(f"\n### {model}\n\n| type | MB | bits per weight | perplexity | mean KL | KL, 99th percentile | same top token | with importance: perplexity | mean KL | same top token | 1.1B, tok/s |")
         print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
         plain = [r for r in rows if not r["prune"]]
         for r in (r for r in plain if r["importance"] == "no"):
@@ -138,7 +138,7 @@ def draw():
         for r in rows:
             if r["model"] == model and r["importance"] == "no" and r["type"] in TYPES:
                 axis.annotate(r["type"], (float(r["bits"]), float(r["kl"])), fontsize=7, xytext=LABELS.get(r["type"], (5, 3)), textcoords="offset points")
-        axis.set(xscale="log", yscale="log", xlabel="bits a weight", ylabel="mean KL divergence, nats", title=model)
+        axis.set(xscale="log", yscale="log", xlabel="bits per weight", ylabel="mean KL divergence, nats", title=model)
         axis.set_xticks([3, 4, 5, 6, 8], ["3", "4", "5", "6", "8"], minor=False)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
