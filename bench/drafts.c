@@ -34,6 +34,7 @@ typedef struct {
     char name[64];
     int n_tokens, n_texts, n_other; // n_other: texts whose answer with drafts differs
     double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run, or all tokens in one step
+    double gains[N_ARMS];           // the rate over that of the run without drafts before it, the median; 0 likewise
     DraftCounts drafts;             // of one repetition
 } DraftsResult;
 
@@ -148,30 +149,40 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
     return st;
 }
 
-// Runs all arms alternately, after an untimed run that computes the prompts.
+// The median rate of each arm, and the median gain of the arms over the plain run before them. rates: (N_ARMS, n_reps)
+static void summarise(DraftsResult *out, double *const *rates, int n_arms, int n_reps) {
+    for (int arm = 0; arm < n_arms; arm++) {
+        double *gains = mem_alloc((size_t)n_reps * sizeof *gains);
+        for (int i = 0; i < n_reps; i++) gains[i] = rates[PLAIN][i] > 0 ? rates[arm][i] / rates[PLAIN][i] : 0;
+        out->gains[arm] = stats_median(gains, n_reps);
+        free(gains);
+    }
+    for (int arm = 0; arm < n_arms; arm++) out->rates[arm] = stats_median(rates[arm], n_reps);
+}
+
+// Runs all arms alternately, after an untimed run that computes the prompts. Texts of two arms can differ in length, so
+// each run has its own rate.
 static Status measure(Drafts *d, int first, int last) {
     int n_reps = d->o->bench.reps, n_arms = d->work[first].forced ? N_ARMS : ORACLE;
-    double seconds, *times[N_ARMS];
+    double seconds, *rates[N_ARMS];
     DraftsResult *out = &d->results[d->n_results], last_run;
-    for (int i = 0; i < N_ARMS; i++) times[i] = mem_alloc((size_t)n_reps * sizeof(double));
+    for (int i = 0; i < N_ARMS; i++) rates[i] = mem_alloc((size_t)n_reps * sizeof(double));
     progress_show(&d->progress, d->work[first].name, 0, n_reps);
     Status st = run_arm(d, first, last, PLAIN, WARM_TOKENS, &seconds, &last_run);
     for (int rep = 0; rep < n_reps && !st.code; rep++) {
         for (int arm = 0; arm < n_arms && !st.code; arm++) {
-            st = run_arm(d, first, last, arm, INT_MAX, &times[arm][rep], &last_run);
+            st = run_arm(d, first, last, arm, INT_MAX, &seconds, &last_run);
+            // The time begins at the first token; 0 seconds if all tokens came in one step.
+            rates[arm][rep] = seconds > 0 ? (last_run.n_tokens - 1) / seconds : 0;
             if (arm == DRAFTED) *out = last_run;
         }
         progress_show(&d->progress, d->work[first].name, rep + 1, n_reps);
     }
-    int tokens = out->n_tokens - 1; // the time begins at the first token
-    for (int i = 0; i < n_arms && !st.code; i++) {
-        double median = stats_median(times[i], n_reps);
-        out->rates[i] = median > 0 ? tokens / median : 0; // 0 seconds if all tokens came in one step
-    }
+    if (!st.code) summarise(out, rates, n_arms, n_reps);
     snprintf(out->name, sizeof out->name, "%s", d->work[first].name);
     if (last - first > 1)
         snprintf(out->name, sizeof out->name, "%d texts, %d at once", last - first, d->e.shape.n_seqs);
-    for (int i = 0; i < N_ARMS; i++) free(times[i]);
+    for (int i = 0; i < N_ARMS; i++) free(rates[i]);
     d->n_results += !st.code;
     return st;
 }
@@ -263,11 +274,6 @@ static Status add_works(Drafts *d, const Buf *prompts) {
 
 static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
 
-// The rate of an arm divided by the rate without drafts; 0: not measured.
-static double gain_of(const DraftsResult *r, Arm arm) {
-    return r->rates[PLAIN] > 0 ? r->rates[arm] / r->rates[PLAIN] : 0;
-}
-
 static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
 
 // null for 0, which means not measured.
@@ -287,8 +293,8 @@ static json_t *json_of(const Drafts *d) {
                                 jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
                                 "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
                                 "tokens_per_step", a_step(&r->drafts), "tok_s_without", real_or_null(r->rates[PLAIN]),
-                                "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain",
-                                real_or_null(gain_of(r, DRAFTED)), "gain_bound", real_or_null(gain_of(r, ORACLE))));
+                                "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain", real_or_null(r->gains[DRAFTED]),
+                                "gain_bound", real_or_null(r->gains[ORACLE])));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
@@ -305,8 +311,8 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
         buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
                    r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
                    a_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
-                   figure(r->rates[DRAFTED], drafted), between, figure(gain_of(r, DRAFTED), gain), between,
-                   figure(gain_of(r, ORACLE), bound), between, r->n_other, r->n_texts, tail);
+                   figure(r->rates[DRAFTED], drafted), between, figure(r->gains[DRAFTED], gain), between,
+                   figure(r->gains[ORACLE], bound), between, r->n_other, r->n_texts, tail);
     }
 }
 
