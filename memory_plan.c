@@ -179,12 +179,23 @@ static size_t draft_share(const MemoryPlan *p, size_t limit) {
 }
 
 // Checkpoints of recurrent layers' states: as many as take a quarter of the memory of K and V, within bounds.
-static void plan_checkpoints(MemoryPlan *p) {
+static void plan_checkpoints(KvShape *s) {
     enum { LEAST = 8, MOST = 64 };
-    KvShape *s = &p->shape;
     size_t one = kvshape_one_state_bytes(s), kv = kvshape_bytes_per_slot(s) * (size_t)s->n_ctx;
     if (one == 0) return;
     s->n_checkpoints = kv / 4 / one < LEAST ? LEAST : kv / 4 / one > MOST ? MOST : (int)(kv / 4 / one);
+}
+
+KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
+    enum { BLOCK = 32 };
+    KvShape s = memory_plan_kv_shape(m);
+    s.type_k = s.type_v = memory_plan_kv_type(m, KV_TYPE_AUTO);
+    s.n_ctx = n_ctx;
+    s.n_seqs = 1;
+    s.block = s.n_windowed > 0 || s.n_recurrent > 0 ? BLOCK : 0;
+    plan_partners(&s, int_min(step_rows, n_ctx));
+    plan_checkpoints(&s);
+    return s;
 }
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
@@ -221,7 +232,7 @@ Status memory_plan_make(MemoryPlan *p) {
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
-    plan_checkpoints(p);
+    plan_checkpoints(s);
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows);
     plan_partners(s, p->max_rows);
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,

@@ -31,6 +31,8 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes);
 
 // The fields of a KvShape that follow from the model: layers, heads and window. The caller sets the others.
 KvShape memory_plan_kv_shape(const Model *m);
+// The cache of one sequence with the default options: what `inspect` shows. step_rows: the most rows of a step.
+KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows);
 // The type of the KV cache for the option's value `asked`; KV_TYPE_AUTO gives f16, or f32 for a model in F32.
 int memory_plan_kv_type(const Model *m, int asked);
 // The largest context (-c) whose KV cache fits into the memory that is available now. kv_mem: as in EngineConfig.

@@ -170,17 +170,6 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
 
 enum { ROWS = 512 }; // the default of rows in a step
 
-// The KV cache of one answer. Layers with a window hold the window and the rows of a step.
-static KvShape kv_shape(const Model *m, int n_ctx) {
-    enum { BLOCK = 32 };
-    KvShape s = memory_plan_kv_shape(m);
-    s.type_k = s.type_v = memory_plan_kv_type(m, KV_TYPE_AUTO);
-    s.n_ctx = n_ctx;
-    s.n_seqs = 1;
-    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kvshape_partners_needed(&s, int_min(ROWS, n_ctx));
-    return s;
-}
-
 // The context after n in the table: powers of two from 512 on, and the trained context as the last; 0: no more.
 static int next_context(int n, int trained) {
     if (n >= trained) return 0;
@@ -194,7 +183,7 @@ typedef struct {
 } Memory;
 
 static Memory memory_of(const Model *m, int n_ctx) {
-    KvShape s = kv_shape(m, n_ctx);
+    KvShape s = memory_plan_default_shape(m, n_ctx, ROWS);
     Memory out = {.weights = model_weight_bytes(m), .kv = kvshape_bytes(&s)};
     out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
     out.total = out.weights + out.kv + out.scratch;
@@ -228,7 +217,7 @@ static void print_costs(const Inspection *in, Buf *out) {
     TypicalStep steps[3];
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
-        KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
+        KvShape s = memory_plan_default_shape(m, int_max(1, m->c.n_ctx_train), ROWS);
         Cost cost = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
                    steps[i].first, cost.flops / 1e9, units_bytes(cost.bytes, a),
@@ -403,7 +392,7 @@ static void put_costs(const Inspection *in, json_t *j) {
     TypicalStep steps[3];
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
-        KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
+        KvShape s = memory_plan_default_shape(m, int_max(1, m->c.n_ctx_train), ROWS);
         Cost c = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         json_t *one = json_object();
         jsonio_put(one, "phase", json_string(steps[i].name));
