@@ -37,15 +37,17 @@ static void choose(const float *logits, int n, int n_used, int *chosen) {
 
 static float sigmoid(float v) { return 1 / (1 + expf(-v)); }
 
-// Keeps the groups of experts with the largest sums of their two best scores; other groups' scores become -INFINITY.
-static void keep_groups(const LayerKind *kind, float *p) {
+// Keeps the groups of experts with the largest sums of their two best scores, or with n_best 1 those with the best
+// score. Other groups' scores become -INFINITY.
+static void keep_groups(const LayerKind *kind, int n_best, float *p) {
     int size = kind->n_experts / kind->n_groups, kept[MOST_GROUPS];
     float best[MOST_GROUPS];
+    bool both = n_best > 1 && size > 1;
     bool stays[MOST_GROUPS] = {false};
     for (int g = 0; g < kind->n_groups; g++) {
         int top[2];
-        choose(p + g * size, size, int_min(2, size), top);
-        best[g] = p[g * size + top[0]] + (size > 1 ? p[g * size + top[1]] : 0);
+        choose(p + g * size, size, both ? 2 : 1, top);
+        best[g] = p[g * size + top[0]] + (both ? p[g * size + top[1]] : 0);
     }
     choose(best, kind->n_groups, kind->n_groups_used, kept);
     for (int k = 0; k < kind->n_groups_used; k++) stays[kept[k]] = true;
@@ -62,7 +64,7 @@ static void route_sigmoid(const Layer *l, const float *logits, int *chosen, floa
     const LayerKind *kind = &l->kind;
     float by[MOST_EXPERTS], sum = kind->routing == ROUTE_SIGMOID ? 1 : 1e-20f;
     for (int i = 0; i < kind->n_experts; i++) by[i] = sigmoid(logits[i]) + (l->expert_bias ? l->expert_bias[i] : 0);
-    if (kind->n_groups > 0) keep_groups(kind, by);
+    if (kind->n_groups > 0) keep_groups(kind, 2, by);
     choose(by, kind->n_experts, kind->n_used, chosen);
     for (int k = 0; k < kind->n_used; k++) {
         weight[k] = sigmoid(logits[chosen[k]]);
@@ -82,6 +84,17 @@ static void weigh(const LayerKind *kind, const float *logits, const int *chosen,
     for (int k = 0; k < kind->n_used; k++) weight[k] = weight[k] / sum * kind->route_scale;
 }
 
+// Chooses a row's experts by their logits, and their weights by a softmax.
+static void route_softmax(const LayerKind *kind, const float *logits, int *chosen, float *weight) {
+    float by[MOST_EXPERTS];
+    if (kind->n_groups > 0) {
+        memcpy(by, logits, (size_t)kind->n_experts * sizeof *by);
+        keep_groups(kind, 1, by);
+    }
+    choose(kind->n_groups > 0 ? by : logits, kind->n_experts, kind->n_used, chosen);
+    weigh(kind, logits, chosen, weight);
+}
+
 static void route_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
@@ -95,10 +108,7 @@ static void route_rows(void *arg, int first, int last, int thread) {
         bool finite = true;
         for (int i = 0; i < kind->n_experts; i++) finite = finite && isfinite(logits[i]);
         if (finite && by_sigmoid(kind)) route_sigmoid(s->l, logits, chosen, weight);
-        else if (finite) {
-            choose(logits, kind->n_experts, kind->n_used, chosen);
-            weigh(kind, logits, chosen, weight);
-        }
+        else if (finite) route_softmax(kind, logits, chosen, weight);
         for (int k = 0; finite && scale && k < kind->n_used; k++) weight[k] *= scale[chosen[k]];
         if (finite) continue;
         for (int k = 0; k < kind->n_used; k++) chosen[k] = k, weight[k] = NAN;

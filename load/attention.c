@@ -2,8 +2,12 @@
 // load/loader.h.
 #include "load/loader.h"
 
+#include "formats/types.h"
+
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_HEADS = 1 << 12, MAX_RANK = 1 << 16 };
@@ -86,14 +90,25 @@ static Status load_head_dim(const Loader *l) {
     return load_width(l, "attention.key_length_swa", "attention.value_length_swa", c->head_dim, &c->window_dim);
 }
 
+// The width of a head with compressed K and V: key_length_mla or value_length_mla. Older files, whose matrices of K and
+// V are one tensor, call it key_length or value_length.
+static Status load_latent_width(const Loader *l, const char *name, int low, int *out) {
+    char key[96], newer[64];
+    snprintf(newer, sizeof newer, "attention.%s_mla", name);
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, newer);
+    bool older = loader_layer_has(l, 0, "attn_kv_b") && !gguf_value(l->g, key);
+    snprintf(key, sizeof key, "attention.%s", name);
+    return loader_int(l, older ? key : newer, low, MAX_RANK, true, 0, out);
+}
+
 // Compressed K and V: a slot stores kv_rank elements, from which K and V are computed, and n_rot rotated elements of K.
 static Status load_latent(const Loader *l) {
     ModelConfig *c = &l->m->c;
     int n_rot;
     TRY(loader_int(l, "attention.kv_lora_rank", 1, SEAL_HEAD, true, 0, &c->kv_rank));
     TRY(loader_int(l, "rope.dimension_count", 2, SEAL_HEAD, true, 0, &n_rot));
-    TRY(loader_int(l, "attention.key_length_mla", n_rot + 1, MAX_RANK, true, 0, &c->q_head));
-    TRY(loader_int(l, "attention.value_length_mla", 1, MAX_RANK, true, 0, &c->v_head));
+    TRY(load_latent_width(l, "key_length", n_rot + 1, &c->q_head));
+    TRY(load_latent_width(l, "value_length", 1, &c->v_head));
     c->head_dim = c->window_dim = c->kv_rank + n_rot;
     if (c->head_dim > SEAL_HEAD)
         return status_error(QUILL_MODEL, "%s: %s.attention.kv_lora_rank: at most %d expected, %d found", l->file,
@@ -157,6 +172,54 @@ Status loader_describe_heads(const Loader *l, int i) {
     return loader_cap(l, "attn_logit_softcapping", &y->heads.softcap);
 }
 
+// Memory of the model for a stack of n matrices.
+static void *own_stack(const Loader *l, Tensor *out, int type, int n, int n_out, int n_in) {
+    const TypeInfo *info = type_info(type);
+    size_t row = (size_t)n_in / (size_t)info->block * (size_t)info->bytes;
+    size_t floats = ((size_t)n * (size_t)n_out * row + sizeof(float) - 1) / sizeof(float);
+    void *data = loader_own_floats(l->m, (int)floats);
+    *out = (Tensor){.data = data, .type = type, .n_out = n_out, .n_in = n_in, .stack = n, .row_bytes = row};
+    return data;
+}
+
+static void put_float(void *data, int type, size_t i, float v) {
+    if (type == TYPE_F32) ((float *)data)[i] = v;
+    else ((uint16_t *)data)[i] = type == TYPE_F16 ? float_half(v) : float_bf16(v);
+}
+
+// Older files have K and V of all heads in one tensor: for each head K's rows, then V's. Q takes those of K transposed.
+// The model owns copies of both; K's are in f16 unless the file has a type without blocks.
+static Status load_fused_latent(const Loader *l, int i, int plain) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    Tensor both;
+    size_t rank = (size_t)c->kv_rank, v_rows = (size_t)c->v_head, rows = (size_t)plain + v_rows;
+    TRY(loader_layer_matrix(l, i, "attn_kv_b", &both, c->n_heads * (int)rows, c->kv_rank));
+    const TypeInfo *info = type_info(both.type);
+    if (both.scales || both.bias || rank * rows * (size_t)c->n_heads > INT_MAX)
+        return status_error(QUILL_MODEL,
+                            "%s: tensor blk.%d.attn_kv_b.weight: a matrix without a bias in a type of GGUF expected, "
+                            "found %s%s",
+                            l->file, i, type_name(both.type), both.bias ? " with a bias" : "");
+    int type = info->block == 1 ? both.type : TYPE_F16;
+    void *k = own_stack(l, &y->k_b, type, c->n_heads, c->kv_rank, plain);
+    char *v = own_stack(l, &y->v_b, both.type, c->n_heads, c->v_head, c->kv_rank);
+    void *row = mem_alloc(both.row_bytes); // aligned, as dequantize needs it
+    float *values = mem_alloc(rank * sizeof *values);
+    for (size_t head = 0; head < (size_t)c->n_heads; head++) {
+        const char *from = (const char *)both.data + head * rows * both.row_bytes;
+        for (size_t d = 0; d < (size_t)plain; d++) {
+            memcpy(row, from + d * both.row_bytes, both.row_bytes);
+            info->dequantize(row, values, rank);
+            for (size_t r = 0; r < rank; r++) put_float(k, type, (head * rank + r) * (size_t)plain + d, values[r]);
+        }
+        memcpy(v + head * v_rows * both.row_bytes, from + (size_t)plain * both.row_bytes, v_rows * both.row_bytes);
+    }
+    free(row);
+    free(values);
+    return OK;
+}
+
 static Status load_latent_layer(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
@@ -169,8 +232,11 @@ static Status load_latent_layer(const Loader *l, int i) {
     } else TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, c->n_heads * c->q_head, c->dim));
     TRY(loader_layer_matrix(l, i, "attn_kv_a_mqa", &y->wk, c->head_dim, c->dim));
     TRY(loader_layer_vector(l, i, "attn_kv_a_norm", &y->norm_k, c->kv_rank, true));
-    TRY(loader_layer_stack(l, i, "attn_k_b", &y->k_b, c->n_heads, c->kv_rank, plain));
-    TRY(loader_layer_stack(l, i, "attn_v_b", &y->v_b, c->n_heads, c->v_head, c->kv_rank));
+    if (loader_layer_has(l, i, "attn_kv_b") && !loader_layer_has(l, i, "attn_k_b")) TRY(load_fused_latent(l, i, plain));
+    else {
+        TRY(loader_layer_stack(l, i, "attn_k_b", &y->k_b, c->n_heads, c->kv_rank, plain));
+        TRY(loader_layer_stack(l, i, "attn_v_b", &y->v_b, c->n_heads, c->v_head, c->kv_rank));
+    }
     return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, c->n_heads * c->v_head);
 }
 

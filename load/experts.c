@@ -17,11 +17,6 @@ static Status load_groups(const Loader *l, LayerKind *k) {
     if (k->n_experts % n)
         return status_error(QUILL_MODEL, "%s: %s.expert_group_count: a divisor of the %d experts expected, %d found",
                             l->file, arch, k->n_experts, n);
-    if (k->routing != ROUTE_SIGMOID && k->routing != ROUTE_SIGMOID_CHOSEN)
-        return status_error(QUILL_MODEL,
-                            "%s: %s.expert_group_count is %d: groups of experts are supported where sigmoids choose "
-                            "(expert_gating_func 2) alone",
-                            l->file, arch, n);
     if (n > MAX_GROUPS || used < 1 || (int64_t)used * (k->n_experts / n) < k->n_used)
         return status_error(QUILL_MODEL,
                             "%s: %s.expert_group_used_count: of up to %d groups so many expected that %d experts can "

@@ -511,7 +511,8 @@ static void test_refused_layers(void **state) {
                 {"deepseek2", "deepseek2.rope.dimension_count", 5, NULL},
                 {"deepseek2", "deepseek2.leading_dense_block_count", 2, "blk.1.ffn_gate.weight"},
                 {"deepseek2", "deepseek2.leading_dense_block_count", 0, "blk.0.ffn_gate_inp.weight"},
-                {"deepseek2", "deepseek2.expert_group_count", 2, NULL}};
+                {"deepseek2", "deepseek2.expert_group_count", 2, "deepseek2.expert_group_used_count"},
+                {"deepseek2", "deepseek2.expert_group_count", 3, NULL}};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         Gguf *g = tiny_model(&(TinyModel){.arch = keys[i].arch, .seed = 1});
         gguf_set_u32(g, keys[i].key, (uint32_t)keys[i].value);
@@ -558,7 +559,7 @@ static void test_refused_experts(void **state) {
                 {"qwen3moe", "qwen3moe.expert_feed_forward_length", 0, NULL},
                 {"qwen3moe", "qwen3moe.expert_feed_forward_length", 100, "blk.0.ffn_gate_exps.weight"},
                 {"qwen2moe", "qwen2moe.expert_group_count", 3, NULL},
-                {"qwen2moe", "qwen2moe.expert_group_count", 2, NULL},
+                {"qwen2moe", "qwen2moe.expert_group_count", 2, "qwen2moe.expert_group_used_count"},
                 {"qwen2moe", "qwen2moe.expert_gating_func", 4, NULL},
                 {"qwen2moe", "qwen2moe.expert_shared_feed_forward_length", 5, "blk.0.ffn_gate_shexp.weight"},
                 {"gpt-oss", "gpt-oss.expert_used_count", 1 << 20, NULL},

@@ -288,8 +288,8 @@ static int best_left(const double *v, const bool *taken, int n) {
     return best;
 }
 
-// Experts of groups that are not among the best become -INFINITY: a group is as good as the sum of its two best.
-static void drop_groups(const Plain *p, double *by, int n) {
+// Experts of groups that are not among the best become -INFINITY: a group is as good as the sum of its n_best best.
+static void drop_groups(const Plain *p, double *by, int n, int n_best) {
     int n_groups = (int)number(p, "expert_group_count", 1), used = (int)number(p, "expert_group_used_count", n_groups);
     int size = n / n_groups;
     double score[64];
@@ -297,7 +297,7 @@ static void drop_groups(const Plain *p, double *by, int n) {
     for (int g = 0; g < n_groups; g++) {
         bool taken[512] = {false};
         score[g] = 0;
-        for (int k = 0; k < 2 && k < size; k++) {
+        for (int k = 0; k < n_best && k < size; k++) {
             int best = best_left(by + g * size, taken, size);
             taken[best] = true;
             score[g] += by[g * size + best];
@@ -325,7 +325,7 @@ static void route(const Plain *p, int layer, const double *logits, int n, double
         all += sigmoids ? 0 : part[i];
         weight[i] = 0;
     }
-    if (number(p, "expert_group_count", 1) > 1) drop_groups(p, by, n);
+    if (number(p, "expert_group_count", 1) > 1) drop_groups(p, by, n, sigmoids ? 2 : 1);
     for (int k = 0; k < n_used; k++) {
         int best = best_left(by, used, n);
         used[best] = true;
