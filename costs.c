@@ -6,7 +6,9 @@
 //     each row, each layer:  2 n_out n_in for each matrix; of experts, only those that the row is routed to
 //                            2 seen(s) n_heads (head_dim + v_dim) for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
-//   In the last layer, a row without logits needs only Wq, Wk and Wv (model_last_rows names the exceptions).
+//   Compressed K and V count as in the absorbed form (cpu/latent.h), also where the expanded form computes them.
+//   In the last layer, a row without logits needs only Wq, Wk and Wv, or what the state takes of it (model_last_rows
+//   names the exceptions).
 //   Norms, biases, RoPE, softmax and the gate are not counted, as in published figures.
 //
 // Bytes read from or written to memory, once a step for all rows together:
@@ -43,9 +45,10 @@ static double experts_read(const Layer *l, int n) {
 // Stacks that all rows use.
 static bool of_heads(const Layer *l, const Tensor *t) { return t == &l->k_b || t == &l->v_b; }
 
-// Matrices before attention, which a row that ends there needs too.
+// Matrices before attention or a recurrence, which a row that ends there needs too.
 static bool before_attention(const Layer *l, const Tensor *t) {
-    return t == &l->wq || t == &l->wk || t == &l->wv || t == &l->q_a || t == &l->k_b;
+    bool recurrent = t == &l->w_mix || t == &l->w_z || t == &l->w_beta || t == &l->w_alpha;
+    return recurrent || t == &l->wq || t == &l->wk || t == &l->wv || t == &l->q_a;
 }
 
 double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
@@ -159,6 +162,7 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
     c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // written; states are read too
     add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
+    if (mixer_is_recurrent(m->layers[last].kind.mixer)) n_last = b->n_rows; // a state takes all rows
     add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
     return c;
 }
@@ -171,6 +175,7 @@ Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_o
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
     c.bytes += row_bytes(kv) * n_rows + state_bytes(m, 1);
+    if (mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer)) n_last = n_rows; // a state takes all rows
     for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};

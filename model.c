@@ -111,6 +111,8 @@ static void widen(Workspace *w, const Layer *l) {
     if (!latent) return;
     int a_head = int_max(l->wq.n_out, l->q_a.n_out) / h->n_heads + 1;
     int head = int_max(a_head, int_max(heads_v_dim(h), l->v_b.n_out));
+    w->q_dim = int_max(w->q_dim, int_max(l->wq.n_out, h->n_heads * l->v_b.n_out)); // rows before and after the products
+    w->a_dim = int_max(w->a_dim, w->q_dim);                                        // with k_b and v_b
     w->latent_heads = h->n_heads;
     w->latent_dim = int_max(w->latent_dim, h->n_heads * head);
 }
@@ -174,7 +176,8 @@ int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
     const Layer *last = &m->layers[m->c.n_layers - 1];
     const Backend *be = last->be; // NULL: a model without a backend; counts as the CPU
     bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
-    bool needs_all = sealed || mixer_is_recurrent(last->kind.mixer); // a group or a state takes all rows
+    bool recurrent = mixer_is_recurrent(last->kind.mixer);  // a state takes all rows; the others end behind it
+    bool needs_all = recurrent ? be && be->memory : sealed; // a group takes all rows
     return narrows && !needs_all ? n_out : n_rows;
 }
 
@@ -211,6 +214,9 @@ static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *k
     }
     b->n_rows = n, b->pos = pos, b->slot = slot, b->seq = seq, b->out_row = out_row;
     l->be->narrow(w, rows, b);
+    size_t mixed = (size_t)layer_mixed(l); // a recurrent layer has computed w->a already
+    for (size_t i = 0; mixer_is_recurrent(l->kind.mixer) && i < (size_t)n; i++)
+        memmove(w->a + i * mixed, w->a + (size_t)rows[i] * mixed, mixed * sizeof *w->a);
 }
 
 static void watch_feed(const Batch *b, WatchFeed feed, const Workspace *w, const Layer *l) {
@@ -237,10 +243,13 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     if (kv && b->arrival && layer_owns_kv(l)) b->arrival->wait(b->arrival->arg, l);
     // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots; recurrent: norm -> inputs of the recurrence
     if (mixes) be->attn_in(w, l, kv, b);
-    narrow(m, w, l, kv, b);
+    bool recurrent = mixer_is_recurrent(l->kind.mixer);
+    if (!recurrent) narrow(m, w, l, kv, b);
+    if (b->n_rows == 0) return;
+    if (mixes) be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table; or the recurrence from row to row
+    if (recurrent) narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
     if (mixes) {
-        be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table; or the recurrence from row to row
         if (kv && b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
         watch_feed(b, FEEDS_ATTENTION_OUT, w, l);
         be->attn_out(w, l, b); // x += norm(Wo a)

@@ -91,7 +91,7 @@ bool model_draws_ahead(const Model *m); // whether the batch after one with b->d
 // where no logit is finite; valid until the second model_forward after it.
 const int *model_drawn(const Model *m, Workspace *w);
 // How many rows of a step pass the whole last layer: n_out if the backend can narrow such a step and the KV cache has
-// no sealed type; the other rows only store their K and V there. Otherwise n_rows.
+// no sealed type; the other rows only store their K and V there, or change the state. Otherwise n_rows.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
 // The forward pass in two parts, for more rows of logits than max_out: model_hidden computes all layers of all rows;
 // then model_logits computes the logits of up to max_out rows of that batch in each call.

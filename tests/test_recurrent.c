@@ -338,11 +338,43 @@ static void test_kv_file(void **state) {
     }
 }
 
+// Where the last layer is recurrent, rows without logits end behind its state: the others, and later ones, are the
+// same.
+static void test_rows_that_end(void **state) {
+    (void)state;
+    enum { SILENT = 30, HEARD = 5 };
+    for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = families[f], .n_layers = 4, .n_experts = f % 2 ? 0 : 4, .seed = f});
+        for (int i = 0; i < isa_count(); i++) {
+            States s;
+            Sequence a = {0}, b = {0};
+            float logits[HEARD * VOCAB];
+            if (isa_is_of_integers(isa_name(i))) continue;
+            open_states(&s, g, (Setup){.isa = isa_name(i), .deterministic = true, .n_checkpoints = 8});
+            assert_int_equal(s.r.m.layers[3].kv_kind, -1);
+            assert_int_equal(model_last_rows(&s.r.m, false, SILENT + HEARD, HEARD), HEARD);
+            sequence_push(&a, s.tokens[0], LENGTH);
+            sequence_push(&b, s.tokens[1], LENGTH);
+            step(&s.r, (RowsOfSequence[]){{&a, SILENT, NULL}, {&b, HEARD, logits}}, 2);
+            for (int k = 0; k < HEARD; k++) assert_row(s.want[1], k, logits + (size_t)k * VOCAB, "some rows of a step");
+            step(&s.r, (RowsOfSequence[]){{&b, 1, NULL}, {&a, HEARD, logits}}, 2);
+            for (int k = 0; k < HEARD; k++)
+                assert_row(s.want[0], SILENT + k, logits + (size_t)k * VOCAB, "behind rows that ended");
+            finish_as(&s.r, &a, 7, s.want[0], "the first sequence");
+            finish_as(&s.r, &b, 13, s.want[1], "the second sequence");
+            drop(&s.r, &a);
+            drop(&s.r, &b);
+            close_states(&s);
+        }
+        gguf_close(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delta),   cmocka_unit_test(test_convolve),
         cmocka_unit_test(test_states),  cmocka_unit_test(test_shared_beginnings),
-        cmocka_unit_test(test_kv_file),
+        cmocka_unit_test(test_kv_file), cmocka_unit_test(test_rows_that_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
