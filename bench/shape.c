@@ -22,16 +22,20 @@ typedef struct {
     // 0: attention in all layers; otherwise qwen35: each full_every-th layer has gated attention, the others gated
     // DeltaNet with heads of `state` elements. 1: gated attention in all layers
     int full_every, key_heads, value_heads, state;
+    // 0: K and V as they are; otherwise deepseek2: a slot has kv_rank elements and `rot` rotated ones; V has v_dim
+    int kv_rank, rot, v_dim;
 } BenchShape;
 
 static const BenchShape presets[] = {
-    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a 1B model like Qwen3.5. The context differs from these models: it
-    // is long enough to measure at depth.
-    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0, 0, 0, 0, 0},
-    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0, 0, 0, 0, 0},
-    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0, 0, 0, 0, 0},
-    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8, 0, 0, 0, 0},
-    {"delta-1b", 2048, 16, 8, 2, 6144, 128256, 256, 32768, 1, 0, 0, 4, 16, 16, 128},
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a 1B model like Qwen3.5; DeepSeek-V2-Lite without its shared
+    // experts
+    // and its dense layer. The context differs from these models: it is long enough to measure at depth.
+    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0},
+    {"delta-1b", 2048, 16, 8, 2, 6144, 128256, 256, 32768, 1, 0, 0, 4, 16, 16, 128, 0, 0, 0},
+    {"mla-16b-a2b", 2048, 27, 16, 16, 1408, 102400, 192, 32768, 0, 64, 6, 0, 0, 0, 0, 512, 64, 128},
 };
 
 // ---- parsing a shape ------------------------------------------------------------------------------------------------
@@ -59,13 +63,16 @@ static const struct {
     {"key_heads", AT(key_heads), 1, 1024},
     {"value_heads", AT(value_heads), 1, 1024},
     {"state", AT(state), 1, 512},
+    {"kv_rank", AT(kv_rank), 0, 512},
+    {"rot", AT(rot), 2, 512},
+    {"v_dim", AT(v_dim), 1, 512},
 };
 
 #define SHAPE_FORMS                                                                                                    \
-    "1.1b, 1b, 8b, moe-7b-a1b, delta-1b, or "                                                                          \
+    "1.1b, 1b, 8b, moe-7b-a1b, delta-1b, mla-16b-a2b, or "                                                             \
     "dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..]"                                   \
-    "[,tied=0|1][,experts=..,used=..][,full_every=..,key_heads=..,value_heads=..,state=..], also after a name to "     \
-    "change it: 8b,layers=4"
+    "[,tied=0|1][,experts=..,used=..][,full_every=..,key_heads=..,value_heads=..,state=..]"                            \
+    "[,kv_rank=..,rot=..,v_dim=..], also after a name to change it: 8b,layers=4"
 
 static Status set_key(BenchShape *s, const char *text, size_t n) {
     const char *equals = memchr(text, '=', n);
@@ -101,6 +108,11 @@ static Status complete(BenchShape *s) {
                             "--shape: full_every=%d: key_heads, value_heads (a multiple of these) and state "
                             "expected, %d, %d and %d found",
                             s->full_every, s->key_heads, s->value_heads, s->state);
+    if (s->kv_rank && (s->full_every || s->rot % 2 || !s->rot || !s->v_dim || s->rot >= s->head_dim))
+        return status_error(QUILL_USAGE,
+                            "--shape: kv_rank=%d: rot (even, below head_dim=%d), v_dim and no full_every expected, "
+                            "%d, %d and %d found",
+                            s->kv_rank, s->head_dim, s->rot, s->v_dim, s->full_every);
     if (s->heads % s->kv_heads)
         return status_error(QUILL_USAGE, "--shape: kv_heads: a divisor of heads=%d expected, %d found", s->heads,
                             s->kv_heads);
@@ -303,22 +315,33 @@ static void add_delta(Maker *k, const BenchShape *s, int i) {
     add_norm(k, name, s->state);
 }
 
+// The matrices and norms of one layer that are not a recurrence.
 static void add_layer(Maker *k, const BenchShape *s, int i) {
     int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim, gates = s->full_every ? 2 : 1;
-    bool attends = !is_recurrent(s, i), normed = attends && (s->experts || s->full_every);
-    enum { BOTH, DENSE, EXPERTS, ATTENDS, NORMED };
-    const bool has[] = {true, !s->experts, s->experts > 0, attends, normed};
+    bool attends = !is_recurrent(s, i), latent = s->kv_rank > 0;
+    enum { ALL, DENSE, EXPERTS, ATTENDS, PLAIN, NORMED, LATENT };
+    const bool has[] = {[ALL] = true,
+                        [DENSE] = !s->experts,
+                        [EXPERTS] = s->experts > 0,
+                        [ATTENDS] = attends,
+                        [PLAIN] = attends && !latent,
+                        [NORMED] = attends && !latent && (s->experts || s->full_every),
+                        [LATENT] = latent};
     const struct {
         const char *part;
         int n_in, n_out; // n_out 0: a norm
         int of, stack;
     } parts[] = {
-        {"attn_norm", s->dim, 0, BOTH, 0},
+        {"attn_norm", s->dim, 0, ALL, 0},
         {"attn_q", s->dim, gates * q_dim, ATTENDS, 0},
-        {"attn_k", s->dim, kv_dim, ATTENDS, 0},
-        {"attn_v", s->dim, kv_dim, ATTENDS, 0},
-        {"attn_output", q_dim, s->dim, ATTENDS, 0},
-        {s->full_every ? "post_attention_norm" : "ffn_norm", s->dim, 0, BOTH, 0},
+        {"attn_k", s->dim, kv_dim, PLAIN, 0},
+        {"attn_v", s->dim, kv_dim, PLAIN, 0},
+        {"attn_kv_a_mqa", s->dim, s->kv_rank + s->rot, LATENT, 0},
+        {"attn_kv_a_norm", s->kv_rank, 0, LATENT, 0},
+        {"attn_k_b", s->head_dim - s->rot, s->kv_rank, LATENT, s->heads},
+        {"attn_v_b", s->kv_rank, s->v_dim, LATENT, s->heads},
+        {"attn_output", latent ? s->heads * s->v_dim : q_dim, s->dim, ATTENDS, 0},
+        {s->full_every ? "post_attention_norm" : "ffn_norm", s->dim, 0, ALL, 0},
         {"ffn_gate", s->dim, s->ffn, DENSE, 0},
         {"ffn_up", s->dim, s->ffn, DENSE, 0},
         {"ffn_down", s->ffn, s->dim, DENSE, 0},
@@ -351,7 +374,9 @@ static size_t add_tensors(Maker *k, const BenchShape *s) {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
-static const char *arch_of(const BenchShape *s) { return s->experts ? "qwen3moe" : s->full_every ? "qwen35" : "llama"; }
+static const char *arch_of(const BenchShape *s) {
+    return s->kv_rank ? "deepseek2" : s->experts ? "qwen3moe" : s->full_every ? "qwen35" : "llama";
+}
 
 static void set_count(Gguf *g, const BenchShape *s, const char *key, int n) {
     char name[64];
@@ -381,7 +406,10 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     set_count(g, s, "attention.value_length", s->head_dim);
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_set_f32(g, name, 1e-5f);
-    set_count(g, s, "rope.dimension_count", s->full_every ? s->head_dim / 4 / 2 * 2 : s->head_dim);
+    set_count(g, s, "rope.dimension_count",
+              s->kv_rank      ? s->rot
+              : s->full_every ? s->head_dim / 4 / 2 * 2
+                              : s->head_dim);
     if (s->full_every) {
         set_count(g, s, "full_attention_interval", s->full_every);
         set_count(g, s, "ssm.group_count", int_max(1, s->key_heads));
@@ -389,6 +417,11 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
         set_count(g, s, "ssm.state_size", int_max(1, s->state));
         set_count(g, s, "ssm.inner_size", int_max(1, s->value_heads * s->state));
         set_count(g, s, "ssm.conv_kernel", TAPS);
+    }
+    if (s->kv_rank) {
+        set_count(g, s, "attention.kv_lora_rank", s->kv_rank);
+        set_count(g, s, "attention.key_length_mla", s->head_dim);
+        set_count(g, s, "attention.value_length_mla", s->v_dim);
     }
     snprintf(name, sizeof name, "%s.rope.freq_base", arch);
     gguf_set_f32(g, name, 500000);
@@ -453,8 +486,15 @@ static void set_vocabulary(Gguf *g, int n) {
 
 static Status check_rows(const BenchShape *s, const TypeInfo *info) {
     int unit = info->id == TYPE_I8G ? I8G_GROUP : info->block;
-    const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim, s->value_heads * s->state};
-    const char *names[] = {"dim", "ffn", "heads * head_dim", "value_heads * state"};
+    const int rows[] = {s->dim,
+                        s->ffn,
+                        s->heads * s->head_dim,
+                        s->value_heads * s->state,
+                        s->kv_rank,
+                        s->v_dim,
+                        s->kv_rank ? s->head_dim - s->rot : 0};
+    const char *names[] = {"dim",     "ffn",   "heads * head_dim", "value_heads * state",
+                           "kv_rank", "v_dim", "head_dim - rot"};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (rows[i] % unit)
             return status_error(QUILL_USAGE, "--shape: %s: a multiple of %d expected for --type %s, %d found", names[i],
