@@ -27,10 +27,10 @@ typedef struct {
 
 // Chooses bf16 attention if the layer's products round as much anyway: products in bf16 on a matrix unit, or in int8.
 // Without a matrix unit bf16 attention would increase the error of 16-bit weights by a tenth; F32 files use f32.
-static AttendKernel attend_of(const Layer *l) {
+const AttendKernel *attention_kernel(const Layer *l) {
     const CpuKernels *k = cpu_kernels_of(l->be);
     bool rounds = (k->bf16_panels && k->bf16_panels(l->wo.type)) || (k->int8_panels && k->int8_panels(l->wo.type));
-    return k->attend_bf16 && rounds ? *k->attend_bf16 : k->attend;
+    return k->attend_bf16 && rounds ? k->attend_bf16 : &k->attend;
 }
 
 // The span that begins at row `row` of the sequence.
@@ -148,7 +148,7 @@ static double count_tasks(Attention *a) {
 
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     enum { FEWEST_PAIRS = 32 };
-    Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
+    Attention a = {.attend = *attention_kernel(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = count_tasks(&a);
     a.n_parts = count_parts(&a);
     while (a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) { // one for every thread

@@ -7,6 +7,9 @@
 // Backend.attention: w->a = softmax(q K) V. Then copies the K and V of still open groups (sealed types) to tail pages.
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 
+// The kernel for the rows of a layer.
+const AttendKernel *attention_kernel(const Layer *l);
+
 // Adds the attention of the batch's queries to each slot to b->probe->mass (Probe in kernels.h). Computes the scores
 // again, since attention does not keep them.
 void attention_mass_add(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);

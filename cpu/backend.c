@@ -192,8 +192,9 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
 }
 
 static void mix(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    if (!mixer_is_recurrent(l->kind.mixer)) attention_run(w, l, kv, b);
-    else recurrent_run(w, l, b);
+    if (mixer_is_recurrent(l->kind.mixer)) recurrent_run(w, l, b);
+    else if (l->kind.mixer == MIXER_LATENT) latent_attend(w, l, kv, b);
+    else attention_run(w, l, kv, b);
 }
 
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {

@@ -64,4 +64,4 @@ static void add_values(QueryTile *s, int v_dim, int first, int n) {
 static void attend(const AttendTask *t) { vector_attend_with(t, add_values); }
 
 const AttendKernel cpu_bf16_attend = {
-    .run = attend, .scratch = sizeof(QueryTile), .pairs = LANE_TILES * T, .in_parts = true};
+    .run = attend, .scratch = sizeof(QueryTile), .pairs = LANE_TILES * T, .in_parts = true, .gives_lse = true};

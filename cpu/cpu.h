@@ -26,7 +26,7 @@ typedef struct {
     // The keys of one row may be divided among tasks, each with its own `out`: a task has slots [from, end) of those
     // that the row sees. lse is the logarithm of the sum of the exponentials of its scores, the weight of its part.
     int from, end;      // end 0: up to the row's own slot
-    float *lse;         // (n_heads); NULL: the task has all keys
+    float *lse;         // (n_rows, n_heads), rows `stride` apart; NULL: not wanted
     const float *sinks; // (n_heads) Layer.sinks if the task has all keys; otherwise NULL
     void *scratch;      // panel_bytes of scratch memory for this thread
     // Sealed planes: all rows are in one group. Its slots are read from the batch's own rows (f32), or from the tail
@@ -50,7 +50,7 @@ static inline int attend_first(const AttendTask *t, int slot) {
     return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
 }
 static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
-// A pair's head, which is also its element of lse.
+// A pair's head.
 static inline int attend_head(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     return t->kv_head * group + pair % group;
@@ -62,6 +62,11 @@ static inline size_t attend_pair_at(const AttendTask *t, int pair, int dim) {
 static inline size_t attend_query(const AttendTask *t, int pair) { return attend_pair_at(t, pair, t->heads->head_dim); }
 static inline size_t attend_out(const AttendTask *t, int pair) {
     return attend_pair_at(t, pair, heads_v_dim(t->heads));
+}
+
+// Stores a pair's lse: max is the largest score, sum that of the exponentials of score - max.
+static inline void attend_put_lse(const AttendTask *t, int pair, float max, float sum) {
+    if (t->lse) t->lse[attend_pair_at(t, pair, 1)] = max + logf(sum);
 }
 
 // The sink of a pair's head, or NULL.
@@ -160,6 +165,7 @@ typedef struct {
     size_t scratch; // bytes of scratch memory of a task
     int pairs;      // the most (row, head) pairs of a task
     bool in_parts;  // whether a task may have only a part of its row's keys
+    bool gives_lse; // whether a task of many rows sets AttendTask.lse
 } AttendKernel;
 
 typedef struct {

@@ -138,7 +138,9 @@ static float score(const AttendTask *t, const float *q, int slot) {
 }
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
-static void attend_pair(const AttendTask *t, const float *q, float *out, int slot, const float *sink) {
+static void attend_pair(const AttendTask *t, int pair, int slot) {
+    const float *q = t->q + attend_query(t, pair), *sink = attend_sink(t, pair);
+    float *out = t->out + attend_out(t, pair);
     int n = attend_dim(t, true), first = attend_first(t, slot);
     float max = sink ? *sink : -INFINITY, sum = 0, row[SEAL_HEAD];
     for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
@@ -151,16 +153,14 @@ static void attend_pair(const AttendTask *t, const float *q, float *out, int slo
         for (int i = 0; i < n; i++) out[i] += p * v[i];
     }
     for (int i = 0; i < n; i++) out[i] /= sum;
+    attend_put_lse(t, pair, max, sum);
 }
 
 static void attend(const AttendTask *t) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     Groups *g = t->scratch;
     g->group[0] = g->group[1] = -1;
-    for (int pair = t->first; pair < t->last; pair++) {
-        attend_pair(t, t->q + attend_query(t, pair), t->out + attend_out(t, pair), t->slot[pair / group],
-                    attend_sink(t, pair));
-    }
+    for (int pair = t->first; pair < t->last; pair++) attend_pair(t, pair, t->slot[pair / group]);
 }
 
 // ---- recurrences ----------------------------------------------------------------------------------------------------
@@ -216,6 +216,6 @@ const CpuKernels cpu_scalar = {
     .convolve = convolve,
     .delta = delta,
     .delta_in_order = delta,
-    .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},
+    .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8, .gives_lse = true},
     .attend_in_order = attend,
 };

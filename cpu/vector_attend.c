@@ -152,6 +152,7 @@ static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
         float *to = t->out + attend_out(t, first + lane);
         float inverse = 1 / (l->sum[lane] + attend_sink_weight(t, first + lane, l->max[lane]));
         for (int i = 0; i < attend_dim(t, true); i++) to[i] = l->out[i * T + lane] * inverse;
+        attend_put_lse(t, first + lane, l->max[lane], l->sum[lane]);
     }
 }
 
@@ -189,7 +190,7 @@ void vector_attend_many(const AttendTask *t) { attend_many(t, add_values); }
 void vector_attend_with(const AttendTask *t, AttendValues *values) {
     int n = t->last - t->first, rest = n % T;
     AttendTask many = *t, few = *t;
-    many.last = few.first = t->lse ? t->first : rest >= T / 2 ? t->last : t->last - rest;
+    many.last = few.first = t->end ? t->first : rest >= T / 2 ? t->last : t->last - rest;
     if (many.last > many.first) attend_many(&many, values);
     if (few.last > few.first) vector_attend_row(&few);
 }

@@ -150,7 +150,7 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
         size_t at = attend_out(t, pair + h);
         float all = scale[h * E] + attend_sink_weight(t, pair + h, max[h * E]);
         for (int i = 0; i < vd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / all;
-        if (t->lse) t->lse[attend_head(t, pair + h)] = max[h * E] + logf(scale[h * E]);
+        attend_put_lse(t, pair + h, max[h * E], scale[h * E]);
     }
 }
 

@@ -14,7 +14,11 @@ const CpuKernels vector_kernels = {
     .delta = vector_delta,
     .delta_in_order = vector_delta_in_order,
     .delta_scratch = sizeof(DeltaChunk),
-    .attend = {.run = vector_attend, .scratch = sizeof(QueryTile), .pairs = LANE_TILES * T, .in_parts = true},
+    .attend = {.run = vector_attend,
+               .scratch = sizeof(QueryTile),
+               .pairs = LANE_TILES * T,
+               .in_parts = true,
+               .gives_lse = true},
     .attend_in_order = vector_attend_many,
     .f32_panels = &vector_matmul,
 };
