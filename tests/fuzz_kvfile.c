@@ -1,7 +1,8 @@
 // tests/fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums
 // right, so that what lies after them is reached; hand the bytes out in pieces; expect another header; take the rest
 // not as the stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and
-// what; and take it for the stream of a block, with a link; and change a good stream of sealed groups.
+// what; and take it for the stream of a block, with a link; and change a good stream of sealed groups; and change a
+// good stream with the states of recurrent layers; and expect states of one size in so many layers, as a model does.
 #define _GNU_SOURCE
 #include "kv/kvframes.h"
 #include "formats/sealed.h"
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MEND = 1, PIECES = 2, MISMATCH = 4, CHANGES = 8, LINK = 16, SEALED = 32 };
+enum { MEND = 1, PIECES = 2, MISMATCH = 4, CHANGES = 8, LINK = 16, SEALED = 32, STATES = 64, SIZED = 128 };
+enum { N_STATES = 2, STATE_FLOATS = 5 };
 enum { N_VOCAB = 1000, MOST_GOOD = 8192 };
 
 typedef struct {
@@ -45,6 +47,19 @@ static size_t rows_bytes(const KvHead *h, uint32_t layer, size_t n) {
     return bytes * (windowed ? h->window_heads : h->n_kv_heads);
 }
 
+// States of layers come in order, and each value can be read. Without SIZED the file says how many and how large.
+static Status walk_states(KvReader *r, int flags) {
+    const float *values = NULL;
+    for (uint32_t layer = 0; !(flags & SIZED) || layer < N_STATES; layer++) {
+        size_t n = flags & SIZED ? STATE_FLOATS : 0;
+        TRY(kvreader_state(r, layer, &values, &n));
+        if (!values) return OK;
+        if (n == 0 || (flags & SIZED && n != STATE_FLOATS)) abort();
+        for (size_t i = 0; i < n; i++) sink += values[i] > 0;
+    }
+    return OK;
+}
+
 // Every slot of every layer comes once, and each row can be read.
 static Status walk(KvReader *r, int flags) {
     bool mismatch = flags & MISMATCH;
@@ -70,6 +85,7 @@ static Status walk(KvReader *r, int flags) {
         n_rows += c.n;
     }
     if (n_rows != (uint64_t)want.n_layers * want.n_slots) abort();
+    TRY(walk_states(r, flags));
     const float *logits;
     int n_logits;
     TRY(kvreader_last(r, 0, &logits, &n_logits));
@@ -79,7 +95,7 @@ static Status walk(KvReader *r, int flags) {
     return kvreader_eof(r);
 }
 
-static bool write_stream(KvWriter *w, const KvHead *head, uint32_t first_chunk, bool linked) {
+static bool write_stream(KvWriter *w, const KvHead *head, uint32_t first_chunk, bool linked, bool states) {
     static const int tokens[40] = {1, 2, 3, 4};
     const float logits[] = {1, 2, 3};
     bool bad = kvwriter_head(w, head).code || (linked && kvwriter_link(w, &(KvLink){.first = 64}).code) ||
@@ -90,15 +106,18 @@ static bool write_stream(KvWriter *w, const KvHead *head, uint32_t first_chunk, 
         memset(kvwriter_room(w, c), 7, rows_bytes(head, c.layer, c.n));
         bad = bad || kvwriter_rows(w).code;
     }
+    static const float state[STATE_FLOATS] = {1, -2, 3};
+    for (uint32_t i = 0; states && i < N_STATES; i++) bad = bad || kvwriter_state(w, i, state, STATE_FLOATS).code;
     return !bad && !kvwriter_last(w, logits, 3).code && !kvwriter_end(w).code;
 }
 
-// A stream of two chunks in two layers and three logits, made once.
-static size_t good_stream(uint8_t *out, bool linked, bool sealed) {
-    static uint8_t all[2][2][MOST_GOOD];
-    static ssize_t sizes[2][2];
-    uint8_t *good = all[linked][sealed];
-    ssize_t n = sizes[linked][sealed];
+// A stream of two chunks in two layers and three logits, made once for each combination of flags.
+static size_t good_stream(uint8_t *out, int flags) {
+    static uint8_t all[2][2][2][MOST_GOOD];
+    static ssize_t sizes[2][2][2];
+    bool linked = flags & LINK, sealed = flags & SEALED, states = flags & STATES;
+    uint8_t *good = all[linked][sealed][states];
+    ssize_t n = sizes[linked][sealed][states];
     KvHead head = {.type_v = 1,
                    .n_layers = 2,
                    .n_kv_heads = 1,
@@ -118,8 +137,8 @@ static size_t good_stream(uint8_t *out, bool linked, bool sealed) {
     if (n == 0) {
         FILE *f = tmpfile();
         KvWriter w = {.fd = fileno(f)};
-        if (!write_stream(&w, &head, sealed ? SEAL : 3, linked)) abort();
-        n = sizes[linked][sealed] = pread(w.fd, good, MOST_GOOD, 0);
+        if (!write_stream(&w, &head, sealed ? SEAL : 3, linked, states)) abort();
+        n = sizes[linked][sealed][states] = pread(w.fd, good, MOST_GOOD, 0);
         kvwriter_free(&w);
         fclose(f);
     }
@@ -143,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     int flags = data[0];
     uint8_t *file = malloc(n + MOST_GOOD);
     size_t size = n - 1;
-    if (flags & CHANGES) size = change(file, good_stream(file, flags & LINK, flags & SEALED), data + 1, n - 1);
+    if (flags & CHANGES) size = change(file, good_stream(file, flags), data + 1, n - 1);
     else memcpy(file, data + 1, n - 1);
     if (flags & MEND) kv_mend(file, size);
     file = mem_resize(file, size + 1); // nothing readable after it
