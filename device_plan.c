@@ -60,9 +60,7 @@ int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config) {
 // The shape of the cache with the last n layers on the device.
 static KvShape with_device(const KvShape *s, const Model *m, int n) {
     KvShape on = *s;
-    on.n_device = n;
-    on.n_windowed_device = 0;
-    for (int i = m->c.n_layers - n; i < m->c.n_layers; i++) on.n_windowed_device += m->layers[i].kv_kind == KV_WINDOW;
+    kvshape_set_device(&on, m->layers, m->c.n_layers, n);
     return on;
 }
 
@@ -119,24 +117,25 @@ static bool routes_plainly(const Layer *l) {
     return plain || l->host_ffn || l->kind.ffn != FFN_EXPERTS;
 }
 
+// Whether the device has kernels for the layer's recurrence.
+static bool recurs(const Layer *l) {
+    return mixer_is_recurrent(l->kind.mixer) && int_max(l->rec.key_dim, l->rec.value_dim) <= CUDA_MAX_STATE;
+}
+
 // Whether the device has kernels for all layers.
 static Status can_compute(const Model *m) {
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i], *first = &m->layers[0];
-        if (mixer_is_recurrent(l->kind.mixer))
-            return status_error(
-                QUILL_MODEL,
-                "layer %d: recurrent layers are computed on the CPU so far; leave out --device cuda and "
-                "-ngl",
-                i);
-        bool plain = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
-                     !l->per_gate.data && l->kind.out_scale == 0;
+        bool attends = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
+                       !(l->kind.gated && l->wq.bias);
+        bool plain = (attends || recurs(l)) && !l->per_gate.data && l->kind.out_scale == 0;
         bool alike = l->heads.n_kv_heads == first->heads.n_kv_heads && l->heads.head_dim == first->heads.head_dim &&
                      l->w_gate.n_out == first->w_gate.n_out;
         if (l->kind.mixer != MIXER_NONE && (!plain || !alike))
             return status_error(QUILL_MODEL,
-                                "layer %d: layers of %s, whose K and V are compressed, shared or of several sizes, are "
-                                "computed on the CPU so far; leave out --device cuda and -ngl",
+                                "layer %d: layers of %s, whose K and V are compressed, shared or of several sizes, or "
+                                "whose states have heads of more than 256, are computed on the CPU so far; leave out "
+                                "--device cuda and -ngl",
                                 i, m->c.arch);
         if (!routes_plainly(l))
             return status_error(QUILL_MODEL,

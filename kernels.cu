@@ -5,6 +5,7 @@
 #include "gpu/heads.cuh"
 #include "gpu/probe.cuh"
 #include "gpu/moe_launch.cuh"
+#include "gpu/recurrent_launch.cuh"
 #include "gpu/products.cuh"
 #include "gpu/rows.cuh"
 #include "gpu/sample.cuh"

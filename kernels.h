@@ -245,17 +245,20 @@ static inline size_t recurrence_floats(const Recurrence *r) {
 
 // EACH_LAYER_MATRIX: X(field) for every matrix of a Layer: those of attention, those of the feed-forward with its
 // experts, then those that only some families have. EACH_LAYER_VECTOR: X(field, elements) for its vectors except those
-// of recurrent mixers; the norms of Q and K come last.
+// of recurrent mixers, which EACH_RECURRENT_VECTOR has; the norms of Q and K come last.
 // clang-format off
 #define EACH_ATTENTION_MATRIX(X) X(wq) X(wk) X(wv) X(wo)
 #define EACH_FFN_MATRIX(X) \
     X(w_gate) X(w_up) X(w_down) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
+#define EACH_RECURRENT_MATRIX(X) X(w_mix) X(w_z) X(w_beta) X(w_alpha)
 #define EACH_LAYER_MATRIX(X) \
     EACH_ATTENTION_MATRIX(X) EACH_FFN_MATRIX(X) \
     X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out) \
-    X(w_mix) X(w_z) X(w_beta) X(w_alpha)
+    EACH_RECURRENT_MATRIX(X)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
+#define EACH_RECURRENT_VECTOR(X, r) \
+    X(conv, (r)->channels * (r)->taps) X(decay, (r)->n_values) X(dt_bias, (r)->n_values) X(norm_state, (r)->value_dim)
 #define EACH_HOST_VECTOR(X, dim, l) /* of host layers only; without norm_v, which is all ones */ \
     X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
     X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
@@ -373,15 +376,19 @@ struct KvPool {
     float *tail_k, *tail_v; // (host layers, n_tails, n_kv_heads, SEAL, head_dim or v_dim); NULL: that plane is dense
 };
 
-// The states of recurrent layers, f32: (n_states, n_layers, floats). One state covers all recurrent layers of one
-// sequence after one of its tokens. The cache assigns states to sequences (kvcache.h).
+// The states of recurrent layers, f32: (n_states, layers, floats). One state covers all recurrent layers of one
+// sequence after one of its tokens. The cache assigns states to sequences (kvcache.h). The last n_device layers are in
+// a device's memory; data holds the others.
 struct StatePool {
     int n_layers, n_states; // n_layers 0: no layer is recurrent, and there are no states
     size_t floats;          // of one layer: recurrence_floats
-    float *data;
+    float *data;            // (n_states, n_layers - n_device, floats); NULL: the host has none
+    int n_device;
+    const Backend *be; // the device that holds the last n_device layers; NULL: none
+    float *device;     // (n_states, n_device, floats) in the device's memory
 };
-static inline float *state_at(const StatePool *p, int state, int layer) {
-    return p->data + ((size_t)state * (size_t)p->n_layers + (size_t)layer) * p->floats;
+static inline float *state_at(const StatePool *p, int state, int layer) { // a layer of the host's
+    return p->data + ((size_t)state * (size_t)(p->n_layers - p->n_device) + (size_t)layer) * p->floats;
 }
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
@@ -530,6 +537,10 @@ typedef struct {
     // In its layers, moves K and V of slot keep[i] of a sequence to slot i, for i in [0, n). keep (n_device,
     // n_kv_heads, n) ascends, keep[i] >= i. Dense types only.
     void (*close_up)(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n);
+    Status (*states_new)(StatePool *p); // allocates the states of its layers, p->device
+    void (*states_free)(StatePool *p);
+    // Copies one state of one of its layers, or with `store` writes it. values: (p->floats)
+    void (*state_move)(const StatePool *p, int state, int layer, float *values, bool store);
     Status (*probe_new)(Probe *p, int n_layers, int n_kv_heads); // allocates p->device for the last n_layers
     void (*probe_free)(Probe *p);
     // Copies p->mass of layers [first, first + n_layers) from the device, or with `store` to the device.

@@ -489,24 +489,24 @@ void kvcache_advance(KvCache *kv, Sequence *s, int n) {
     seqstates_advance(&kv->states, &s->states, s->blocks, s->n_tokens, s->n_cached - n, s->n_cached);
 }
 
-void kvcache_put_states(const KvCache *kv, const Sequence *s, int seq, int first_row, Batch *b) {
+void kvcache_put_states(const KvCache *kv, const Sequence *s, int first, int seq, int first_row, Batch *b) {
     b->states = NULL;
     if (kv->states.pool.n_layers == 0) return;
     b->states = (StatePool *)&kv->states.pool;
     b->state_in[seq] = -1;
-    int last = s->n_cached;
+    int last = first;
     for (int i = 0; i < s->states.n; i++) {
         const SeqState *e = &s->states.list[i];
-        if (e->n_tokens == s->n_cached) b->state_in[seq] = e->state;
-        for (; last < e->n_tokens; last++) b->state_out[first_row + last - s->n_cached] = -1;
-        if (e->n_tokens > s->n_cached) b->state_out[first_row + last - 1 - s->n_cached] = e->state;
+        if (e->n_tokens == first) b->state_in[seq] = e->state;
+        for (; last < e->n_tokens; last++) b->state_out[first_row + last - first] = -1;
+        if (e->n_tokens > first) b->state_out[first_row + last - 1 - first] = e->state;
     }
 }
 
-float *kvcache_state(const KvCache *kv, const Sequence *s, int n_tokens, int layer) {
+int kvcache_state(const Sequence *s, int n_tokens) {
     for (int i = 0; i < s->states.n; i++)
-        if (s->states.list[i].n_tokens == n_tokens) return state_at(&kv->states.pool, s->states.list[i].state, layer);
-    return NULL;
+        if (s->states.list[i].n_tokens == n_tokens) return s->states.list[i].state;
+    return -1;
 }
 
 // ---- slots ----------------------------------------------------------------------------------------------------------
@@ -556,6 +556,13 @@ bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts)
         seqstates_drop(&kv->states, &s->states, s->n_cached);
         seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had, 0);
     }
+    return false;
+}
+
+bool kvcache_reserve_ahead(KvCache *kv, Sequence *s, int n_slots) {
+    if (n_slots > kv->max_slots || !seqstates_plan_ahead(&kv->states, &s->states, n_slots)) return false;
+    if (reserve_slots(kv, s, n_slots)) return true;
+    seqstates_drop(&kv->states, &s->states, n_slots - 1);
     return false;
 }
 

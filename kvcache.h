@@ -104,16 +104,19 @@ void kvcache_free(KvCache *kv);
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
 void sequence_free(Sequence *s);                           // frees the arrays; call kvcache_release first
 
-// Sets the states of a sequence in a batch (Batch.states, state_in, state_out). seq: its index in the batch.
-void kvcache_put_states(const KvCache *kv, const Sequence *s, int seq, int first_row, Batch *b);
-// The state of a layer after the sequence's n_cached tokens, for reading, or after its reserved slots
-// (kvcache_reserve_loaded), for the caller to write; NULL: there is no such state.
-float *kvcache_state(const KvCache *kv, const Sequence *s, int n_tokens, int layer);
+// Sets the states of a sequence in a batch (Batch.states, state_in, state_out). seq: its index in the batch; first: the
+// number of tokens before its rows.
+void kvcache_put_states(const KvCache *kv, const Sequence *s, int first, int seq, int first_row, Batch *b);
+// The state after the sequence's n_cached tokens, or after its reserved slots (kvcache_reserve_loaded), whose bytes the
+// caller then writes with kvstates_store; -1: there is none.
+int kvcache_state(const Sequence *s, int n_tokens);
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
 bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
 // The same; also reserves states of recurrent layers after each of the last n_drafts slots and after the slot before.
 bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts);
+// The same for one slot after those of the step that is being computed (scheduler_ahead).
+bool kvcache_reserve_ahead(KvCache *kv, Sequence *s, int n_slots);
 // The same for slots that the caller fills with loaded K and V. kvcache_state returns the state to fill for n_slots.
 // The sequence keeps its old state until kvcache_advance.
 bool kvcache_reserve_loaded(KvCache *kv, Sequence *s, int n_slots);

@@ -237,7 +237,7 @@ Status memory_plan_make(MemoryPlan *p) {
     plan_partners(s, p->max_rows);
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
-    int n_host = c->n_layers - s->n_device;           // a device takes no recurrent layers
+    int n_host = c->n_layers - (p->devices->gpu ? p->devices->n_layers : 0);
     size_t kept = model_kept_bytes(p->model, n_host); // experts that the host has of the device's layers
     bool computes = n_host > 0 || kept > 0;
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step

@@ -462,7 +462,7 @@ static bool goes_on(Scheduler *s) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
         if (!r || rows->picked || first_with_propose(s, r) || first_with_room(s, r)) return false;
-        if (!kvcache_reserve(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
+        if (!kvcache_reserve_ahead(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // this step has made the blocks that the next rows write into unshared
     return true;

@@ -118,7 +118,7 @@ void step_fill(Step *t) {
     for (int seq = 0; seq < b->n_seqs; seq++) {
         const SeqRows *rows = &t->rows[seq];
         put_tables(t, seq, rows->seq);
-        kvcache_put_states(t->kv, rows->seq, seq, row, b);
+        kvcache_put_states(t->kv, rows->seq, rows->first, seq, row, b);
         for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;
         for (int i = 0; i < rows->n_known + rows->n_draft; i++, row++) {
             b->token[row] = token_of(rows, i);

@@ -20,6 +20,7 @@ Status cuda_available(void); // the same check without opening the GPU
 void cuda_open_products(void);
 // QUILL_MODEL: the kernels do not support such heads, with the reason.
 Status cuda_supports(const Heads *h);
+enum { CUDA_MAX_STATE = 256 }; // the largest key_dim and value_dim of a Recurrence that the kernels support
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
 // (gpu/cuda_none.c).
 void cuda_describe(Buf *out);

@@ -5,6 +5,7 @@
 #include "gpu/cuda_kv.h"
 #include "gpu/cuda_layers.h"
 #include "gpu/cuda_model.h"
+#include "gpu/cuda_states.h"
 
 #include <assert.h>
 #include <math.h>
@@ -86,6 +87,7 @@ static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool
     CudaGraph step = {.layer = l->device,
                       .kv = {kv[KV_FULL].device, kv[KV_WINDOW].device},
                       .mass = b->probe ? b->probe->device : NULL,
+                      .states = s->states.data,
                       .n_layers = n,
                       .n_rows = s->batch.n_rows,
                       .max_slots = s->batch.max_slots,
@@ -139,6 +141,9 @@ static const DeviceMemory memory = {
     .kv_free = cuda_kv_free,
     .kv_move = cuda_kv_move,
     .close_up = cuda_kv_close_up,
+    .states_new = cuda_states_new,
+    .states_free = cuda_states_free,
+    .state_move = cuda_states_move,
     .probe_new = cuda_kv_probe_new,
     .probe_free = cuda_kv_probe_free,
     .probe_move = cuda_kv_probe_move,

@@ -2,6 +2,7 @@
 #include "gpu/cuda_batch.h"
 
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_states.h"
 
 #include <assert.h>
 #include <string.h>
@@ -92,8 +93,8 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
     size_t n = (size_t)b->n_rows, room = (size_t)cuda_scratch_padded_rows(b->n_rows);
     size_t tables = (size_t)b->n_seqs * (size_t)b->max_blocks * (b->window_table ? 2 : 1);
     bool few = b->n_rows <= CUDA_UNPACK_ROWS; // a graph may need the draws at a fixed address
-    size_t n_draws = few ? room : b->draw ? (size_t)b->n_out : 0, draws_at;
-    CudaStaging *f = next_staging(s, 7 * room + tables + 2 * n + n_draws * SAMPLE_INTS + 2 + draw_ints(b));
+    size_t n_draws = few ? room : b->draw ? (size_t)b->n_out : 0, draws_at, states = cuda_states_ints(b, room);
+    CudaStaging *f = next_staging(s, 7 * room + states + tables + 2 * n + n_draws * SAMPLE_INTS + 2 + draw_ints(b));
     if (!f) return false;
     PackedInts to = {f->ints, s->ints, 0};
     GpuBatch *g = &s->batch;
@@ -107,6 +108,8 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
         f->ints[2 * room + i] = -1; // padding
     }
     if (kv[KV_FULL].tail_of) put_tails(&to, &kv[KV_FULL], b, g);
+    cuda_states_put(s, b, room, to.host + to.at, to.device + to.at);
+    put(&to, NULL, 0, states);
     s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     s->n_out = b->n_out;
     draws_at = to.at = round_up(to.at, 2); // GpuSample has pointers, of 8 bytes
@@ -177,6 +180,7 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     send(s, f, (size_t)(tiles - f->ints) + 2 * (size_t)s->n_tiles);
     gpu_move_rows(s->x, w->dim, g->token, (int)n, cuda_device.stream);
     gpu_move_rows(s->q, w->q_dim, g->token, (int)n, cuda_device.stream);
+    if (w->mix_dim > 0) gpu_move_rows(s->mix, (int)s->mix_step, g->token, (int)n, cuda_device.stream); // gates
     for (int i = 0; i < w->n_ropes; i++) {
         size_t table = gpu_rope_at(&s->gpu, i, 0);
         gpu_move_rows(s->gpu.rope_cos + table, s->gpu.rope_step, g->token, (int)n, cuda_device.stream);

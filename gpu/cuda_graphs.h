@@ -13,6 +13,7 @@ typedef struct {
     const void *layer;        // Layer.device of the first layer
     const void *kv[KV_KINDS]; // KvPool.device
     const void *mass;         // Probe.device, or NULL
+    const void *states;       // StatePool.device, or NULL
     int n_layers, n_rows, max_slots;
     int table_step; // GpuBatch.table_step
     int first_row;  // Probe.first_row

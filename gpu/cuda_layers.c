@@ -6,6 +6,7 @@
 #include "gpu/cuda_experts.h"
 #include "gpu/cuda_model.h"
 #include "gpu/cuda_products.h"
+#include "gpu/cuda_recurrent.h"
 
 #include <assert.h>
 
@@ -70,6 +71,7 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[QKV];
     int n = s->batch.n_rows;
+    if (mixer_is_recurrent(l->kind.mixer)) return cuda_recurrent_in(w, c, is_fused(s, c));
     if (is_fused(s, c))
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
@@ -79,6 +81,7 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
         cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
         gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
     }
+    if (l->kind.gated) cuda_recurrent_gate_in(w, c, is_fused(s, c));
     gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
 }
 
@@ -100,13 +103,16 @@ void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows, type = c->stack[OUT].type;
     size_t q_dim = (size_t)w->q_dim;
-    if (by_tiles(s, c, kv->device))
+    if (mixer_is_recurrent(l->kind.mixer)) return cuda_recurrent_run(w, c, is_fused(s, c));
+    if (by_tiles(s, c, kv->device)) {
         gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, &s->gpu, s->tiles, s->n_tiles,
                   cuda_device.stream);
-    else {
+        if (l->kind.gated) cuda_recurrent_gate(w, c, s->xn, type);
+    } else {
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);)
             gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
                           cuda_device.stream);
+        if (l->kind.gated) cuda_recurrent_gate(w, c, s->a, TYPE_F32);
         if (!is_fused(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, cuda_device.stream);
     }
     gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
@@ -129,8 +135,8 @@ void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     if (!is_fused(s, c)) return add_product(w, &c->stack[OUT], s->xn, c->gpu.norm_att_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-        gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, &p.scratch,
-                     rounded, cuda_device.stream);
+        gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)c->gpu.wo.n_in, &c->gpu, &p.batch,
+                     &p.scratch, rounded, cuda_device.stream);
 }
 
 void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {

@@ -40,25 +40,41 @@ static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // nothin
 static const float *take_vector(Room *r, const float *v, int n) { return v ? take(r, (size_t)n * sizeof *v) : NULL; }
 
 typedef struct {
-    const Tensor *from;
+    Tensor from;
     DeviceTensor *to;
 } WeightMatrix;
 
 #define COUNT_FIELD(...) +1
 // Those that the GPU's kernels take (GpuLayer).
 enum {
-    N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD),
-    N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0)
+    N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD) EACH_RECURRENT_MATRIX(COUNT_FIELD),
+    N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) EACH_RECURRENT_VECTOR(COUNT_FIELD, 0)
 };
+
+// Wq of gated attention: for each head the rows of Q, or with `gate` those of its gate.
+static Tensor query_rows(const Layer *l, bool gate) {
+    Tensor t = l->wq;
+    int n = l->heads.head_dim;
+    t.data = (const char *)t.data + (gate ? (size_t)n * t.row_bytes : 0);
+    t.n_out = n;
+    t.stack = l->heads.n_heads;
+    t.stack_rows = 2 * n;
+    return t;
+}
 
 // The matrices of a feed-forward that stays on the host are empty.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
     static const Tensor none;
     int i = 0;
-#define MATRIX(field) out[i++] = (WeightMatrix){&l->field, &g->field};
-#define FFN_MATRIX(field) out[i++] = (WeightMatrix){l->host_ffn ? &none : &l->field, &g->field};
+#define MATRIX(field) out[i++] = (WeightMatrix){l->field, &g->field};
+#define FFN_MATRIX(field) out[i++] = (WeightMatrix){l->host_ffn ? none : l->field, &g->field};
     EACH_ATTENTION_MATRIX(MATRIX)
     EACH_FFN_MATRIX(FFN_MATRIX)
+    EACH_RECURRENT_MATRIX(MATRIX)
+    for (i = 0; l->kind.gated && i < N_MATRICES; i++) {
+        if (out[i].to == &g->wq) out[i].from = query_rows(l, false);
+        if (out[i].to == &g->w_mix) out[i].from = query_rows(l, true);
+    }
 }
 
 typedef struct {
@@ -67,9 +83,10 @@ typedef struct {
 } Vector;
 
 static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
-    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in;
+    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wo.n_out;
 #define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
     EACH_LAYER_VECTOR(NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
+    EACH_RECURRENT_VECTOR(NORM, &l->rec)
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
@@ -77,8 +94,8 @@ static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
     Vector v[N_VECTORS];
     matrices_of(l, g, m);
     vectors_of(l, g, v);
-    for (int i = 0; i < N_MATRICES; i++) take_tensor(r, m[i].from, m[i].to);
-    for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from->bias, n_rows(m[i].from));
+    for (int i = 0; i < N_MATRICES; i++) take_tensor(r, &m[i].from, m[i].to);
+    for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from.bias, n_rows(&m[i].from));
     for (int i = 0; i < N_VECTORS; i++) *v[i].to = take_vector(r, v[i].from, v[i].n);
 }
 
@@ -156,6 +173,9 @@ static void stack_layer(CudaLayer *c) {
                                          : (const DeviceTensor *[]){&g->w_gate, &g->w_up},
                                  2);
     c->stack[DOWN] = stack_of((const DeviceTensor *[]){experts ? &g->shared_down : &g->w_down}, 1);
+    c->stack[MIX] = stack_of((const DeviceTensor *[]){&g->w_mix, &g->w_z}, g->w_z.n_out > 0 ? 2 : 1);
+    c->stack[RATES] =
+        stack_as((const DeviceTensor *[]){&g->w_beta, &g->w_alpha}, g->w_alpha.n_out > 0 ? 2 : 1, TYPE_F32);
     c->stack[ROUTER] =
         stack_as((const DeviceTensor *[]){&g->router, &g->shared_route}, g->shared_route.n_out > 0 ? 2 : 1, TYPE_F32);
 }
@@ -230,9 +250,11 @@ static bool lift_to(Lift *f, void *device, const void *bytes, size_t n) {
 
 static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const float *scales) {
     int all = n_rows(t), rows = f->piece / t->row_bytes < (size_t)all ? (int)(f->piece / t->row_bytes) : all;
+    bool apart = t->stack_rows > t->n_out; // rows of others lie between the matrices
     for (int first = 0, n; first < all; first += n) {
-        n = int_min(rows, all - first);
-        const Lane *l = lift(f, (const uint8_t *)t->data + (size_t)first * t->row_bytes, (size_t)n * t->row_bytes);
+        n = int_min(rows, apart ? t->n_out - first % t->n_out : all - first);
+        size_t at = apart ? (size_t)(first / t->n_out * t->stack_rows + first % t->n_out) : (size_t)first;
+        const Lane *l = lift(f, (const uint8_t *)t->data + at * t->row_bytes, (size_t)n * t->row_bytes);
         gpu_tensor_fill(to, t, first, n, l->raw, scales, l->stream);
     }
     return !rt_failure();
@@ -259,7 +281,7 @@ static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
     matrices_of(l, &c->gpu, m);
     vectors_of(l, &c->gpu, v);
     for (int i = 0; i < N_MATRICES; i++)
-        if (!lift_tensor(f, m[i].from, m[i].to) || !lift_vector(f, m[i].from->bias, m[i].to->bias, n_rows(m[i].from)))
+        if (!lift_tensor(f, &m[i].from, m[i].to) || !lift_vector(f, m[i].from.bias, m[i].to->bias, n_rows(&m[i].from)))
             return false;
     for (int i = 0; i < N_VECTORS; i++)
         if (!lift_vector(f, v[i].from, *v[i].to, v[i].n)) return false;
@@ -315,10 +337,13 @@ static Status not_loaded(void) {
                : no_room("a part of the model", 0);
 }
 
-// The number of layers of the same KV pool before layer `index` of those on the GPU.
+// The number of layers of the same KV pool, or of other recurrent ones, before layer `index` of those on the GPU.
 static int layers_before(const DeviceLoad *what, int index) {
+    const Layer *l = what->layers;
+    bool recurrent = mixer_is_recurrent(l[index].kind.mixer);
     int n = 0;
-    for (int i = 0; i < index; i++) n += what->layers[i].kv_kind == what->layers[index].kv_kind;
+    for (int i = 0; i < index; i++)
+        n += l[i].kv_kind == l[index].kv_kind && mixer_is_recurrent(l[i].kind.mixer) == recurrent;
     return n;
 }
 
@@ -333,6 +358,7 @@ static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spa
     c->gpu.kind = l->kind;
     c->gpu.heads = l->heads;
     c->gpu.rope = l->rope;
+    c->gpu.rec = l->rec;
     c->gpu.index = layers_before(f->what, index);
     c->gpu.number = l->index;
     if (!lift_layer(f, l, c)) return not_loaded();
@@ -382,7 +408,7 @@ static size_t longest_row(const DeviceLoad *what) {
         WeightMatrix m[N_MATRICES];
         GpuLayer g;
         matrices_of(&what->layers[i], &g, m);
-        for (int k = 0; k < N_MATRICES; k++) n = m[k].from->row_bytes > n ? m[k].from->row_bytes : n;
+        for (int k = 0; k < N_MATRICES; k++) n = m[k].from.row_bytes > n ? m[k].from.row_bytes : n;
     }
     return n;
 }

@@ -16,13 +16,13 @@ typedef struct {
 } Stack;
 
 // In a layer of experts GATE_UP and DOWN are the shared expert's; ROUTER has the router and the shared expert's gate,
-// in f32.
-enum { QKV, OUT, GATE_UP, DOWN, ROUTER, N_STACKS };
+// in f32. MIX has w_mix and w_z of recurrent layers, or the gate's part of Wq; RATES w_beta and w_alpha, in f32.
+enum { QKV, OUT, GATE_UP, DOWN, MIX, ROUTER, RATES, N_STACKS };
 
 typedef struct { // Layer.device
     GpuLayer gpu;
     Stack stack[N_STACKS];
-    bool dense;              // all stacks except ROUTER have `dense`
+    bool dense;              // all stacks except ROUTER and RATES have `dense`
     int at;                  // index among the layers on the GPU
     const GpuRopes *ropes;   // CudaModel.ropes
     void *memory, *resident; // owned: weights; dense copies or NULL

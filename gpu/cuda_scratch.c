@@ -43,18 +43,23 @@ static size_t most_rows(const Workspace *w) {
 static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
     size_t rows = most_rows(w), turns = (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2);
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
-    size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, a_dim = (size_t)w->a_dim;
+    size_t xn = dim > a_dim ? dim : a_dim, mix = round_up((size_t)w->mix_dim, 4);
     if (y < dim) y = dim;
-    size_t widest = y * (dim > ffn ? dim : ffn) * 4, given = (size_t)(w->n_used + 1) * dim;
+    if (y < mix) y = mix;
+    size_t inner = dim > ffn ? dim : ffn, widest = y * (inner > a_dim ? inner : a_dim) * 4,
+           given = (size_t)(w->n_used + 1) * dim;
     if (w->n_experts > 0 && y < given) y = given;
     void *experts = NULL;
+    s->mix_step = mix;
     s->attend_rows = int_min((int)rows, ATTEND_ROWS);
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
     const ScratchPart parts[] = {
         {(void **)&s->x, rows * dim * 4},
         {(void **)&s->y, rows * y * 4 + 16}, // the shared expert's part begins at 16 bytes
         {(void **)&s->q, rows * q_dim * 4},
-        {(void **)&s->a, rows * q_dim * 4},
+        {(void **)&s->a, rows * a_dim * 4},
+        {(void **)&s->mix, rows * mix * 4},
         {(void **)&s->h, rows * ffn * 4 + 16}, // likewise
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},

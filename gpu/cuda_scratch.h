@@ -7,7 +7,7 @@
 #define QUILL_CUDA_SCRATCH_H
 
 #include "gpu/cuda_graphs.h"
-#include "gpu/launch.h"
+#include "gpu/recurrent.h"
 
 enum { CUDA_UNPACK_ROWS = 32 }; // the most rows for which fused kernels replace a product that must unpack its weights
 
@@ -25,12 +25,14 @@ typedef struct { // Workspace.device
     // (max_rows, widest product) outputs of products: Q, K and V until attention has ended; gate and up; a sub-layer's
     // output before its norm; in layers of experts the outputs of all pairs, then those of the shared expert
     float *y;
-    float *q, *a;   // (max_rows, q_dim)
-    float *h;       // (max_rows, ffn)
-    void *xn;       // (max_rows, the larger of dim and q_dim) input of a product, at most 4 bytes per element
-    float *logits;  // (max_out, n_vocab)
-    int *rows;      // (max_out) rows whose logits the host asks for
-    uint8_t *slice; // (slice_bytes) weights unpacked for a product
+    float *q, *a;    // (max_rows, q_dim); a: (max_rows, a_dim), rows of the layer's own width
+    float *h;        // (max_rows, ffn)
+    void *xn;        // (max_rows, the larger of dim and a_dim) input of a product, at most 4 bytes per element
+    float *mix;      // (max_rows, mix_step) as gpu/recurrent.h has it; the gates of gated attention
+    size_t mix_step; // of rows of mix, and of y in recurrent layers
+    float *logits;   // (max_out, n_vocab)
+    int *rows;       // (max_out) rows whose logits the host asks for
+    uint8_t *slice;  // (slice_bytes) weights unpacked for a product
     size_t slice_bytes;
     GpuScratch gpu;
     GpuExperts experts;
@@ -45,6 +47,7 @@ typedef struct { // Workspace.device
     unsigned n_drawn, n_told; // batches with draws; batches whose drawn tokens the host has fetched
     int max_rows, max_slots, n_vocab;
     GpuBatch batch;     // the step's
+    GpuStates states;   // the step's
     const int *out_row; // (n_out) rows whose logits are wanted
     int n_out;
     const GpuSample *draws;

@@ -140,6 +140,9 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 typedef struct {                                       // Layer
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down; // stacks of experts: one tall matrix each
     DeviceTensor router, shared_gate, shared_up, shared_down, shared_route;
+    // Recurrent layers; gated attention: w_mix is the gate's part of Wq, and wq has the rows of Q alone
+    DeviceTensor w_mix, w_z, w_beta, w_alpha;
+    const float *conv, *decay, *dt_bias, *norm_state; // as in Layer, or NULL
     const float *norm_att, *norm_ffn;         // (dim), or NULL
     const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k), or NULL
     const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
@@ -147,7 +150,8 @@ typedef struct {                                       // Layer
     LayerKind kind;
     Heads heads;
     Rope rope;
-    int index;  // the layer's index in its KV pool
+    Recurrence rec;
+    int index;  // the layer's index in its KV pool; of a recurrent layer, among those on the device
     int number; // the layer's number in the model
 } GpuLayer;
 

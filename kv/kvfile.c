@@ -70,9 +70,7 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
 }
 
 Status kvfile_end(KvWriter *w, const Engine *e, const Sequence *s, const float *logits) {
-    const StatePool *states = &e->kv.states.pool;
-    for (int layer = 0; layer < states->n_layers && s->n_cached > 0; layer++)
-        TRY(kvwriter_state(w, (uint32_t)layer, kvcache_state(&e->kv, s, s->n_cached, layer), states->floats));
+    TRY(kvwriter_states(w, &e->kv.states, kvcache_state(s, s->n_cached)));
     if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
     TRY(kvrows_intact(e->kv.pool));
     TRY(engine_fault(e));
@@ -127,7 +125,7 @@ static Status read_states(KvReader *r, Engine *e, Sequence *s) {
         if (!values)
             return status_error(QUILL_MODEL, "%.300s: byte %zu: the states of %d recurrent layers expected, %d found",
                                 r->name, r->at, states->n_layers, layer);
-        memcpy(kvcache_state(&e->kv, s, (int)r->s.head.n_slots, layer), values, n * sizeof *values);
+        kvstates_store(&e->kv.states, kvcache_state(s, (int)r->s.head.n_slots), layer, values);
     }
     return OK;
 }

@@ -129,6 +129,19 @@ Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n
     return send_frame(w);
 }
 
+Status kvwriter_states(KvWriter *w, const KvStates *states, int state) {
+    const StatePool *p = &states->pool;
+    if (p->n_layers == 0 || state < 0) return OK;
+    float *values = mem_alloc(p->floats * sizeof *values);
+    Status st = OK;
+    for (int layer = 0; layer < p->n_layers && !st.code; layer++) {
+        kvstates_load(states, state, layer, values);
+        st = kvwriter_state(w, (uint32_t)layer, values, p->floats);
+    }
+    free(values);
+    return st;
+}
+
 Status kvwriter_last(KvWriter *w, const float *logits, int n) {
     assert(n > 0 && n <= MOST_VOCAB && w->s.next.first == w->s.head.n_tokens);
     return write_frame(w, "LAST", logits, (size_t)n * sizeof *logits);

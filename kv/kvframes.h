@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/base.h"
+#include "kv/kvstates.h"
 
 enum { KV_START = 12 };               // bytes before the first frame: a magic number and the format's version
 void kv_start(uint8_t out[KV_START]); // the ones that this program writes and accepts
@@ -94,6 +94,8 @@ uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began
 // Writes the state of a recurrent layer after the last slot (n floats); layers in order.
 Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n);
+// Writes a state of all recurrent layers, of which some may be on a device; -1 or no such layers: nothing.
+Status kvwriter_states(KvWriter *w, const KvStates *states, int state);
 // Writes the logits after the last token (n). Optional; allowed only if n_slots == n_tokens.
 Status kvwriter_last(KvWriter *w, const float *logits, int n);
 Status kvwriter_end(KvWriter *w);

@@ -30,6 +30,16 @@ void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
     s->head_dim = s->v_dim = s->window_dim;
 }
 
+void kvshape_set_device(KvShape *s, const Layer *layers, int n, int n_device) {
+    s->n_device = s->n_windowed_device = s->n_recurrent_device = 0;
+    for (int i = n - n_device; i < n; i++) {
+        s->n_recurrent_device += mixer_is_recurrent(layers[i].kind.mixer);
+        if (!layer_owns_kv(&layers[i])) continue;
+        s->n_device++;
+        s->n_windowed_device += layers[i].kv_kind == KV_WINDOW;
+    }
+}
+
 static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n_ctx; }
 
 static int block_count(const KvShape *s) {
@@ -116,7 +126,9 @@ static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
 StatePool kvshape_states(const KvShape *s) {
     return (StatePool){.n_layers = s->n_recurrent,
                        .n_states = s->n_recurrent > 0 ? int_max(1, s->n_seqs) + s->n_checkpoints : 0,
-                       .floats = s->n_recurrent > 0 ? recurrence_floats(&s->rec) : 0};
+                       .floats = s->n_recurrent > 0 ? recurrence_floats(&s->rec) : 0,
+                       .n_device = s->n_recurrent_device,
+                       .be = s->be};
 }
 
 size_t kvshape_one_state_bytes(const KvShape *s) {
@@ -139,7 +151,8 @@ size_t kvshape_host_bytes(const KvShape *s) {
     size_t n = 0;
     for (int kind = 0; kind < KV_KINDS; kind++)
         n += kind_bytes(s, kind, kind_layers(s, kind) - kind_device_layers(s, kind));
-    return n + kvshape_state_bytes(s);
+    StatePool p = kvshape_states(s);
+    return n + (size_t)(p.n_layers - p.n_device) * (size_t)p.n_states * p.floats * sizeof(float);
 }
 
 static size_t slot_bytes(const KvShape *s, int kind, int n_layers) {

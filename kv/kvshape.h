@@ -21,10 +21,11 @@ typedef struct {
     int n_partners; // blocks of KV_WINDOW; 0, or with keep_partners: one for each block of KV_FULL
     // Partners (kvcache.h) stay as long as their blocks: for callers that read all K and V of a sequence.
     bool keep_partners;
-    bool share;            // sequences with the same prefix share blocks; sealed types: if a block is whole groups
-    bool rotate;           // KvPool.rotate
-    int n_device;          // how many layers, the last ones, have their planes in the memory of `be`
-    int n_windowed_device; // how many of these are in KV_WINDOW
+    bool share;             // sequences with the same prefix share blocks; sealed types: if a block is whole groups
+    bool rotate;            // KvPool.rotate
+    int n_device;           // how many layers, the last ones, have their planes in the memory of `be`
+    int n_windowed_device;  // how many of these are in KV_WINDOW
+    int n_recurrent_device; // how many recurrent layers, the last ones, have their states there
     const Backend *be;
     // Layers with a state in place of K and V, not counted in n_layers; 0: none. The cache has one state for each
     // sequence, and n_checkpoints more for truncation, shared prefixes and drafts.
@@ -35,6 +36,8 @@ typedef struct {
 
 // Sets the fields that a model's layers decide: the number of layers of each kind, their heads and their window.
 void kvshape_set_layers(KvShape *s, const Layer *layers, int n);
+// Sets how many layers of each kind are on a device that computes the last n_device of all n layers.
+void kvshape_set_device(KvShape *s, const Layer *layers, int n, int n_device);
 size_t kvshape_bytes(const KvShape *s);          // the whole cache, on the host and on a device
 size_t kvshape_host_bytes(const KvShape *s);     // the part in the host's memory
 size_t kvshape_bytes_per_slot(const KvShape *s); // one slot of one sequence, in all layers

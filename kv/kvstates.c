@@ -3,19 +3,26 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Regularly spaced checkpoints may use 1 / GRID_SHARE of n_checkpoints; the others are for the ends of prompts.
 enum { GRID_SHARE = 2 };
 
+static size_t host_bytes(const StatePool *p) {
+    return (size_t)p->n_states * (size_t)(p->n_layers - p->n_device) * p->floats * sizeof(float);
+}
+
 Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) {
     *s = (KvStates){.pool = kvshape_states(shape)};
     if (s->pool.n_layers == 0) return OK;
-    size_t n = (size_t)s->pool.n_states;
-    s->pool.data = kvshape_state_bytes(shape) == SIZE_MAX ? NULL : pages_alloc(kvshape_state_bytes(shape), false);
-    if (!s->pool.data)
+    size_t n = (size_t)s->pool.n_states, bytes = host_bytes(&s->pool);
+    bool countable = kvshape_state_bytes(shape) != SIZE_MAX;
+    if (bytes > 0 || !countable) s->pool.data = countable ? pages_alloc(bytes, false) : NULL;
+    if ((bytes > 0 || !countable) && !s->pool.data)
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d states were refused by the system; try a smaller -c",
-                            kvshape_state_bytes(shape), s->pool.n_states);
+                            countable ? bytes : SIZE_MAX, s->pool.n_states);
+    if (s->pool.n_device > 0) TRY(s->pool.be->memory->states_new(&s->pool));
     s->refs = mem_alloc(n * sizeof *s->refs);
     s->used = mem_alloc(n * sizeof *s->used);
     s->block_of = mem_alloc(n * sizeof *s->block_of);
@@ -30,12 +37,27 @@ Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) 
 
 void kvstates_free(KvStates *s) {
     StatePool *p = &s->pool;
-    if (p->data) pages_free(p->data, (size_t)p->n_states * (size_t)p->n_layers * p->floats * sizeof(float));
+    if (p->data) pages_free(p->data, host_bytes(p));
+    if (p->device) p->be->memory->states_free(p);
     free(s->refs);
     free(s->used);
     free(s->block_of);
     free(s->of_block);
     *s = (KvStates){0};
+}
+
+static bool on_host(const StatePool *p, int layer) { return layer < p->n_layers - p->n_device; }
+
+void kvstates_load(const KvStates *s, int state, int layer, float *out) {
+    const StatePool *p = &s->pool;
+    if (on_host(p, layer)) memcpy(out, state_at(p, state, layer), p->floats * sizeof *out);
+    else p->be->memory->state_move(p, state, layer, out, false);
+}
+
+void kvstates_store(KvStates *s, int state, int layer, const float *values) {
+    const StatePool *p = &s->pool;
+    if (on_host(p, layer)) memcpy(state_at(p, state, layer), values, p->floats * sizeof *values);
+    else p->be->memory->state_move(p, state, layer, (float *)values, true); // which only reads them
 }
 
 static bool is_idle(const KvStates *s, int i) { return s->refs[i] == 0 || (s->refs[i] == 1 && s->block_of[i] >= 0); }

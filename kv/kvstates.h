@@ -22,6 +22,9 @@ typedef struct {
 Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block); // QUILL_MEMORY
 void kvstates_free(KvStates *s);
 
+// Copies the part of a state that belongs to one recurrent layer, wherever it is, to `out`; or `values` into it.
+void kvstates_load(const KvStates *s, int state, int layer, float *out); // out, values: (pool.floats)
+void kvstates_store(KvStates *s, int state, int layer, const float *values);
 int kvstates_left(const KvStates *s);        // states that kvstates_take can return: free ones and unused checkpoints
 int kvstates_take(KvStates *s);              // a state with one user; kvstates_left must not be 0
 void kvstates_share(KvStates *s, int state); // adds a user

@@ -93,7 +93,7 @@ static Status read_states(KvReader *r, KvCache *kv, const Sequence *q, int end, 
         size_t n = states->floats;
         TRY(kvreader_state(r, (uint32_t)layer, &values, &n));
         *goes_on = values != NULL;
-        if (values) memcpy(kvcache_state(kv, q, end, layer), values, n * sizeof *values);
+        if (values) kvstates_store(&kv->states, kvcache_state(q, end), layer, values);
     }
     return OK;
 }
@@ -172,8 +172,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
         TRY(kvwriter_rows(w));
     }
     int state = kv->states.pool.n_layers ? kv->states.of_block[q->blocks[p->first / s->block]] : -1;
-    for (int layer = 0; layer < kv->states.pool.n_layers && state >= 0; layer++)
-        TRY(kvwriter_state(w, (uint32_t)layer, state_at(&kv->states.pool, state, layer), kv->states.pool.floats));
+    TRY(kvwriter_states(w, &kv->states, state));
     TRY(kvrows_intact(kv->pool));
     return kvwriter_end(w);
 }

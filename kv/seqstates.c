@@ -40,6 +40,14 @@ bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slot
     return true;
 }
 
+bool seqstates_plan_ahead(KvStates *p, SeqStates *s, int n_slots) {
+    if (p->pool.n_layers == 0) return true;
+    seqstates_drop(p, s, n_slots - 1);
+    if (kvstates_left(p) == 0) return false;
+    push(s, n_slots, kvstates_take(p));
+    return true;
+}
+
 void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state) {
     if (n_tokens > 0) kvstates_share(p, state); // before seqstates_drop: it may be in the list already
     seqstates_drop(p, s, -1);

@@ -21,6 +21,9 @@ typedef struct {
 // n_drafts -1: the slots are loaded, not computed; only the last state is taken, and never in place. False: too few
 // states are left.
 bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts);
+// Takes a state for one more row after those of the last plan, which are still being computed. Never in place: the step
+// of that row may be dropped, and then the state before it is needed. False: no state is left.
+bool seqstates_plan_ahead(KvStates *p, SeqStates *s, int n_slots);
 void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens);           // drops the states after more than n_tokens
 void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state); // keeps only this state; n_tokens 0: none
 // The rows of slots [from, to) are computed: the state after `to` becomes the sequence's. blocks: the sequence's

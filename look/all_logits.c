@@ -30,7 +30,7 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     b->window_table = mem_resize(b->window_table, (size_t)b->max_blocks * sizeof *b->window_table);
     for (int kind = 0; kind < KV_KINDS; kind++)
         kvcache_table(&e->kv, seq, kind, kind == KV_WINDOW ? b->window_table : b->block_table);
-    kvcache_put_states(&e->kv, seq, 0, 0, b);
+    kvcache_put_states(&e->kv, seq, seq->n_cached, 0, 0, b);
     for (int i = 0; i < b->n_rows; i++) {
         b->pos[i] = seq->n_cached + i;
         b->token[i] = seq->tokens[b->pos[i]];

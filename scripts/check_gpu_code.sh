@@ -15,7 +15,7 @@ fi
 
 awk '
     /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-    /bytes spill stores/ && name ~ /gemv|skinny_gemm|attend|flash|probe|seal/ {
+    /bytes spill stores/ && name ~ /gemv|skinny_gemm|attend|flash|probe|seal|delta|convolve/ {
         n++
         if ($0 !~ /, 0 bytes spill stores, 0 bytes spill loads/) { print name ":" $0; bad = 1 }
     }

@@ -252,7 +252,7 @@ check_golden() { # compares with logits of an outside float64 implementation
   local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
   if [ -f "$dir/families/tokens.txt" ]; then
     tokens=$(cat "$dir/families/tokens.txt")
-    for file in gptoss qwen3moe gemma2 mixtral qwen2moe gemma3 phi3 granite smollm3 ministral3 olmo2 glm4; do
+    for file in gptoss qwen3moe gemma2 mixtral qwen2moe gemma3 qwen3next lfm2 qwen35 qwen35moe phi3 granite smollm3 ministral3 olmo2 glm4; do
       golden 1e-3 "$dir/families/$file.gguf" "$dir/families/$file.logits.f32" || return 0
     done
     golden 8e-2 "$dir/families/gptoss_mxfp4.gguf" "$dir/families/gptoss_mxfp4.logits.f32" || return 0

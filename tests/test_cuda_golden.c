@@ -23,7 +23,11 @@ static const struct {
               {"qwen2moe", "qwen2moe", 0, true},
               {"qwen3moe", "qwen3moe", 0, false},
               {"gptoss", "gptoss", 0, true},
-              {"gptoss_mxfp4", "gptoss_mxfp4", 0, false}};
+              {"gptoss_mxfp4", "gptoss_mxfp4", 0, false},
+              {"qwen3next", "qwen3next", 0, true},
+              {"qwen35", "qwen35", 0, true},
+              {"qwen35moe", "qwen35moe", 0, false},
+              {"lfm2", "lfm2", 0, true}};
 
 // Activations beside quantised weights are int8 or bf16.
 static double limit_of(const char *file) { return strstr(file, "mxfp4") ? 8e-2 : 1e-5; }

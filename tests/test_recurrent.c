@@ -233,7 +233,7 @@ static void check_drafts(States *s, int kept) {
                .block_table = table,
                .state_in = rows,
                .state_out = rows + 1};
-    kvcache_put_states(&s->r.kv, &q, 0, 0, &b);
+    kvcache_put_states(&s->r.kv, &q, q.n_cached, 0, 0, &b);
     model_forward(&s->r.m, &s->r.w, s->r.kv.pool, &b);
     kvcache_advance(&s->r.kv, &q, 1);
     for (int i = 0; i < kept; i++) kvcache_advance(&s->r.kv, &q, 1);

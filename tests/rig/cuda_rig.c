@@ -42,9 +42,8 @@ Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
     shape.block = s.block;
     shape.n_ctx = CUDA_CTX;
     shape.n_seqs = 3;
-    shape.n_device = n;
-    for (int i = r->m.c.n_layers - n; i < r->m.c.n_layers; i++)
-        shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
+    kvshape_set_device(&shape, r->m.layers, r->m.c.n_layers, n);
+    shape.n_checkpoints = s.n_checkpoints;
     shape.be = gpu;
     shape.keep_partners = s.keep;
     if (s.scarce) shape.n_partners = kvshape_partners_needed(&shape, CUDA_MOST_ROWS);
@@ -70,10 +69,11 @@ float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chun
     sequence_push(&s, tokens, n);
     sequence_push(&before, strange, 9);
     sequence_push(&after, strange + 9, 2);
+    int most = r->m.c.n_recurrent ? 9 : 30; // 30: later it has no rows in a step, which recurrent layers do not allow
     while (s.n_cached < n) {
         RowsOfSequence parts[3];
         int n_parts = 0;
-        if (strangers && before.n_cached < 30)
+        if (strangers && before.n_cached < most)
             parts[n_parts++] = (RowsOfSequence){&before, int_min(6, 9 - before.n_cached), NULL};
         int rows = int_min(s.n_cached ? chunk : first, n - s.n_cached);
         parts[n_parts++] = (RowsOfSequence){&s, rows, logits + (size_t)s.n_cached * n_vocab};

@@ -19,11 +19,12 @@ typedef struct {
     size_t spare;     // bytes for dense copies
     int type_v;       // 0: as kv_type
     bool rotate;
-    bool scarce; // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
-    bool keep;   // KvShape.keep_partners
-    bool bare;   // without_parts
-    int n_kept;  // layers whose experts stay on the host
-    int n_ctx;   // for which LongRoPE's factors are chosen; 0: CUDA_CTX
+    bool scarce;       // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
+    bool keep;         // KvShape.keep_partners
+    bool bare;         // without_parts
+    int n_kept;        // layers whose experts stay on the host
+    int n_checkpoints; // of recurrent layers' states
+    int n_ctx;         // for which LongRoPE's factors are chosen; 0: CUDA_CTX
 } CudaSetup;
 
 // A shape whose head_dim is not dim / n_heads, with three heads to a KV head.

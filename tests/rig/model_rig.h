@@ -25,7 +25,7 @@ static inline void poison_pool(KvPool *p) {
 static inline void poison_pools(KvCache *kv) {
     for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind]);
     const StatePool *p = &kv->states.pool;
-    if (p->data) memset(p->data, 0xff, (size_t)p->n_states * (size_t)p->n_layers * p->floats * sizeof(float));
+    if (p->data) memset(p->data, 0xff, (size_t)p->n_states * (size_t)(p->n_layers - p->n_device) * p->floats * sizeof(float));
 }
 
 static inline void rig_close(Rig *r) {
@@ -65,7 +65,7 @@ static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_part
         assert_true(kvcache_reserve(&r->kv, s, s->n_cached + parts[p].n));
         kvcache_table(&r->kv, s, KV_FULL, table + p * max_blocks);
         kvcache_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
-        kvcache_put_states(&r->kv, s, p, b.n_rows, &b);
+        kvcache_put_states(&r->kv, s, s->n_cached, p, b.n_rows, &b);
         for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
             token[b.n_rows] = s->tokens[s->n_cached + i];
             pos[b.n_rows] = s->n_cached + i;
