@@ -358,7 +358,7 @@ static size_t delta_smem(int key, int threads) {
 }
 
 // grid: (spans, value heads * slices); blocks of 32 threads for 8 columns of M, at least 128
-template <int R> __global__ __launch_bounds__(delta_most(R)) void delta_rule(GRID_CONSTANT const DeltaJob j) {
+template <int R> __global__ __launch_bounds__(delta_most(R), 1) void delta_rule(GRID_CONSTANT const DeltaJob j) {
     enum { KEY = DELTA_PARTS * R };
     Smem smem;
     GpuSpan span = j.t.s.span[blockIdx.x];
