@@ -22,6 +22,7 @@ typedef struct {
     int n_rot;
     int window, n_windowed; // the window in slots, and the number of layers that have it; 0: none
     int n_recurrent;        // number of recurrent layers, which have a state in place of K and V
+    int n_mtp;              // layers that the file has after these n_layers, to predict further tokens; not used
     Recurrence rec;         // their recurrence
     bool tied;              // the head is the embedding matrix
     float eps, rope_base;

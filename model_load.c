@@ -33,18 +33,20 @@ static Status load_scales(Loader *l) {
     return OK;
 }
 
-// Rejects files of a known family that have a feature which quill does not compute.
-static Status refuse_unsupported(const Loader *l) {
-    static const struct {
-        const char *suffix, *what;
-    } features[] = {{"nextn_predict_layers", "layers that predict more than the next token"}};
-    for (size_t i = 0; i < ARRAY_LEN(features); i++) {
-        int n;
-        TRY(loader_int(l, features[i].suffix, 0, 1 << 30, false, 0, &n));
-        if (n > 0)
-            return status_error(QUILL_MODEL, "%s: %s.%s is %d: %s are not supported", l->file, l->family->arch,
-                                features[i].suffix, n, features[i].what);
-    }
+// Reads the number of layers. A file counts the layers of its multi-token prediction heads ("nextn") too; they come
+// last, and the model is complete without them.
+static Status load_n_layers(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    // A layer has at least six tensors, so the number of tensors bounds that of layers before anything is allocated.
+    TRY(loader_int(l, "block_count", 1, int_max(1, gguf_n_tensors(l->g) / 6), true, 0, &c->n_layers));
+    TRY(loader_int(l, "nextn_predict_layers", 0, c->n_layers - 1, false, 0, &c->n_mtp));
+    c->n_layers -= c->n_mtp;
+    for (int i = c->n_layers; i < c->n_layers + c->n_mtp; i++)
+        if (!loader_layer_has(l, i, "nextn.eh_proj"))
+            return status_error(QUILL_MODEL,
+                                "%s: %s.nextn_predict_layers is %d: tensor blk.%d.nextn.eh_proj.weight expected, none "
+                                "found",
+                                l->file, c->arch, c->n_mtp, i);
     return OK;
 }
 
@@ -54,13 +56,10 @@ static Status load_shape(Loader *l) {
     Str name;
     TRY(gguf_str(l->g, "general.name", &name, false));
     snprintf(c->name, sizeof c->name, "%.*s", (int)(name.n < 127 ? name.n : 127), name.data ? name.data : "");
-    TRY(refuse_unsupported(l));
     if (gguf_n_tensors(l->g) == 0)
         return status_error(QUILL_MODEL, "%s: weights expected, but the file has no tensors (a vocabulary alone?)",
                             l->file);
-    // A layer has at least six tensors, so the number of tensors bounds that of layers before anything is allocated.
-    int most_layers = int_max(1, gguf_n_tensors(l->g) / 6);
-    TRY(loader_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
+    TRY(load_n_layers(l));
     TRY(loader_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
     TRY(loader_experts_shape(l));
     TRY(loader_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));

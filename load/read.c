@@ -20,9 +20,11 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
 }
 
 Status loader_each_layer(const Loader *l, const GgufValue *v) {
-    if (v->n == (uint64_t)l->m->c.n_layers) return OK;
+    const ModelConfig *c = &l->m->c;
+    uint64_t n = (uint64_t)c->n_layers, all = n + (uint64_t)c->n_mtp; // the list may go on for layers that are not used
+    if (v->n == n || v->n == all) return OK;
     return status_error(QUILL_MODEL, "%s: %.*s: one for each of the %d layers expected, %llu found", l->file,
-                        (int)v->key.n, v->key.data, l->m->c.n_layers, (unsigned long long)v->n);
+                        (int)v->key.n, v->key.data, c->n_layers, (unsigned long long)v->n);
 }
 
 Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
@@ -39,7 +41,7 @@ Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high,
         return OK;
     }
     TRY(loader_each_layer(l, v));
-    *out = mem_alloc((size_t)n * sizeof **out);
+    *out = mem_alloc(v->n * sizeof **out);
     TRY(gguf_ints(l->g, v, *out));
     for (int i = 0; i < n; i++)
         if ((*out)[i] < low || (*out)[i] > high)

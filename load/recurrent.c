@@ -30,7 +30,7 @@ static Status conv_layers(const Loader *l, const char *key) {
         return status_error(QUILL_MODEL, "%s: %s: an array of one number a layer expected, %s found", l->file, key,
                             v ? "something else" : "none");
     TRY(loader_each_layer(l, v));
-    int32_t *heads = mem_alloc((size_t)n * sizeof *heads);
+    int32_t *heads = mem_alloc(v->n * sizeof *heads);
     Status st = gguf_ints(l->g, v, heads);
     for (int i = 0; i < n && !st.code; i++) l->recurrent[i] = heads[i] == 0;
     free(heads);

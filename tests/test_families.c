@@ -433,6 +433,59 @@ static void test_contexts(void **state) {
     gguf_close(g);
 }
 
+// ---- heads that predict further tokens ------------------------------------------------------------------------------
+
+// Adds a layer with such a head after the others. Lists that have one number for each layer get one more.
+static void add_head(Gguf *g, const char *arch, int n_layers) {
+    static const float zeros[64 * 128];
+    static const char *const parts[] = {"attn_norm", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"};
+    char name[96];
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", n_layers, parts[i]);
+        gguf_add_tensor(g, name, TYPE_F32, 64, 0, zeros, NULL, 0);
+    }
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", n_layers);
+    gguf_add_tensor(g, name, TYPE_F32, 128, 64, zeros, NULL, 0);
+    snprintf(name, sizeof name, "%s.block_count", arch);
+    gguf_set_u32(g, name, (uint32_t)n_layers + 1);
+    snprintf(name, sizeof name, "%s.nextn_predict_layers", arch);
+    gguf_set_u32(g, name, 1);
+    snprintf(name, sizeof name, "%s.attention.head_count_kv", arch);
+    const GgufValue *v = gguf_value(g, name);
+    if (!v || v->type != GGUF_ARRAY) return;
+    int32_t heads[9];
+    assert_ok(gguf_ints(g, v, heads));
+    heads[v->n] = heads[v->n - 1];
+    gguf_set_ints(g, name, heads, v->n + 1);
+}
+
+// Such heads do not change a number: they are not loaded, and K and V stay those of the model without them.
+static void test_heads_are_left_out(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "qwen3next", "qwen35", "qwen35moe", "lfm2", "glm4", "deepseek2"};
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[i], .n_layers = 3, .seed = 9});
+        KvHead head[2];
+        float *without = scalar_logits(g, 0, &head[0]);
+        add_head(g, archs[i], 3);
+        float *with = scalar_logits(g, 0, &head[1]);
+        assert_memory_equal(with, without, sizeof(float) * 30 * VOCAB);
+        assert_memory_equal(&head[0], &head[1], sizeof head[0]);
+        const Backend *be;
+        Model m;
+        assert_ok(cpu_backend("scalar", &be));
+        assert_ok(model_load(&m, g, be));
+        assert_int_equal(m.c.n_layers, 3);
+        assert_int_equal(m.c.n_mtp, 1);
+        for (int t = 0; t < gguf_n_tensors(g); t++)
+            if (str_has_prefix(gguf_tensor_at(g, t)->name, "blk.3.")) assert_false(model_uses(&m, t));
+        model_free(&m);
+        free(without);
+        free(with);
+        gguf_close(g);
+    }
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 static void assert_refused(const Gguf *g, const char *word) {
@@ -469,7 +522,7 @@ static void test_refused_numbers(void **state) {
         assert_refused(g, numbers[i].key);
         gguf_close(g);
     }
-    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) { // of heads: a layer without one
         Gguf *g = tiny_model(&(TinyModel){.arch = counts[i].arch, .seed = 1});
         gguf_set_u32(g, counts[i].key, strstr(counts[i].key, "window") ? UINT32_MAX : 1);
         assert_refused(g, counts[i].key);
@@ -624,12 +677,12 @@ static void test_refused_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_families), cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_keys_matter),     cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_fused_matrices),  cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_contexts),        cmocka_unit_test(test_refused_numbers),
-        cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
-        cmocka_unit_test(test_refused_layers),
+        cmocka_unit_test(test_golden_families),    cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_keys_matter),        cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_fused_matrices),     cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_contexts),           cmocka_unit_test(test_refused_numbers),
+        cmocka_unit_test(test_heads_are_left_out), cmocka_unit_test(test_refused_tensors),
+        cmocka_unit_test(test_refused_experts),    cmocka_unit_test(test_refused_layers),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }
