@@ -26,8 +26,11 @@ typedef struct {
     double at[STEP_COSTS];
 } StepCosts;
 
-// The built-in costs of the CPU's matrix unit (a name of bench/roofline.h) or of a GPU. bits: of one weight.
-StepCosts step_costs_of(const char *unit, double bits, bool gpu);
+// Where a step reads its weights from.
+typedef enum { WEIGHTS_IN_MEMORY, WEIGHTS_IN_CACHES, WEIGHTS_ON_GPU } WeightsPlace;
+
+// The built-in costs of the CPU's matrix unit (a name of bench/roofline.h), or of a GPU. bits: of one weight.
+StepCosts step_costs_of(const char *unit, double bits, WeightsPlace place);
 double step_costs_at(const StepCosts *c, double rows);
 
 // ---- chances --------------------------------------------------------------------------------------------------------

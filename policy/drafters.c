@@ -60,23 +60,33 @@ static Status open_model(const EngineConfig *config, const char *name, const Dra
     return check_size(draft_model_weights(*out), target);
 }
 
-// The time of a step of one row of the draft model, in those of the target: the ratio of the weights, which such a step
-// reads once, plus a fixed overhead.
-static double draft_cost(const DraftModel *d, const Model *target) {
-    const double least = 0.01;
-    return least + (double)model_weight_bytes(draft_model_weights(d)) / (double)model_weight_bytes(target);
-}
-
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-// The step costs that `bench --roofline` has measured on the same unit, or else the built-in ones.
-static StepCosts costs_for(const DraftTarget *target) {
-    double bits = 8 * (double)model_weight_bytes(target->model) / (double)model_n_params(target->model);
+// Weights of at most half the last-level cache stay there from step to step; the rest is for K, V and activations.
+static WeightsPlace place_of(const Model *m) {
+    if (m->n_device > 0) return WEIGHTS_ON_GPU;
+    return model_weight_bytes(m) <= roofline_cache_bytes() / 2 ? WEIGHTS_IN_CACHES : WEIGHTS_IN_MEMORY;
+}
+
+// The step costs that `bench --roofline` has measured on the same unit, with weights in memory, or else the built-in
+// ones.
+static StepCosts costs_for(const Model *m, const char *unit) {
+    double bits = 8 * (double)model_weight_bytes(m) / (double)model_n_params(m);
+    WeightsPlace place = place_of(m);
     Roofline stored;
-    bool there = target->model->n_device == 0 && roofline_load(&stored) && strcmp(stored.steps_unit, target->unit) == 0;
+    bool there = place == WEIGHTS_IN_MEMORY && roofline_load(&stored) && strcmp(stored.steps_unit, unit) == 0;
     const StepCosts *measured = there ? &stored.steps[bits < 7] : NULL;
     if (measured && measured->at[0] > 0) return *measured;
-    return step_costs_of(target->unit, bits, target->model->n_device > 0);
+    return step_costs_of(unit, bits, place);
+}
+
+// The time of a step of one row of the draft model, in those of the target, plus a fixed overhead: the ratio of the
+// weights that it reads, or if the target's lie in caches the ratio of the products that it computes.
+static double draft_cost(const Model *draft, const Model *target) {
+    const double least = 0.01;
+    if (place_of(target) == WEIGHTS_IN_CACHES)
+        return least + (double)model_n_params(draft) / (double)model_n_params(target);
+    return least + (double)model_weight_bytes(draft) / (double)model_weight_bytes(target);
 }
 
 Status drafters_open(const EngineConfig *config, const DraftTarget *target, int n_seqs, Drafters *out) {
@@ -96,9 +106,13 @@ Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget
                           .most = config->draft_max,
                           .least = config->draft_min,
                           .least_p = config->draft_p_min,
-                          .costs = costs_for(target)};
+                          .costs = costs_for(target->model, target->unit)};
     if (d->model) TRY(draft_model_begin(d->model, target->pool, draft_kv(target)));
-    if (d->model) plan.draft_cost = draft_cost(d->model, target->model);
+    if (d->model) {
+        const Model *draft = draft_model_weights(d->model);
+        plan.draft_cost = draft_cost(draft, target->model);
+        plan.draft_costs = costs_for(draft, target->unit);
+    }
     d->speculate = speculate_new(&plan);
     return OK;
 }

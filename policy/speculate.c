@@ -31,11 +31,12 @@ struct Speculate {
     SpeculatePlan plan;
     Ngram *ngram;
     Chance ngram_chance[NGRAM_CHANCES], model_chance[MODEL_CHANCES];
-    Chance model_all;   // the draft model's drafts of all kinds
-    bool tries;         // the draft model is tried in this step although no gain is expected
-    int wait, patience; // steps until the next such try, and the interval between tries
-    int64_t step;       // the step that is planned
-    double rows;        // number of its rows without drafts
+    Chance model_all;    // the draft model's drafts of all kinds
+    bool tries;          // the draft model is tried in this step although no gain is expected
+    double saved;        // the time that such a try may take, in steps of one row
+    int64_t step;        // the step that is planned
+    double rows;         // number of its rows without drafts
+    double rows_planned; // with the drafts that were proposed so far
     StepPlan now;
     Stream **streams;  // (cap) the streams of this step
     SeqRows **rows_of; // (cap) their rows
@@ -43,11 +44,12 @@ struct Speculate {
     int cap;
 };
 
-enum { FIRST_PATIENCE = 8, MOST_PATIENCE = 256, TRIED_DRAFTS = 2 };
+enum { TRIED_DRAFTS = 2 };
+static const double SHARE_OF_TRIES = 0.02; // of the time of all steps
 
 Speculate *speculate_new(const SpeculatePlan *plan) {
     Speculate *x = mem_alloc(sizeof *x);
-    *x = (Speculate){.plan = *plan, .patience = FIRST_PATIENCE, .model_all = {8, 6}};
+    *x = (Speculate){.plan = *plan, .model_all = {8, 6}};
     x->plan.most = int_min(plan->most, DRAFT_MOST);
     if (plan->ngram) x->ngram = ngram_new();
     chance_init(x->ngram_chance, x->model_chance);
@@ -115,7 +117,7 @@ static int best_length(const Speculate *x, Guess *g, const Chance *chance, int m
 
 // The time for drafting one more token, if n sequences draft together.
 static double draft_cost(const Speculate *x, int n) {
-    return x->plan.draft_cost * step_costs_at(&x->plan.costs, n) / int_max(1, n);
+    return x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n) / int_max(1, n);
 }
 
 // ---- the draft model ------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     while (n > 0) {
         for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
         const float *logits = draft_model_step(x->plan.model, x->own, n);
-        x->now.extra += x->plan.draft_cost * step_costs_at(&x->plan.costs, n);
+        x->now.extra += x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n);
         int left = 0;
         for (int i = 0; i < n; i++) {
             Stream *t = x->streams[i];
@@ -174,6 +176,27 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     }
 }
 
+// Whether the draft model can gain anything, if all of its drafts are accepted.
+static bool can_pay(const Speculate *x, int n_seqs) {
+    double chances[DRAFT_MOST];
+    for (int i = 0; i < x->plan.most; i++) chances[i] = 1;
+    return draft_length(&x->plan.costs, &x->now, chances, x->plan.most, draft_cost(x, n_seqs), NULL) > 0;
+}
+
+// Whether to try the draft model for the n sequences of the step although it promises nothing: a part of each step's
+// time is saved until it pays for a try.
+static bool may_try(Speculate *x, int n) {
+    const StepCosts *c = &x->plan.costs;
+    double base = step_costs_at(c, x->now.rows), behind = 0; // tokens that the draft model has not computed
+    for (int i = 0; i < n; i++) behind += x->rows_of[i]->seq->n_tokens - x->streams[i]->own.n_cached;
+    double steps = step_costs_at(&x->plan.draft_costs, behind) + TRIED_DRAFTS * step_costs_at(&x->plan.draft_costs, n);
+    double cost = x->plan.draft_cost * steps + step_costs_at(c, x->now.rows + TRIED_DRAFTS * n) - base;
+    x->saved += SHARE_OF_TRIES * base;
+    if (x->saved < cost || !can_pay(x, n)) return false;
+    x->saved = 0;
+    return true;
+}
+
 // Drafts with the draft model for those sequences of the step where it is expected to gain more than n-grams.
 static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
     int asked = 0, most = x->plan.most;
@@ -183,7 +206,7 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
         x->streams[i]->asks = room > 0 && worth_asking(x, x->streams[i], room, n);
         promises = promises || x->streams[i]->asks;
     }
-    x->tries = !promises && --x->wait <= 0;
+    x->tries = !promises && may_try(x, n);
     if (x->tries) most = TRIED_DRAFTS;
     for (int i = 0; i < n; i++) {
         Stream *t = x->streams[i];
@@ -194,8 +217,6 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
         x->streams[asked] = t;
         x->rows_of[asked++] = rows;
     }
-    if (promises) x->wait = x->patience = FIRST_PATIENCE;
-    if (x->tries) x->wait = x->patience = int_min(2 * x->patience, MOST_PATIENCE);
     draft_together(x, s, asked, most);
 }
 
@@ -214,9 +235,10 @@ static void begin_step(Speculate *x, const Scheduler *s) {
     const Batch *b = scheduler_batch(s);
     int n = 0;
     x->step = scheduler_steps(s);
-    x->rows = b->n_rows;
-    x->now = (StepPlan){.rows = b->n_rows};
+    x->rows = x->rows_planned = b->n_rows;
+    x->now = (StepPlan){0};
     for (int i = 0; i < b->n_seqs; i++) x->now.tokens += scheduler_rows(s, i)->n_out > 0;
+    x->now.rows = x->now.tokens; // rows of prompts are computed anyway, and make no draft cheaper
     make_room(x, b->n_seqs);
     for (int i = 0; i < b->n_seqs; i++) {
         SeqRows *rows = (SeqRows *)scheduler_rows(s, i);
@@ -239,7 +261,8 @@ static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
     if (x->step != scheduler_steps(s)) begin_step(x, s);
     Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
     if (!t || t->step != x->step || rows->room == 0) return;
-    x->now.rows = scheduler_batch(s)->n_rows;
+    x->now.rows += scheduler_batch(s)->n_rows - x->rows_planned;
+    x->rows_planned = scheduler_batch(s)->n_rows;
     t->by_model = t->model.n > 0;
     Guess *g = t->by_model ? &t->model : &t->ngram;
     const Chance *chance = t->by_model ? x->model_chance : x->ngram_chance;
@@ -284,7 +307,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     rows->cost = (step_costs_at(&x->plan.costs, rows_now) + x->now.extra) / step_costs_at(&x->plan.costs, x->rows);
     const int *tokens = q->tokens + rows->first + rows->n_known;
     judge(&was.ngram, was.ngram.n, tokens, rows->n_emitted, x->ngram_chance, NULL);
-    if (was.by_model) judge(&was.model, rows->n_draft, tokens, rows->n_emitted, x->model_chance, &x->model_all);
+    if (was.by_model) judge(&was.model, was.model.n, tokens, rows->n_emitted, x->model_chance, &x->model_all);
 }
 
 // ---- end ------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@
 //
 // policy/draft_length.h decides the number of drafts. First every sequence of a step gets a guess from n-grams. For
 // those sequences where the draft model is expected to gain more, it drafts in steps of its own, for all of them
-// together. Guesses by n-grams are judged by every emitted token, even if they were not proposed. If no gain is
-// expected from the draft model, it is tried again from time to time, at growing intervals.
+// together. Guesses are judged by every emitted token, even if they were not proposed. If no gain is
+// expected from the draft model, it is tried from time to time, for 2% of the time of all steps.
 //
 // Requests with several sequences get no drafts, nor do requests whose logits another policy accepts.
 #ifndef QUILL_SPECULATE_H
@@ -26,14 +26,15 @@ typedef struct Speculate Speculate;
 
 typedef struct {
     bool ngram;
-    DraftModel *model;    // owned by the caller; NULL: none
-    const Tokenizer *tok; // knows which tokens end a text; NULL: none does
-    int most;             // the most drafts of a sequence in a step, at most DRAFT_MOST
-    int least;            // if fewer drafts would be best, none are proposed
-    float least_p;        // drafts end before the first one with a lower probability
-    bool fixed;           // propose as many drafts as possible, whatever they cost: for measurements
-    StepCosts costs;      // of the target's steps
-    double draft_cost;    // the time of a step of one row of the draft model, in steps of one row of the target
+    DraftModel *model;     // owned by the caller; NULL: none
+    const Tokenizer *tok;  // knows which tokens end a text; NULL: none does
+    int most;              // the most drafts of a sequence in a step, at most DRAFT_MOST
+    int least;             // if fewer drafts would be best, none are proposed
+    float least_p;         // drafts end before the first one with a lower probability
+    bool fixed;            // propose as many drafts as possible, whatever they cost: for measurements
+    StepCosts costs;       // of the target's steps
+    double draft_cost;     // the time of a step of one row of the draft model, in steps of one row of the target
+    StepCosts draft_costs; // of the draft model's steps
 } SpeculatePlan;
 
 Speculate *speculate_new(const SpeculatePlan *plan);

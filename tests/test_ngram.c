@@ -167,7 +167,7 @@ static void test_best_length(void **state) {
     uint64_t random = 11;
     int n_none = 0, n_some = 0;
     for (int round = 0; round < 4000; round++) {
-        StepCosts c = step_costs_of(units[round % 4], round % 3 ? 8.5 : 4.5, round % 16 == 0);
+        StepCosts c = step_costs_of(units[round % 4], round % 3 ? 8.5 : 4.5, (WeightsPlace)(round / 4 % 3));
         double chances[DRAFT_MOST], level = 0.5 + 0.5 * (double)test_uniform(&random), gain;
         StepPlan p = {.rows = 1 + (double)(test_random(&random) % 40), .tokens = 1};
         p.tokens += (double)(test_random(&random) % (uint64_t)p.rows);
@@ -187,7 +187,7 @@ static void test_best_length(void **state) {
 
 static void test_costs_and_chances(void **state) {
     (void)state;
-    StepCosts c = step_costs_of("vnni", 8.5, false);
+    StepCosts c = step_costs_of("vnni", 8.5, WEIGHTS_IN_MEMORY);
     for (int i = 0; i < STEP_COSTS; i++) assert_true(fabs(step_costs_at(&c, step_cost_rows[i]) - c.at[i]) < 1e-12);
     for (int rows = 1; rows < 600; rows++) assert_true(step_costs_at(&c, rows + 1) > step_costs_at(&c, rows));
     for (int i = 1; i <= NGRAM_LONGEST; i++) assert_true(chance_of_match(i) >= chance_of_match(i - 1));
