@@ -123,7 +123,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     [ "$(wc -l <out)" -eq 3 ]
     "$QUILL" bench -q -r 1 -n 12 -np 2 --speculate ngram --prompt-lines prompts -o md | grep -q '^| 2 texts, 2 at once'
     "$QUILL" bench -q -r 1 -n 2 --speculate "$TINY/draft.gguf" --prompt-lines prompts >out
-    run ! grep -q ' 0\.00 ' out # an answer that comes in one step has no rate
+    run ! grep -Eq 'inf|nan' out # an answer of a step or two has rates or none
     "$QUILL" bench -q -r 1 -n 4 --speculate ngram -o csv | grep -q '^from nothing,'
 }
 
