@@ -1,4 +1,5 @@
 // kernels.cu: the launch functions of gpu/launch.h, which decide the shapes of the grids. The kernels are in gpu/*.cuh.
+#include "gpu/attend_tiles.cuh"
 #include "gpu/attention.cuh"
 #include "gpu/ceilings.cuh"
 #include "gpu/flash.cuh"
@@ -255,7 +256,7 @@ static int probe_n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLI
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
     size_t rows = (size_t)max_rows * (size_t)h->n_heads, splits = (size_t)split_bound(max_slots);
     if (splits == 1) return rows * 2 * sizeof(float); // of gpu_probe
-    return rows * splits * (size_t)(h->head_dim + 2) * sizeof(float);
+    return rows * splits * (size_t)partial_floats(h->head_dim) * sizeof(float);
 }
 
 int gpu_n_counters(const Heads *h, int max_rows) {
@@ -263,10 +264,25 @@ int gpu_n_counters(const Heads *h, int max_rows) {
     return heads > pairs ? heads : pairs;
 }
 
+static AttendJob attend_job(const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                            int n_splits) {
+    AttendJob j = {};
+    j.q = q;
+    j.partial = s->partial;
+    j.heads = l->heads;
+    j.kv = *kv;
+    j.b = in_pool(b, kv);
+    j.qkv = s->qkv;
+    j.layer = l->index;
+    j.n_splits = n_splits;
+    j.sinks = l->sinks;
+    return j;
+}
+
 template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, GpuStream stream) {
     int group = j.heads.n_heads / j.heads.n_kv_heads, passes = (group + HEADS - 1) / HEADS;
     size_t padded = (size_t)(j.heads.head_dim + 7) / 8 * 8, hd = (size_t)j.heads.head_dim;
-    size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 112;
+    size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + COMBINE_FACTORS * 4 + (HEADS * hd * 4 + 15) / 16 * 16 + 112;
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * passes), (unsigned)j.b.n_rows);
     LAUNCH_EARLY(tuning.early, (attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
 }
@@ -279,16 +295,37 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
     else attend_launch<TYPE, 8>(j, stream);
 }
 
+// As many tiles as the longest split has pieces, if they fit, so that a block requests all of them at once.
+template <int TYPE, int HEADS> static bool attend_tiles_launch(AttendJob j, GpuStream stream) {
+    int group = j.heads.n_heads / j.heads.n_kv_heads, hd = j.heads.head_dim;
+    j.n_buffers = j.longest > TILE_KEYS && attend_tiles_smem(hd, HEADS, j.longest, 4) <= shared_memory() ? 4 : 2;
+    size_t smem = attend_tiles_smem(hd, HEADS, j.longest, j.n_buffers);
+    if (smem > shared_memory()) return false;
+    dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * ((group + HEADS - 1) / HEADS)),
+              (unsigned)j.b.n_rows);
+    LAUNCH_EARLY(j.early, (attend_tiles<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
+    return true;
+}
+
+// Groups of more than 8 heads take two of an mma's operands, so that K and V are read once, if shared memory suffices.
+template <int TYPE> static void attend_by_tiles(const AttendJob &j, GpuStream stream) {
+    bool large = j.heads.n_heads / j.heads.n_kv_heads > MMA_HEADS;
+    if (!large || !attend_tiles_launch<TYPE, 2 * MMA_HEADS>(j, stream)) attend_tiles_launch<TYPE, MMA_HEADS>(j, stream);
+}
+
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {
-        q,       a, s->partial, s->counters, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, split_bound(b->max_slots),
-        l->sinks};
+    AttendJob j = attend_job(q, l, kv, b, s, split_bound(b->max_slots));
+    j.out = a;
+    j.counters = s->counters;
+    j.longest = split_of(b->max_slots - 1);
+    j.early = tuning.early;
     bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
+    bool tiles = l->heads.head_dim <= TILE_HEAD && kv_v_dim(kv) == kv->head_dim && !kv->v_in_k;
+    if (whole && tiles && kv->type_k == TYPE_F16) return attend_by_tiles<TYPE_F16>(j, stream);
+    if (whole && tiles && kv->type_k == TYPE_BF16) return attend_by_tiles<TYPE_BF16>(j, stream);
     switch (whole ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: attend_heads<TYPE_F32>(j, stream); break;
-    case TYPE_F16: attend_heads<TYPE_F16>(j, stream); break;
-    case TYPE_BF16: attend_heads<TYPE_BF16>(j, stream); break;
     case TYPE_FP8: attend_heads<TYPE_FP8>(j, stream); break;
     case TYPE_Q8_0: attend_heads<TYPE_Q8_0>(j, stream); break;
     case TYPE_Q4_0: attend_heads<TYPE_Q4_0>(j, stream); break;
@@ -308,10 +345,7 @@ template <int TYPE> static void probe_launch(const ProbeJob &p, GpuStream stream
 
 void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
                const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {q,       NULL,           s->partial, NULL,     l->heads,
-                   *kv,     in_pool(b, kv), s->qkv,     l->index, probe_n_splits(b->max_slots),
-                   l->sinks};
-    ProbeJob p = {j, mass, n_slots, first_row};
+    ProbeJob p = {attend_job(q, l, kv, b, s, probe_n_splits(b->max_slots)), mass, n_slots, first_row};
     switch (l->heads.head_dim % 8 == 0 ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: probe_launch<TYPE_F32>(p, stream); break;
     case TYPE_F16: probe_launch<TYPE_F16>(p, stream); break;

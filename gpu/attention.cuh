@@ -6,7 +6,7 @@
 // multiprocessors. Splits begin at multiples of their length, so that the order of sums depends only on the row's own
 // slot. V is prefetched to L2 while scores are computed. If there is more than one split, each writes its sums, its
 // largest score and its weight to `partial` and increments a counter; the block that completes the count of a (row,
-// head) adds the splits in their order.
+// head) adds the splits in their order. Dense K and V of 16 bits have their own kernel, gpu/attend_tiles.cuh.
 #ifndef QUILL_ATTENTION_CUH
 #define QUILL_ATTENTION_CUH
 
@@ -30,7 +30,7 @@ HOST_DEVICE constexpr int split_bound(int max_slots) {
 struct AttendJob {
     const float *q;
     float *out;         // (n_rows, n_heads, head_dim)
-    float *partial;     // (n_rows, n_heads, n_splits, head_dim + 2): sums, largest score, weight
+    float *partial;     // (n_rows, n_heads, n_splits, partial_floats): sums; then largest score, weight
     unsigned *counters; // (n_rows, gridDim.y) splits that are done
     Heads heads;
     KvPool kv;
@@ -38,7 +38,13 @@ struct AttendJob {
     const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
     const float *sinks; // (n_heads) an additional score of each head, with value 0; or NULL
+    // gpu/attend_tiles.cuh: the longest split; tiles in shared memory, 2 or 4; whether the launch may begin early
+    int longest, n_buffers;
+    bool early;
 };
+
+// The floats that a split of a row and head has in `partial`; its sums are padded to whole float4.
+HOST_DEVICE constexpr int partial_floats(int head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 
 // Adds a head's sink to the weight, relative to the largest score; returns the factor for the sums.
 __device__ __forceinline__ float add_sink(const float *sinks, int head, float most, float *weight) {
@@ -64,7 +70,7 @@ __device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split, int
 
 // Prefetches n slots to L2.
 template <int TYPE> __device__ __forceinline__ void prefetch_slots(const KvPlane &p, int first, int n) {
-    if (TYPE != TYPE_F32 && TYPE != TYPE_F16 && TYPE != TYPE_BF16) return; // sealed ones may lie elsewhere
+    if (TYPE != TYPE_F32) return; // sealed ones may lie elsewhere
     int lines = (p.bytes + 127) / 128;
     for (int i = (int)threadIdx.x; i < n * lines; i += ATTEND_THREADS)
         prefetch(bytes_of(p, first + i / lines) + i % lines * 128);
@@ -123,16 +129,19 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
     }
 }
 
-// Replaces scores by exp(score - largest), one warp per head. most, weight: (HEADS)
-template <int HEADS> __device__ __forceinline__ void soften(float *scores, float *most, float *weight, int n) {
+// Replaces n scores of each head by as_stored(weight), weight = exp(score - largest), one warp per head, and those up
+// to `room` by as_stored(0). Heads are `step` floats apart. most, weight: (n_heads)
+template <typename AsStored>
+__device__ __forceinline__ void soften(float *scores, int step, float *most, float *weight, int n_heads, int n,
+                                       int room, AsStored as_stored) {
     int lane = (int)threadIdx.x % WARP;
-    for (int h = (int)threadIdx.x / WARP; h < HEADS; h += ATTEND_WARPS) {
+    for (int h = (int)threadIdx.x / WARP; h < n_heads; h += ATTEND_WARPS) {
         float m = -INFINITY, sum = 0;
-        for (int i = lane; i < n; i += WARP) m = fmaxf(m, scores[h * SPLIT + i]);
+        for (int i = lane; i < n; i += WARP) m = fmaxf(m, scores[h * step + i]);
         m = warp_max(m);
-        for (int i = lane; i < n; i += WARP) {
-            float p = expf(scores[h * SPLIT + i] - m);
-            scores[h * SPLIT + i] = p;
+        for (int i = lane; i < room; i += WARP) {
+            float p = i < n ? expf(scores[h * step + i] - m) : 0;
+            scores[h * step + i] = as_stored(p);
             sum += p;
         }
         sum = warp_sum(sum);
@@ -181,102 +190,168 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
     }
 }
 
-__device__ inline float *partial_of(const AttendJob &j, int row, int head, int split) {
+// ---- blocks and their results ---------------------------------------------------------------------------------------
+
+// What a block computes: heads [head, head + n_heads) of a row, over a split.
+struct AttendPart {
+    int row, split, kv_head, head, n_heads;
+};
+
+// heads: the most of a block.
+__device__ __forceinline__ AttendPart attend_part(const AttendJob &j, int heads) {
+    int group = j.heads.n_heads / j.heads.n_kv_heads, passes = (group + heads - 1) / heads;
+    int kv_head = (int)blockIdx.y / passes, first = (int)blockIdx.y % passes * heads;
+    int n_heads = group - first < heads ? group - first : heads;
+    return {(int)blockIdx.z, (int)blockIdx.x, kv_head, kv_head * group + first, n_heads};
+}
+
+__device__ __forceinline__ float *attend_out(const AttendJob &j, const AttendPart &a) {
+    return j.out + ((size_t)a.row * (size_t)j.heads.n_heads + (size_t)a.head) * (size_t)j.heads.head_dim;
+}
+
+// The result of a row of padding.
+__device__ __forceinline__ void attend_nothing(const AttendJob &j, const AttendPart &a) {
+    float *out = attend_out(j, a);
+    for (int i = (int)threadIdx.x; a.split == 0 && i < a.n_heads * j.heads.head_dim; i += ATTEND_THREADS) out[i] = 0;
+}
+
+__device__ __forceinline__ float *partial_of(const AttendJob &j, int row, int head, int split) {
     size_t at = ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)j.n_splits + (size_t)split;
-    return j.partial + at * (size_t)(j.heads.head_dim + 2);
+    return j.partial + at * (size_t)partial_floats(j.heads.head_dim);
+}
+// Its largest score and weight.
+__device__ __forceinline__ float2 load_split_stats(const AttendJob &j, int row, int head, int split) {
+    const float *p = partial_of(j, row, head, split) + partial_floats(j.heads.head_dim) - 4;
+    return load_shared_result((const float2 *)(const void *)p);
 }
 
-// The maximum over a block's threads, returned to every thread. scratch: one float per warp, shared.
-__device__ inline float block_max(float v, float *scratch) {
-    v = warp_max(v);
-    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = v;
-    __syncthreads();
-    for (int w = 0; w < ATTEND_WARPS; w++) v = fmaxf(v, scratch[w]);
-    __syncthreads();
-    return v;
-}
+enum { COMBINE_FACTORS = ATTEND_THREADS * 8 };
 
-// Combines the splits [first, last] of a row and head in order. factor: (ATTEND_THREADS, 8); scratch: as block_max.
-__device__ inline void combine(const AttendJob &j, int row, int head, int first, int last, float *factor,
-                               float *scratch) {
-    int hd = j.heads.head_dim, thread = (int)threadIdx.x;
-    float most = j.sinks ? j.sinks[head] : -INFINITY, weight = 0, sum[GPU_MAX_HEAD / ATTEND_THREADS] = {};
-    for (int s = first + thread; s <= last; s += ATTEND_THREADS)
-        most = fmaxf(most, load_shared_result(partial_of(j, row, head, s) + hd));
-    most = block_max(most, scratch);
-    for (int s0 = first; s0 <= last; s0 += ATTEND_THREADS * 8) {
-        int n = last - s0 + 1 < ATTEND_THREADS * 8 ? last - s0 + 1 : ATTEND_THREADS * 8;
-        for (int s = thread; s < n; s += ATTEND_THREADS) {
-            const float *p = partial_of(j, row, head, s0 + s) + hd;
-            factor[s] = expf(load_shared_result(p) - most);
-            weight += load_shared_result(p + 1) * factor[s];
+// Finds the factors of n splits from s0 on, one warp per head, and adds to the weights. most: of all splits.
+template <int HEADS>
+__device__ __forceinline__ void split_factors(const AttendJob &j, const AttendPart &a, int s0, int n, float *factor,
+                                              const float *most, float *weight) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int h = (int)threadIdx.x / WARP; h < a.n_heads; h += ATTEND_WARPS) {
+        float sum = 0;
+        for (int s = lane; s < n; s += WARP) {
+            float2 stats = load_split_stats(j, a.row, a.head + h, s0 + s);
+            float f = expf(stats.x - most[h]);
+            factor[h * (COMBINE_FACTORS / HEADS) + s] = f;
+            sum += stats.y * f;
         }
+        sum = warp_sum(sum);
+        if (lane == 0) weight[h] += sum;
+    }
+}
+
+// The largest score of each head over splits [first, last], one warp per head; weight: that of the sink.
+__device__ __forceinline__ void most_of_splits(const AttendJob &j, const AttendPart &a, int first, int last,
+                                               float *most, float *weight) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int h = (int)threadIdx.x / WARP; h < a.n_heads; h += ATTEND_WARPS) {
+        float sink = j.sinks ? j.sinks[a.head + h] : -INFINITY, m = sink;
+        for (int s = first + lane; s <= last; s += WARP) m = fmaxf(m, load_split_stats(j, a.row, a.head + h, s).x);
+        m = warp_max(m);
+        if (lane == 0) most[h] = m, weight[h] = j.sinks ? expf(sink - m) : 0;
+    }
+}
+
+// Combines splits [first, last] of all heads of a block, in their order. A thread sums four elements of a head at a
+// time, and asks for eight splits at once. factor: (COMBINE_FACTORS); most, weight: (HEADS). MOST: of head_dim
+template <int HEADS, int MOST>
+__device__ __forceinline__ void combine(const AttendJob &j, const AttendPart &a, int first, int last, float *factor,
+                                        float *most, float *weight) {
+    constexpr int AT_ONCE = COMBINE_FACTORS / HEADS, ITEMS = (HEADS * MOST / 4 - 1) / ATTEND_THREADS + 1;
+    int hd = j.heads.head_dim, pieces = (hd + 3) / 4, thread = (int)threadIdx.x;
+    size_t step = (size_t)partial_floats(hd);
+    float4 sum[ITEMS] = {};
+    most_of_splits(j, a, first, last, most, weight);
+    for (int s0 = first; s0 <= last; s0 += AT_ONCE) {
+        int n = last - s0 + 1 < AT_ONCE ? last - s0 + 1 : AT_ONCE;
+        __syncthreads(); // factors may be filled
+        split_factors<HEADS>(j, a, s0, n, factor, most, weight);
         __syncthreads();
         UNROLL
-        for (int k = 0; k < GPU_MAX_HEAD / ATTEND_THREADS; k++) {
-            int i = k * ATTEND_THREADS + thread;
-            const float *p = partial_of(j, row, head, s0) + (i < hd ? i : 0);
+        for (int k = 0; k < ITEMS; k++) {
+            int i = k * ATTEND_THREADS + thread, h = i / pieces;
+            if (h >= a.n_heads) break;
+            const float *p = partial_of(j, a.row, a.head + h, s0) + i % pieces * 4;
             UNROLL_BY(8)
-            for (int s = 0; s < n; s++) sum[k] += load_shared_result(p + (size_t)s * (size_t)(hd + 2)) * factor[s];
-            if (k * ATTEND_THREADS + ATTEND_THREADS >= hd) break;
+            for (int s = 0; s < n; s++) {
+                float4 v = load_shared_result((const float4 *)(const void *)(p + (size_t)s * step));
+                float f = factor[h * AT_ONCE + s];
+                sum[k].x += v.x * f, sum[k].y += v.y * f, sum[k].z += v.z * f, sum[k].w += v.w * f;
+            }
         }
-        __syncthreads(); // factors may be filled again
     }
-    weight = block_sum(weight, scratch) + (j.sinks ? expf(j.sinks[head] - most) : 0);
-    float *out = j.out + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
+    float *out = attend_out(j, a);
     UNROLL
-    for (int k = 0; k < GPU_MAX_HEAD / ATTEND_THREADS; k++)
-        if (k * ATTEND_THREADS + thread < hd) out[k * ATTEND_THREADS + thread] = sum[k] / weight;
+    for (int k = 0; k < ITEMS; k++) {
+        int i = k * ATTEND_THREADS + thread, h = i / pieces, e = i % pieces * 4;
+        if (h >= a.n_heads) break;
+        const float v[4] = {sum[k].x, sum[k].y, sum[k].z, sum[k].w};
+        UNROLL
+        for (int c = 0; c < 4; c++)
+            if (e + c < hd) out[h * hd + e + c] = v[c] / weight[h];
+    }
+}
+
+// Stores a block's results: the row's if it has a single split, otherwise to `partial`; the block that ends last
+// combines them. each(store) calls store(head, element, sum) for every sum that the thread has. most, weight: (HEADS)
+// of this split; factor: (COMBINE_FACTORS) scratch.
+template <int HEADS, int MOST, typename Each>
+__device__ __forceinline__ void attend_store(const AttendJob &j, const AttendPart &a, int slot, float *most,
+                                             float *weight, float *factor, int *last_block, Each each) {
+    int hd = j.heads.head_dim, size = split_of(slot), first = oldest_seen(j.heads, slot) / size, last = slot / size;
+    if (first == last) {
+        float *out = attend_out(j, a);
+        each([&](int h, int e, float sum) {
+            float all = weight[h], f = add_sink(j.sinks, a.head + h, most[h], &all);
+            out[h * hd + e] = sum * f / all;
+        });
+        return;
+    }
+    each([&](int h, int e, float sum) { partial_of(j, a.row, a.head + h, a.split)[e] = sum; });
+    if ((int)threadIdx.x < a.n_heads) {
+        int h = (int)threadIdx.x;
+        float *stats = partial_of(j, a.row, a.head + h, a.split) + partial_floats(hd) - 4;
+        stats[0] = most[h], stats[1] = weight[h];
+    }
+    unsigned *counter = &j.counters[(size_t)a.row * gridDim.y + blockIdx.y];
+    if (is_last_block(counter, last - first + 1, last_block))
+        combine<HEADS, MOST>(j, a, first, last, factor, most, weight);
 }
 
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
 __global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
-    int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
+    int hd = j.heads.head_dim, chunks = (hd + 7) / 8;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);
-    float *part = smem.take<float>(ATTEND_THREADS * 8), *sums = smem.take<float>((unsigned)(HEADS * hd));
+    float *part = smem.take<float>(COMBINE_FACTORS), *sums = smem.take<float>((unsigned)(HEADS * hd));
     float *most = smem.take<float>(HEADS), *weight = smem.take<float>(HEADS);
-    float *scratch = smem.take<float>(ATTEND_WARPS);
     int *last_block = smem.take<int>(1);
-    int split = (int)blockIdx.x, row = (int)blockIdx.z, passes = (group + HEADS - 1) / HEADS;
-    int kv_head = (int)blockIdx.y / passes, pass = (int)blockIdx.y % passes;
-    int head = kv_head * group + pass * HEADS, n_heads = group - pass * HEADS < HEADS ? group - pass * HEADS : HEADS;
-    int slot = j.b.slot[row];
+    AttendPart a = attend_part(j, HEADS);
+    int slot = j.b.slot[a.row];
     let_next_begin();
     wait_for_last();
-    float *out = j.out + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
-    if (slot < 0) { // padding
-        if (split == 0)
-            for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) out[i] = 0;
-        return;
-    }
-    int size = split_of(slot), first_split = oldest_seen(j.heads, slot) / size, last_split = slot / size;
-    Seen seen = seen_in(j.heads, slot, split, size);
+    if (slot < 0) return attend_nothing(j, a);
+    Seen seen = seen_in(j.heads, slot, a.split, split_of(slot));
     if (seen.n <= 0) return;
-    KvPlane keys = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true);
-    prefetch_slots<TYPE>(plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), seen.first, seen.n);
-    load_queries<HEADS>(j, q, row, head, n_heads);
+    KvPlane keys = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, a.row, a.kv_head, true);
+    prefetch_slots<TYPE>(plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, a.row, a.kv_head, false), seen.first,
+                         seen.n);
+    load_queries<HEADS>(j, q, a.row, a.head, a.n_heads);
     score_keys<TYPE, HEADS>(j, keys, q, scores, seen.first, seen.n);
     __syncthreads();
-    soften<HEADS>(scores, most, weight, seen.n);
+    soften(scores, SPLIT, most, weight, HEADS, seen.n, seen.n, [](float p) { return p; });
     __syncthreads();
-    KvPlane values = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false);
+    KvPlane values = plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, a.row, a.kv_head, false);
     sum_values<TYPE, HEADS>(j, values, scores, part, sums, seen.first, seen.n);
-    if (first_split == last_split) {
-        for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) {
-            float all = weight[i / hd], factor = add_sink(j.sinks, head + i / hd, most[i / hd], &all);
-            out[i] = sums[i] * factor / all;
-        }
-        return;
-    }
-    for (int i = (int)threadIdx.x; i < n_heads * (hd + 2); i += ATTEND_THREADS) {
-        int h = i / (hd + 2), e = i % (hd + 2);
-        partial_of(j, row, head + h, split)[e] = e < hd ? sums[h * hd + e] : e == hd ? most[h] : weight[h];
-    }
-    unsigned *counter = &j.counters[(size_t)row * gridDim.y + blockIdx.y];
-    if (is_last_block(counter, last_split - first_split + 1, last_block))
-        for (int h = 0; h < n_heads; h++) combine(j, row, head + h, first_split, last_split, part, scratch);
+    attend_store<HEADS, GPU_MAX_HEAD>(j, a, slot, most, weight, part, last_block, [&](auto store) {
+        for (int i = (int)threadIdx.x; i < a.n_heads * hd; i += ATTEND_THREADS) store(i / hd, i % hd, sums[i]);
+    });
 }
 
 #endif

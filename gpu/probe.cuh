@@ -41,7 +41,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_s
     Seen s = seen_in(p.a.heads, p.a.b.slot[row], split, SPLIT);
     if (row < p.first_row || s.n <= 0) return;
     probe_scores<TYPE>(p.a, q, scores, row, head, s);
-    soften<1>(scores, most, weight, s.n);
+    soften(scores, SPLIT, most, weight, 1, s.n, s.n, [](float p) { return p; });
     if (threadIdx.x != 0) return; // of the warp that has written them
     float *stats = probe_stats(p, row, head, split);
     stats[0] = *most;

@@ -87,8 +87,8 @@ __device__ __forceinline__ void load_each(float v[8], int type, const void *head
     for (int i = 0; i < 8; i++) v[i] = 8 * c + i < head_dim ? load_as(type, head, (size_t)(8 * c + i)) : 0;
 }
 
-__device__ __forceinline__ unsigned load_pair(const uint8_t *at) { return *(const uint16_t *)at; }
-__device__ __forceinline__ unsigned load_word(const uint8_t *at) { return *(const uint32_t *)at; }
+__device__ __forceinline__ unsigned load_pair(const uint8_t *at) { return *(const uint16_t *)in_global(at); }
+__device__ __forceinline__ unsigned load_word(const uint8_t *at) { return *(const uint32_t *)in_global(at); }
 
 // Eight bytes at an even address.
 __device__ __forceinline__ void load_bytes(uint8_t b[8], const uint8_t *at) {
