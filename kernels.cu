@@ -397,8 +397,25 @@ bool gpu_flash_can(const Heads *h, const KvPool *kv) {
     return size && (is_sealed(kv) || (kv->type_k == kv->type_v && kv->type_k != TYPE_F32));
 }
 
-template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
-    dim3 grid((unsigned)n_tiles, (unsigned)j.heads.n_heads);
+// Chooses how many heads of a group share a block: the number that needs the fewest blocks for a tile of average
+// length, of equal ones the largest, whose blocks see the fewest keys.
+static void flash_pack(FlashJob *j, int n_tiles) {
+    int group = j->heads.n_heads / j->heads.n_kv_heads, rows = (j->b.n_rows + n_tiles - 1) / n_tiles, least = INT_MAX;
+    for (int heads = 1; heads <= group && heads <= FLASH_HEADS; heads++) {
+        int rows_each = GPU_TILE_ROWS / heads, passes = (group + heads - 1) / heads;
+        int blocks = (rows + rows_each - 1) / rows_each * passes;
+        if (blocks > least) continue;
+        least = blocks;
+        j->n_packed = heads;
+        j->n_passes = passes;
+        j->rows_each = rows_each;
+    }
+}
+
+template <int TYPE, bool SEALED> static void flash_launch(FlashJob j, int n_tiles, GpuStream stream) {
+    flash_pack(&j, n_tiles);
+    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each; // of a tile; those without rows end at once
+    dim3 grid((unsigned)(n_tiles * pieces), (unsigned)(j.heads.n_kv_heads * j.n_passes));
     switch (j.heads.head_dim) {
     case 64: LAUNCH((flash<TYPE, 64, SEALED>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;
     case 80: LAUNCH((flash<TYPE, 80, SEALED>), grid, FLASH_THREADS, flash_smem(80), stream, j); break;
@@ -411,7 +428,18 @@ template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream) {
     assert(gpu_flash_can(&l->heads, kv));
-    FlashJob j = {q, stride, a, type, l->heads, *kv, in_pool(b, kv), s->qkv, tiles, l->index, l->sinks};
+    FlashJob j = {};
+    j.q = q;
+    j.stride = stride;
+    j.out = a;
+    j.type = type;
+    j.heads = l->heads;
+    j.kv = *kv;
+    j.b = in_pool(b, kv);
+    j.qkv = s->qkv;
+    j.tiles = tiles;
+    j.layer = l->index;
+    j.sinks = l->sinks;
     if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
     else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
     else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);

@@ -1,9 +1,9 @@
 // gpu/flash.cuh: attention of many rows to many keys on the tensor cores, after FlashAttention-2 (Dao 2023).
 //
-// A block computes a tile of rows of one sequence and one head; each of its four warps has 16 of the rows. Keys are
-// processed in tiles of 64: scores by mma, a running largest score and sum in f32 for each row, weights rounded to V's
-// type for the second mma, sums in f32. A row's result depends only on its own slot and the tiles of keys. The next
-// tile of K is loaded while V is used.
+// A block has 64 queries: rows of one sequence, each with one or several of the heads that share K and V ("GQA
+// packing"); each of its four warps has 16 of them. Keys are processed in tiles of 64: scores by mma, a running largest
+// score and sum in f32 for each query, weights rounded to V's type for the second mma, sums in f32. A query's result
+// depends only on its own slot and the tiles of keys. The next tile of K is loaded while V is used.
 #ifndef QUILL_FLASH_CUH
 #define QUILL_FLASH_CUH
 
@@ -11,6 +11,7 @@
 #include "gpu/sealed.cuh"
 
 enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
+enum { FLASH_HEADS = 16 }; // most heads of a block
 
 struct FlashJob {
     const float *q; // rows `stride` apart
@@ -24,6 +25,8 @@ struct FlashJob {
     const GpuTile *tiles;
     int layer;
     const float *sinks; // as AttendJob.sinks
+    // A block has rows_each rows of a tile with n_packed heads each; a KV head's group takes n_passes blocks.
+    int n_packed, n_passes, rows_each;
 };
 
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
@@ -63,7 +66,7 @@ __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int 
 
 #define LOG2_E 1.4426950408889634f
 
-// The running state of a warp's 16 rows; a lane has rows g and g + 8 of it, g = lane / 4.
+// The running state of a warp's 16 queries; a lane has queries g and g + 8 of it, g = lane / 4.
 template <int HD> struct FlashRows {
     float sums[HD / 8][4];
     float most[2], weight[2]; // most: times log2(e)
@@ -152,14 +155,45 @@ __device__ __forceinline__ void flash_values(FlashRows<HD> *rows, const float s[
     }
 }
 
+// A block's arrays in shared memory, its rows, their sequence, its KV head and heads [head, head + n_heads).
+struct FlashTile {
+    uint16_t *q, *k, *v;
+    GpuTile rows;
+    int seq, kv_head, head, n_heads;
+};
+
+// Query i of a block: row i / n_packed, head i % n_packed. False: there is none.
+__device__ __forceinline__ bool flash_query(const FlashJob &j, const FlashTile &t, int i, int *row, int *head) {
+    *row = t.rows.first + i / j.n_packed;
+    *head = t.head + i % j.n_packed;
+    return i / j.n_packed < t.rows.n && i % j.n_packed < t.n_heads;
+}
+
+// Loads a warp's 16 queries; zeros for those that are not there.
 template <int TYPE, int HD>
-__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTile tile, int first,
-                                            int head, int lane) {
+__device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile &t, int warp, int lane) {
+    UNROLL_BY(4)
+    for (int i = warp * 16; i < warp * 16 + 16; i++) {
+        int row, head;
+        bool there = flash_query(j, t, i, &row, &head);
+        const float *from = j.q + (there ? (size_t)row * j.stride + (size_t)head * HD : 0);
+        UNROLL
+        for (int e = 2 * lane; e < HD; e += 2 * WARP) {
+            float2 v = *(const float2 *)(const void *)(from + e);
+            *(uint32_t *)(t.q + i * flash_stride(HD) + e) = there ? to_pair<TYPE>(v.x, v.y) : 0;
+        }
+    }
+}
+
+// first: of the warp's queries
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, const FlashTile &t, int first,
+                                            int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
-        int r = first + lane / 4 + 8 * half;
-        if (r >= tile.n) continue;
-        size_t at = ((size_t)(tile.first + r) * (size_t)j.heads.n_heads + (size_t)head) * HD;
+        int row, head;
+        if (!flash_query(j, t, first + lane / 4 + 8 * half, &row, &head)) continue;
+        size_t at = ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * HD;
         float weight = rows.weight[half], factor = add_sink(j.sinks, head, rows.most[half] / LOG2_E, &weight);
         float inverse = rows.weight[half] > 0 ? factor / weight : 0; // padding has seen nothing
         UNROLL
@@ -168,13 +202,6 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
             store_as(j.type, j.out, at + (size_t)(n * 8 + 2 * (lane % 4) + i), rows.sums[n][half * 2 + i] * inverse);
     }
 }
-
-// A block's tile: its arrays in shared memory, its rows, its sequence and its KV head.
-struct FlashTile {
-    uint16_t *q, *k, *v;
-    GpuTile rows;
-    int seq, kv_head;
-};
 
 // Adds the keys [begin, end) to the rows' results; each row sees only its own [from, to]. SEALED: unpacks keys from
 // planes of any types; otherwise copies them from dense planes.
@@ -225,39 +252,49 @@ __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob
     flash_keys<TYPE, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
 }
 
-// grid: (tiles, heads)
+// The block's part of a tile.
+__device__ __forceinline__ FlashTile flash_tile(const FlashJob &j) {
+    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each, group = j.heads.n_heads / j.heads.n_kv_heads;
+    int first = (int)blockIdx.x % pieces * j.rows_each, pass = (int)blockIdx.y % j.n_passes * j.n_packed;
+    GpuTile whole = j.tiles[(int)blockIdx.x / pieces];
+    FlashTile t = {};
+    t.rows.first = whole.first + first;
+    t.rows.n = whole.n - first < j.rows_each ? whole.n - first : j.rows_each;
+    t.kv_head = (int)blockIdx.y / j.n_passes;
+    t.head = t.kv_head * group + pass;
+    t.n_heads = group - pass < j.n_packed ? group - pass : j.n_packed;
+    return t;
+}
+
+// grid: (tiles times their parts, KV heads times passes over their groups)
 template <int TYPE, int HD, bool SEALED>
 __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
     constexpr int stride = flash_stride(HD);
+    FlashTile t = flash_tile(j);
+    if (t.rows.n <= 0) return;
     Smem smem;
-    FlashTile t;
     t.q = smem.take<uint16_t>(GPU_TILE_ROWS * stride);
     t.k = smem.take<uint16_t>(FLASH_KEYS * stride);
     t.v = smem.take<uint16_t>(FLASH_KEYS * stride);
-    t.rows = j.tiles[blockIdx.x];
-    int head = (int)blockIdx.y, first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     t.seq = j.b.seq[first];
-    t.kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
     int newest = j.b.slot[first + t.rows.n - 1], window = j.heads.window;
     int oldest = window && j.b.slot[first] >= window ? j.b.slot[first] - window + 1 : 0;
 
-    for (int i = (int)threadIdx.x; i < GPU_TILE_ROWS * (HD / 2); i += FLASH_THREADS) {
-        int r = i / (HD / 2), e = i % (HD / 2) * 2;
-        const float *from = j.q + (size_t)(first + r) * j.stride + (size_t)head * HD + e;
-        *(uint32_t *)(t.q + r * stride + e) = r < t.rows.n ? to_pair<TYPE>(from[0], from[1]) : 0;
-    }
-    int from[2], to[2]; // the keys that the lane's rows see
+    flash_queries<TYPE, HD>(j, t, warp, lane);
+    int from[2], to[2]; // the keys that the lane's queries see
     UNROLL
     for (int half = 0; half < 2; half++) {
-        int r = warp * 16 + lane / 4 + 8 * half;
-        to[half] = r < t.rows.n ? j.b.slot[first + r] : -1;
+        int row, head;
+        bool there = flash_query(j, t, warp * 16 + lane / 4 + 8 * half, &row, &head);
+        to[half] = there ? j.b.slot[row] : -1;
         from[half] = window ? to[half] - window + 1 : 0;
     }
     FlashRows<HD> rows = {};
     rows.most[0] = rows.most[1] = -INFINITY;
     if constexpr (SEALED) flash_sealed<TYPE, HD>(&rows, j, t, oldest, from, to);
     else flash_keys<TYPE, HD, false>(&rows, j, t, KvPlane{}, KvPlane{}, oldest, newest + 1, from, to);
-    flash_store<TYPE, HD>(j, rows, t.rows, warp * 16, head, lane);
+    flash_store<TYPE, HD>(j, rows, t, warp * 16, lane);
 }
 
 #endif
