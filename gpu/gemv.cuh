@@ -22,18 +22,24 @@ typedef enum {
 } GemvMode;
 
 // GEMV_AHEAD: pieces of x that a thread loads before it uses the first; several loads take no longer than one.
-enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
+// GEMV_LINES: lines of a matrix that a block prefetches.
+enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3, GEMV_LINES = 256 };
 
 // Rows of the matrix that a warp computes at a time: more for large matrices and a single row of x.
 enum { GEMV_FEW = 2, GEMV_MANY = 4 };
 
+// Bytes of a matrix's row in each plane; dense matrices: the elements are `quants`.
+struct RowBytes {
+    unsigned quants, high, scales, d;
+};
+
 struct GemvJob {
-    DeviceTensor w[3];   // one; GLU: gate and up; QKV, STACK: up to three
-    int first_block[4];  // of the grid, for each of w; GLU has one range
-    int groups;          // a block takes so many groups of GEMV_WARPS * R rows, one after the other
-    int chunk;           // elements of x in shared memory at a time, a multiple of QK_K
-    size_t row_bytes[3]; // of each of w: quants or elements of a row
-    bool early;          // begins before the launch before it has ended
+    DeviceTensor w[3];  // one; GLU: gate and up; QKV, STACK: up to three
+    int first_block[4]; // of the grid, for each of w; GLU has one range
+    int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
+    int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
+    RowBytes row[3];    // of each of w
+    bool early;         // begins before the launch before it has ended
     int n_rows, n_in;
     const float *x;    // (.., n_in)
     const int *rows;   // of x, or NULL
@@ -325,18 +331,35 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
-// Prefetches rows [first, first + n) of a matrix to L2. row: bytes of a row's quants or elements.
-__device__ inline void prefetch_rows(const DeviceTensor &t, size_t row, int first, int n) {
-    size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
-    for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
-        prefetch(t.quants + at);
+// Prefetches to L2 the lines (128 bytes) of rows [first, first + n) of a plane that come first: `lines` of each row.
+__device__ __forceinline__ void prefetch_plane(const uint8_t *plane, unsigned row, int first, int n, int lines) {
+    int all = (int)(row + 127) / 128, most = all < lines ? all : lines;
+    if (!plane) return;
+    for (int i = (int)threadIdx.x; i < n * most; i += (int)blockDim.x)
+        prefetch(plane + (size_t)(first + i / most) * row + i % most * 128);
 }
 
-// Prefetches the first n features of a block, before the results of previous launches are available.
+// The same of all planes of a matrix.
+__device__ __forceinline__ void prefetch_rows(const GemvJob &g, int part, int first, int n, int lines) {
+    const DeviceTensor &t = g.w[part];
+    int end = first + n < t.n_out ? first + n : t.n_out;
+    prefetch_plane(t.quants, g.row[part].quants, first, end - first, lines);
+    prefetch_plane(t.high, g.row[part].high, first, end - first, lines);
+    prefetch_plane(t.scales, g.row[part].scales, first, end - first, lines);
+    prefetch_plane(t.d, g.row[part].d, first, end - first, lines);
+}
+
+// Before the results of previous launches are available: prefetches what the loops read first of a block's first n
+// features, and the norm's weights: a few microseconds of memory's time for all blocks together. Much more would evict
+// what was prefetched first before it is read.
 __device__ inline void begin(const GemvJob &g, int part, int first, int n) {
     let_next_begin();
-    if (g.early) prefetch_rows(g.w[part], g.row_bytes[part], first, n);
-    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], g.row_bytes[1], first, n);
+    const bool glu = g.mode == GEMV_GLU;
+    int lines = GEMV_LINES / (glu ? 2 * n : n);
+    if (g.early) prefetch_rows(g, part, first, n, lines > 0 ? lines : 1);
+    if (g.early && glu) prefetch_rows(g, 1, first, n, lines > 0 ? lines : 1);
+    if (g.early && g.norm && blockIdx.x < 32) // for all blocks
+        for (int i = (int)threadIdx.x * 32; i < g.n_in; i += (int)blockDim.x * 32) prefetch(g.norm + i);
     wait_for_last();
 }
 

@@ -209,7 +209,7 @@ template <typename T> static inline T load_shared_result(const T *p) { return *p
 static inline void cp_async16(void *smem, const void *global, bool valid) { gpu_host_cp_async(smem, global, valid); }
 static inline void let_next_begin() {}
 static inline void wait_for_last() { gpu_host_wait_for_last(); }
-static inline void prefetch(const void *) {}
+static inline void prefetch(const void *p) { (void)*(const volatile uint8_t *)p; } // must be there
 template <typename... P> static bool gpu_waits(void (*)(P...)) { return true; }
 
 static inline void cp_async_commit() { gpu_host_cp_commit(); }
