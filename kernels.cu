@@ -460,13 +460,15 @@ void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatc
     finish(q, l, kv, b, s, biases, stream);
 }
 
-void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
+void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const void *up, int of, size_t stride,
                   const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream) {
-    dim3 grid((unsigned)n, blocks_for((size_t)ffn, THREADS * GATE_AHEAD));
+    dim3 grid((unsigned)n, blocks_for((size_t)ffn, (size_t)(THREADS * gate_ahead(of))));
+    assert(of == TYPE_F32 || of == TYPE_BF16);
     switch (act) {
 #define GATE(ACT)                                                                                                      \
     case ACT:                                                                                                          \
-        LAUNCH(gate_mul_rows<ACT>, grid, THREADS, 0, stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);      \
+        LAUNCH((of == TYPE_F32 ? gate_mul_rows<ACT, TYPE_F32> : gate_mul_rows<ACT, TYPE_BF16>), grid, THREADS, 0,      \
+               stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);                                            \
         break;
         GATE(ACT_SILU)
         GATE(ACT_GELU)

@@ -73,11 +73,8 @@ static void many_logits(Workspace *w, const CudaLayer *c) {
 static void shared_in(Workspace *w, const CudaLayer *c) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[GATE_UP];
-    int width = c->gpu.shared_gate.n_out;
     normalise(w, c, k->type);
-    cuda_products_multiply(s, k, 0, k->n_out, s->xn, s->batch.n_rows, s->y, (size_t)k->n_out, false);
-    gpu_gate_mul(shared_h(w, s, c), c->stack[DOWN].type, c->gpu.kind.act, s->y, s->y + width, (size_t)k->n_out,
-                 c->gpu.shared_gate.bias, c->gpu.shared_up.bias, width, s->batch.n_rows, cuda_device.stream);
+    cuda_products_gated(s, k, s->xn, s->batch.n_rows, c->gpu.kind.act, shared_h(w, s, c), c->stack[DOWN].type);
 }
 
 static void shared_out(Workspace *w, const CudaLayer *c) {

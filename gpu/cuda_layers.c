@@ -153,9 +153,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
         return;
     }
     gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-    cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
-    gpu_gate_mul(s->h, c->stack[DOWN].type, l->kind.act, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias,
-                 c->gpu.w_up.bias, w->ffn, n, cuda_device.stream);
+    cuda_products_gated(s, k, s->xn, n, l->kind.act, s->h, c->stack[DOWN].type);
 }
 
 void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {

@@ -17,22 +17,37 @@ static const void *dense_rows(CudaScratch *s, const Stack *k, int first, int n) 
     return s->slice;
 }
 
-void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
-                            size_t y_stride, bool add) {
+static void multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, void *y, int y_type,
+                     size_t y_stride, bool add) {
     int most = k->dense ? n : (int)(s->slice_bytes / (k->stride * dense_bytes(k->type)));
     for (int done = 0, now; done < n; done += now) {
         now = int_min(most, n - done);
         rt_product(&(RtProduct){.type = k->type,
+                                .y_type = y_type,
                                 .n_rows = n_rows,
                                 .n_out = now,
                                 .n_in = k->n_in,
                                 .x = x,
                                 .w = dense_rows(s, k, first + done, now),
-                                .y = y + done,
+                                .y = (uint8_t *)y + (size_t)done * dense_bytes(y_type),
                                 .x_stride = (size_t)k->n_in,
                                 .w_stride = k->stride,
                                 .y_stride = y_stride,
                                 .add = add},
                    cuda_device.stream);
     }
+}
+
+void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
+                            size_t y_stride, bool add) {
+    multiply(s, k, first, n, x, n_rows, y, TYPE_F32, y_stride, add);
+}
+
+// F16 would overflow where BF16 does not.
+void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type) {
+    int of = k->type == TYPE_BF16 && type == TYPE_BF16 ? TYPE_BF16 : TYPE_F32, width = k->part[0].n_out;
+    const uint8_t *gate = (const uint8_t *)s->y, *up = gate + (size_t)width * dense_bytes(of);
+    multiply(s, k, 0, k->n_out, x, n_rows, s->y, of, (size_t)k->n_out, false);
+    gpu_gate_mul(h, type, act, gate, up, of, (size_t)k->n_out, k->part[0].bias, k->part[1].bias, width, n_rows,
+                 cuda_device.stream);
 }

@@ -220,9 +220,9 @@ bool gpu_flash_can(const Heads *h, const KvPool *kv);
 // a (n_rows, q_dim) of `type` = softmax(q K) V on the tensor cores; rows of q are `stride` floats apart. tiles: device.
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
-// h (n, ffn) of `type` = act(gate + gate_bias) * (up + up_bias); rows of gate and up (n, ffn) are `stride` floats
-// apart; a bias may be NULL.
-void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
+// h (n, ffn) of `type` = act(gate + gate_bias) * (up + up_bias); gate and up (n, ffn) are of type `of`, F32 or BF16,
+// rows `stride` elements apart; a bias may be NULL.
+void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const void *up, int of, size_t stride,
                   const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream);
 // x (n, dim) += y + bias; both may be NULL (y NULL: the product has already been added to x).
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream);

@@ -42,21 +42,27 @@ __device__ __forceinline__ float gated(Activation act, float gate, float up) {
     return activate(act, gate) * up;
 }
 
-// grid: (rows, features / threads / GATE_AHEAD). A thread's features are blockDim apart, so that adjacent threads read
+// One element of type F32 or BF16 that is read only once.
+template <int OF> __device__ __forceinline__ float stream_as(const void *p, size_t i) {
+    if constexpr (OF == TYPE_F32) return stream<float>((const float *)p + i);
+    else return gpu_bf16_float(stream<uint16_t>((const uint16_t *)p + i));
+}
+
+// grid: (rows, features / threads / gate_ahead). A thread's features are blockDim apart, so that adjacent threads read
 // adjacent features for any width.
-enum { GATE_AHEAD = 4 };
-template <Activation ACT>
-__global__ void gate_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
+HOST_DEVICE constexpr int gate_ahead(int of) { return of == TYPE_F32 ? 4 : 8; }
+template <Activation ACT, int OF>
+__global__ void gate_mul_rows(void *h, int type, const void *gate, const void *up, size_t stride,
                               const float *gate_bias, const float *up_bias, int ffn) {
+    constexpr int GATE_AHEAD = gate_ahead(OF);
     int first = (int)(blockIdx.y * blockDim.x) * GATE_AHEAD + (int)threadIdx.x;
     float g[GATE_AHEAD], u[GATE_AHEAD];
-    gate += (size_t)blockIdx.x * stride;
-    up += (size_t)blockIdx.x * stride;
+    size_t row = (size_t)blockIdx.x * stride;
     UNROLL
     for (int k = 0; k < GATE_AHEAD; k++) {
         int f = first + k * (int)blockDim.x, at = f < ffn ? f : ffn - 1;
-        g[k] = stream<float>(gate + at);
-        u[k] = stream<float>(up + at);
+        g[k] = stream_as<OF>(gate, row + (size_t)at);
+        u[k] = stream_as<OF>(up, row + (size_t)at);
         if (gate_bias) g[k] += gate_bias[at];
         if (up_bias) u[k] += up_bias[at];
     }

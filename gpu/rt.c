@@ -358,7 +358,7 @@ void rt_product(const RtProduct *p, GpuStream s) {
     cublasStatus_t e = s == blas.stream ? CUBLAS_STATUS_SUCCESS : use_stream(s);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type,
-                      (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, CUDA_R_32F, (int)p->y_stride,
+                      (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, data_type(p->y_type), (int)p->y_stride,
                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     if (e == CUBLAS_STATUS_SUCCESS) return;
     char text[256];

@@ -71,12 +71,12 @@ void rt_graph_free(RtGraph *g);
 // Opens cuBLAS for a stream. QUILL_MODEL: it cannot be used, with the reason.
 Status rt_products_open(GpuStream s);
 const char *rt_products_name(void); // "cuBLAS 13.0.2"
-// y (n_rows, n_out) f32 = or += x (n_rows, n_in) w (n_out, n_in)^T. x and w are of `type`: TYPE_F32 (no TF32), F16 or
-// BF16; sums are f32. Strides are in elements from row to row.
+// y (n_rows, n_out) = or += x (n_rows, n_in) w (n_out, n_in)^T. x and w are of `type`: TYPE_F32 (no TF32), F16 or
+// BF16; sums are f32; y is f32, or of `type`. Strides are in elements from row to row.
 typedef struct {
-    int type, n_rows, n_out, n_in;
+    int type, y_type, n_rows, n_out, n_in;
     const void *x, *w;
-    float *y;
+    void *y;
     size_t x_stride, w_stride, y_stride;
     bool add;
 } RtProduct;

@@ -25,6 +25,13 @@ static float *fresh(GpuCaseRig *r, int width) {
     return device_new(NULL, (size_t)(r->b.n_rows + 1) * (size_t)width * sizeof(float));
 }
 
+// The same in bf16.
+static const void *rounded_rows(GpuCaseRig *r, const float *rows, int width) {
+    void *out = fresh(r, width);
+    gpu_convert(out, TYPE_BF16, with_padding(r, rows, width), (size_t)(r->b.n_rows + 1) * (size_t)width, NULL);
+    return out;
+}
+
 // ---- the operations -------------------------------------------------------------------------------------------------
 
 // The rows' K or V in the device's products against the host's, and the groups that they complete as the host seals
@@ -334,10 +341,13 @@ static void check_ffn(GpuCaseRig *r) {
     product(r, &l->w_gate, normed(r, l->norm_ffn), gate, (size_t)r->w.ffn);
     product(r, &l->w_up, normed(r, l->norm_ffn), up, (size_t)r->w.ffn);
     for (int type = TYPE_F32; type <= TYPE_F16; type++) {
-        gpu_gate_mul(h, type, r->l.kind.act, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn),
+        gpu_gate_mul(h, type, r->l.kind.act, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn), TYPE_F32,
                      (size_t)r->w.ffn, r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
         gpu_compare_as(GLU, type == TYPE_F32 ? F32_IN : HALF_IN, type, r->w.h, h, n);
     }
+    gpu_gate_mul(h, TYPE_BF16, r->l.kind.act, rounded_rows(r, gate, r->w.ffn), rounded_rows(r, up, r->w.ffn), TYPE_BF16,
+                 (size_t)r->w.ffn, r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
+    gpu_compare_as(GLU, HALF_IN, TYPE_BF16, r->w.h, h, n);
     const float *dh = with_padding(r, r->w.h, r->w.ffn);
     product(r, &l->w_down, r->w.h, down, (size_t)r->w.dim);
     l->be->ffn_out(&r->w, l, &r->b);
@@ -457,16 +467,6 @@ static const GpuCase cases[] = {
      {.dim = 16, .n_heads = 2, .n_kv_heads = 1, .head_dim = 8, .ffn = 32},
      {TYPE_F16, TYPE_F16, 64, 0, false},
      {2, 1, 16382, false}},
-    {"head_dim 8, groups of 16",
-     {.dim = 128, .n_heads = 16, .n_kv_heads = 1, .head_dim = 8},
-     {TYPE_F16, TYPE_F16, 64, 0, false},
-     {1, 4, 3, false}},
-    {"chunks of f32, 7 rows",
-     {.type = TYPE_F16, .dim = 256, .n_heads = 4, .ffn = 2824},
-     {TYPE_F16, TYPE_F16, 16, 0, false},
-     {7, 1, 1, false}},
-    {"biases, windows, bf16, 14 rows",
-     {.arch = "qwen2", .type = TYPE_BF16, .dim = 76, .n_heads = 3, .n_kv_heads = 1, .head_dim = 80, .ffn = 100},
     {"head_dim 72, groups of 16, bf16 cache, several splits, window",
      {.arch = "qwen3", .dim = 32, .n_heads = 16, .n_kv_heads = 1, .head_dim = 72, .ffn = 32},
      {TYPE_BF16, TYPE_BF16, 16, 250, false},
@@ -479,6 +479,16 @@ static const GpuCase cases[] = {
      {.dim = 32, .n_heads = 14, .n_kv_heads = 2, .head_dim = 64, .ffn = 32},
      {TYPE_F16, TYPE_F16, 16, 50, false},
      {2, 40, 100, false}},
+    {"head_dim 8, groups of 16",
+     {.dim = 128, .n_heads = 16, .n_kv_heads = 1, .head_dim = 8},
+     {TYPE_F16, TYPE_F16, 64, 0, false},
+     {1, 4, 3, false}},
+    {"chunks of f32, 7 rows",
+     {.type = TYPE_F16, .dim = 256, .n_heads = 4, .ffn = 2824},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {7, 1, 1, false}},
+    {"biases, windows, bf16, 14 rows",
+     {.arch = "qwen2", .type = TYPE_BF16, .dim = 76, .n_heads = 3, .n_kv_heads = 1, .head_dim = 80, .ffn = 100},
      {TYPE_BF16, TYPE_BF16, 16, 20, false},
      {7, 2, 3, false}},
     {"norms of heads, q8_0, 15 rows",

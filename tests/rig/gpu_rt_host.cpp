@@ -201,8 +201,10 @@ static void multiply(const RtProduct *p) {
             for (int i = 0; i < p->n_in; i++)
                 sum += element(p->x, p->type, (size_t)r * p->x_stride + (size_t)i) *
                        element(p->w, p->type, (size_t)f * p->w_stride + (size_t)i);
-            float *y = &p->y[(size_t)r * p->y_stride + (size_t)f];
-            *y = (p->add ? *y : 0) + (float)sum;
+            size_t at = (size_t)r * p->y_stride + (size_t)f;
+            float y = (float)sum + (p->add ? (float)element(p->y, p->y_type, at) : 0);
+            if (p->y_type == TYPE_F32) ((float *)p->y)[at] = y;
+            else ((uint16_t *)p->y)[at] = p->y_type == TYPE_F16 ? float_half(y) : float_bf16(y);
         }
 }
 
