@@ -552,14 +552,15 @@ size_t gpu_sample_bytes(int n_vocab, int n) {
            GPU_DRAW_ROWS * sizeof(unsigned);
 }
 
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, int most, void *scratch,
-                GpuStream stream) {
-    assert(n >= 1 && n <= GPU_DRAW_ROWS);
+void gpu_sample(int *sampled, const float *logits, int n_vocab, GpuSample *draws, int n, int most, GpuAdvance advance,
+                void *scratch, GpuStream stream) {
+    assert(n >= 1 && n <= GPU_DRAW_ROWS && (!advance.token || most <= GPU_SAMPLE_TOP));
     SampleJob j = {};
     j.logits = logits;
     j.n_vocab = n_vocab;
     j.draws = draws;
     j.sampled = sampled;
+    j.advance = advance;
     j.slice = slice_size(n_vocab);
     j.n_slices = (int)blocks_for((size_t)n_vocab, (size_t)j.slice);
     size_t slices = (size_t)j.n_slices * (size_t)n, keys = slices * (size_t)j.slice;

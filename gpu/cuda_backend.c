@@ -38,23 +38,30 @@ void cuda_queue_head(Workspace *w, const Ends *e) {
     cuda_layers_head(w, e, s->out_row, s->n_out);
 }
 
-void cuda_queue_draws(Workspace *w) {
+// advance: of the first row.
+static void queue_draws(Workspace *w, GpuAdvance advance) {
     CudaScratch *s = w->device;
     for (int first = 0, n; first < s->n_out; first += n) {
         n = int_min(GPU_DRAW_ROWS, s->n_out - first);
+        GpuAdvance a = advance;
+        if (a.token) a.token += first, a.pos += first, a.slot += first;
+        if (a.since) a.since += first;
         gpu_sample(s->sampled + first, s->logits + (size_t)first * (size_t)w->n_vocab, w->n_vocab, s->draws + first, n,
-                   s->draws_want, s->sampling, cuda_device.stream);
+                   s->draws_want, a, s->sampling, cuda_device.stream);
     }
 }
+
+void cuda_queue_draws(Workspace *w) { queue_draws(w, (GpuAdvance){0}); }
 
 static void draw(Workspace *w, const Ends *e, const Batch *b) {
     CudaScratch *s = w->device;
     CudaStaging *f = &s->staging[s->n_drawn++ % 2];
     if (!s->drew) {
         cuda_queue_head(w, e);
-        cuda_queue_draws(w);
+        queue_draws(w, cuda_batch_advance(s));
         if (may_end_graph(s)) s->graphs.drawn |= 1u << s->n_out;
     }
+    cuda_batch_advanced(s);
     rt_download(f->tokens, s->sampled, (size_t)b->n_out * sizeof *f->tokens, cuda_device.stream);
     f->tokens[b->n_out] = 0;
     if (w->n_experts) rt_download(f->tokens + b->n_out, s->experts.broken, sizeof(int), cuda_device.stream);
@@ -94,7 +101,8 @@ static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool
                       .table_step = s->batch.table_step,
                       .first_row = b->probe ? b->probe->first_row : 0,
                       .embeds = s->embeds != NULL,
-                      .n_drawn = draws ? s->n_out : 0};
+                      .n_drawn = draws ? s->n_out : 0,
+                      .advances = draws && s->advances};
     cuda_device.counts.steps++;
     LayersTodo todo = cuda_graphs_begin(&s->graphs, &step);
     s->drew = draws && (todo == LAYERS_DONE || s->graphs.recording);
@@ -107,7 +115,7 @@ static void layers_end(Workspace *w) {
     CudaScratch *s = w->device;
     if (s->graphs.recording && s->drew) {
         cuda_queue_head(w, s->ends);
-        cuda_queue_draws(w);
+        queue_draws(w, cuda_batch_advance(s));
     }
     cuda_graphs_end(&s->graphs);
 }

@@ -13,10 +13,12 @@ typedef struct {
     size_t at;
 } PackedInts;
 
-// Appends n numbers in a space of `room` numbers; returns their address on the device.
-static const void *put(PackedInts *to, const void *from, size_t n, size_t room) {
-    const int *at = to->device + to->at;
+// Appends n numbers in a space of `room` numbers, and zeros where there are none, so that equal batches have equal
+// numbers; returns their address on the device.
+static void *put(PackedInts *to, const void *from, size_t n, size_t room) {
+    int *at = to->device + to->at;
     if (n) memcpy(to->host + to->at, from, n * sizeof(int));
+    memset(to->host + to->at + n, 0, (room - n) * sizeof(int));
     to->at += room;
     return at;
 }
@@ -87,6 +89,47 @@ static void send(CudaScratch *s, CudaStaging *f, size_t n) {
     rt_mark(f->sent, cuda_device.stream);
 }
 
+// Whether the draws of a step advance its numbers: every row draws one token, without a window of earlier tokens, and
+// steps are queued ahead, so that the next step's tokens will be in `sampled`.
+static bool may_advance(const CudaScratch *s, const Batch *b, const GpuSample *draws) {
+    if (!b->draw || b->n_out != b->n_rows || s->draws_want > GPU_SAMPLE_TOP) return false;
+    for (int i = 0; i < b->n_out; i++)
+        if (b->out_row[i] != i || !b->draw[i].pending || draws[i].n_window > 0 || draws[i].pending) return false;
+    return true;
+}
+
+// Sends n numbers of a step, unless the GPU has advanced those of the last step to the same ones.
+static void send_step(CudaScratch *s, CudaStaging *f, size_t n) {
+    bool same = n == s->n_there && memcmp(f->ints, s->there, n * sizeof(int)) == 0;
+    if (!same) send(s, f, n);
+    cuda_device.counts.unsent += same;
+    memcpy(s->there, f->ints, n * sizeof(int));
+    s->n_there = n;
+}
+
+GpuAdvance cuda_batch_advance(const CudaScratch *s) {
+    const GpuBatch *g = &s->batch;
+    if (!s->advances) return (GpuAdvance){0};
+    int *ints = s->ints;
+    return (GpuAdvance){.token = ints + (g->token - ints),
+                        .pos = ints + (g->pos - ints),
+                        .slot = ints + (g->slot - ints),
+                        .since = g->since ? ints + (g->since - ints) : NULL};
+}
+
+void cuda_batch_advanced(CudaScratch *s) {
+    const GpuBatch *g = &s->batch;
+    if (!s->advances) return;
+    GpuSample *draws = (GpuSample *)(void *)(s->there + ((int *)(void *)s->draws - s->ints));
+    for (int i = 0; i < s->n_out; i++) {
+        s->there[g->token - s->ints + i] = -1;
+        s->there[g->pos - s->ints + i]++;
+        s->there[g->slot - s->ints + i]++;
+        if (g->since) s->there[g->since - s->ints + i]++;
+        draws[i].position++;
+    }
+}
+
 static CudaStaging *last_staging(CudaScratch *s) { return &s->staging[(s->n_sent - 1) % 2]; }
 
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) {
@@ -112,17 +155,20 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
     put(&to, NULL, 0, states);
     s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     s->n_out = b->n_out;
-    draws_at = to.at = round_up(to.at, 2); // GpuSample has pointers, of 8 bytes
-    s->draws = put(&to, NULL, 0, n_draws * SAMPLE_INTS);
+    put(&to, NULL, 0, to.at % 2); // GpuSample has pointers, of 8 bytes
+    draws_at = to.at;
+    s->draws = n_draws ? put(&to, NULL, 0, n_draws * SAMPLE_INTS) : NULL;
     put_tables(&to, b, g);
     s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
-    s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
+    s->tiles = (const GpuTile *)(to.device + to.at);
+    to.at += 2 * (size_t)s->n_tiles;
     s->draws_want = 0;
     if (b->draw) put_draws(&to, b, draws_at, s->n_vocab, &s->draws_want);
+    s->advances = may_advance(s, b, (const GpuSample *)(const void *)(f->ints + draws_at));
     for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
     assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
     g->max_slots = cuda_scratch_slots(g->max_slots);
-    send(s, f, to.at);
+    send_step(s, f, to.at);
     return true;
 }
 
@@ -156,6 +202,7 @@ void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     memcpy(f->ints, copy, n * sizeof(int));
     for (size_t i = 0; i < n && kv->tail_of; i++) f->ints[n + i] = kv->tail_of[copy[i / 2][i % 2]];
     send(s, f, kv->tail_of ? 2 * n : n);
+    s->n_there = 0;
     const int(*there)[2] = (const int(*)[2])s->ints;
     gpu_copy_blocks(kv->device, there, there + b->n_copies, b->n_copies, cuda_device.stream);
 }
@@ -178,6 +225,8 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     g->n_rows = (int)n;
     s->n_tiles = gpu_tiles(b, (GpuTile *)tiles);
     send(s, f, (size_t)(tiles - f->ints) + 2 * (size_t)s->n_tiles);
+    s->n_there = 0;
+    s->advances = false;
     gpu_move_rows(s->x, w->dim, g->token, (int)n, cuda_device.stream);
     gpu_move_rows(s->q, w->q_dim, g->token, (int)n, cuda_device.stream);
     if (w->mix_dim > 0) gpu_move_rows(s->mix, (int)s->mix_step, g->token, (int)n, cuda_device.stream); // gates

@@ -4,10 +4,16 @@
 
 #include "gpu/cuda_scratch.h"
 
-// Queues the copy of a batch's numbers to device memory and fills CudaScratch.batch, .out_row, .draws and .tiles. The
+// Queues the copy of a batch's numbers to device memory, unless the draws of the last step have advanced those that are
+// there to the same ones, and fills CudaScratch.batch, .out_row, .draws and .tiles. The
 // addresses of the numbers before the block tables depend only on the padded number of rows, so that a captured graph
 // stays valid. False: something failed (cuda_device_failure).
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b);
+
+// What the draws of the batch that was sent last advance; token NULL: nothing. Draws that advance something must be
+// queued once for a batch; then call cuda_batch_advanced.
+GpuAdvance cuda_batch_advance(const CudaScratch *s);
+void cuda_batch_advanced(CudaScratch *s);
 
 // A range of rows of the batch, and its part of the scratch memory.
 typedef struct {

@@ -11,7 +11,7 @@ static const CudaGraph *find_graph(const CudaGraphs *all, const CudaGraph *like)
         if (g->layer == like->layer && memcmp(g->kv, like->kv, sizeof g->kv) == 0 && g->n_layers == like->n_layers &&
             g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->table_step == like->table_step &&
             g->mass == like->mass && g->states == like->states && g->first_row == like->first_row &&
-            g->embeds == like->embeds && g->n_drawn == like->n_drawn)
+            g->embeds == like->embeds && g->n_drawn == like->n_drawn && g->advances == like->advances)
             return g;
     }
     return NULL;

@@ -19,6 +19,7 @@ typedef struct {
     int first_row;  // Probe.first_row
     int embeds;     // 1: the graph begins with the embedding
     int n_drawn;    // the graph ends with the head and the draws of n_drawn rows; 0: it ends with the last layer
+    int advances;   // 1: these draws advance the batch's numbers
     RtGraph *graph;
 } CudaGraph;
 

@@ -96,6 +96,7 @@ void cuda_scratch_free(Workspace *w) {
     cuda_graphs_drop(&s->graphs);
     rt_free(s->memory);
     rt_free(s->ints);
+    free(s->there);
     for (int i = 0; i < 2; i++) {
         CudaStaging *f = &s->staging[i];
         rt_unpin(f->ints);
@@ -114,6 +115,9 @@ bool cuda_scratch_reserve(CudaScratch *s, size_t n) {
     s->n_ints = n + n / 2;
     rt_free(s->ints);
     s->ints = rt_alloc(s->n_ints * sizeof(int));
+    free(s->there);
+    s->there = mem_alloc(s->n_ints * sizeof(int));
+    s->n_there = 0;
     bool good = s->ints != NULL;
     for (int i = 0; i < 2; i++) {
         rt_unpin(s->staging[i].ints);

@@ -43,14 +43,17 @@ typedef struct { // Workspace.device
     int *ints;       // (n_ints) a batch's numbers, on the device
     size_t n_ints;
     CudaStaging staging[2];
-    unsigned n_sent;          // batches sent; batch i uses staging[i % 2]
+    unsigned n_sent;          // batches prepared; batch i uses staging[i % 2]
+    int *there;               // (n_ints) what the first n_there of `ints` are when the queued work is done
+    size_t n_there;           // 0: not known
+    bool advances;            // the step's draws advance its numbers (GpuAdvance)
     unsigned n_drawn, n_told; // batches with draws; batches whose drawn tokens the host has fetched
     int max_rows, max_slots, n_vocab;
     GpuBatch batch;     // the step's
     GpuStates states;   // the step's
     const int *out_row; // (n_out) rows whose logits are wanted
     int n_out;
-    const GpuSample *draws;
+    GpuSample *draws;
     int draws_want; // the most candidates that one of the draws needs (gpu_sample_wants)
     const GpuTile *tiles;
     int n_tiles;

@@ -313,13 +313,20 @@ typedef struct {
 // copies the arrays to the device and replaces the pointers.
 void gpu_sample_plan(GpuSample *out, const Draw *d);
 int gpu_sample_wants(const GpuSample *s, int n_vocab); // host: how many of the largest candidates the draw needs
+// Numbers of a batch that a draw advances to those of the next step, if its sequence just goes on: row i's token
+// becomes -1 (in `sampled`), its position, slot and .since (sealed K and V; or NULL) grow by one, and so does the
+// draw's position. token NULL: nothing is advanced. Draw i belongs to row i.
+typedef struct {
+    int *token, *pos, *slot, *since;
+} GpuAdvance;
 // The most rows of one launch; the number of candidates for which gpu_sample is faster, if no draw needs more.
 enum { GPU_DRAW_ROWS = 32, GPU_SAMPLE_TOP = 64 };
 size_t gpu_sample_bytes(int n_vocab, int n); // scratch for n rows; the caller zeroes it once
 // sampled[i] = the token that sampler_sample (sampler.h) draws from logits[i] (n_vocab), bit for bit, for i in [0, n);
-// -1: no candidate is left. n in [1, GPU_DRAW_ROWS]; most: the largest gpu_sample_wants of these draws.
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, int most, void *scratch,
-                GpuStream stream);
+// -1: no candidate is left. n in [1, GPU_DRAW_ROWS]; most: the largest gpu_sample_wants of these draws, at most
+// GPU_SAMPLE_TOP if something is advanced.
+void gpu_sample(int *sampled, const float *logits, int n_vocab, GpuSample *draws, int n, int most, GpuAdvance advance,
+                void *scratch, GpuStream stream);
 
 #ifdef __cplusplus
 }

@@ -19,13 +19,14 @@ enum { SLICE = 2048, SORT_THREADS = SLICE / 2, DRAW_THREADS = 256 }; // at most,
 struct SampleJob {
     const float *logits;          // (n, n_vocab)
     int n_vocab, n_slices, slice; // candidates of a slice
-    const GpuSample *draws;
+    GpuSample *draws;
     int *sampled;
-    uint64_t *keys;    // (n, n_slices, slice) each slice sorted, largest first
-    uint64_t *sorted;  // (n, n_slices * slice) the best, as many as are wanted
-    double *runs;      // (n, n_slices * slice / SAMPLE_RUN) sums
-    int *counts;       // (n, n_slices) candidates in each slice
-    unsigned *tickets; // (n) slices that are done
+    GpuAdvance advance; // sample_top only
+    uint64_t *keys;     // (n, n_slices, slice) each slice sorted, largest first
+    uint64_t *sorted;   // (n, n_slices * slice) the best, as many as are wanted
+    double *runs;       // (n, n_slices * slice / SAMPLE_RUN) sums
+    int *counts;        // (n, n_slices) candidates in each slice
+    unsigned *tickets;  // (n) slices that are done
 };
 
 __device__ inline uint64_t sample_key(float logit, int id) {
@@ -373,6 +374,15 @@ __device__ inline int draw_top(const GpuSample &r, const uint64_t *key, int most
     return key_id(key[first_home_top(key, n, r.temp, rng_bits(r.seed, r.sequence, r.position), lane)]);
 }
 
+// No other block reads these numbers any more: all blocks of the draw are done, and earlier launches have ended.
+__device__ inline void advance_draw(const SampleJob &j, int i) {
+    j.advance.token[i] = -1;
+    j.advance.pos[i]++;
+    j.advance.slot[i]++;
+    if (j.advance.since) j.advance.since[i]++;
+    j.draws[i].position++;
+}
+
 // grid: (slices, draws), a thread two candidates; j.keys: (draws, slices, TOP)
 __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     Smem smem;
@@ -403,6 +413,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     if (warp > 0) return;
     int token = draw_top(r, keys, wanted(r, j.n_vocab), value, lane);
     if (lane == 0) j.sampled[blockIdx.y] = token;
+    if (lane == 0 && j.advance.token) advance_draw(j, (int)blockIdx.y);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda.h"
+#include "gpu/launch.h"
 #include "policy/plain.h"
 #include "scheduler.h"
 #include "tests/rig/cuda_rig.h"
@@ -73,6 +74,9 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
     sampler_free(sampler);
 }
 
+// The candidates that a draw needs.
+static int gpu_top(const SamplerParams *p, int n_vocab) { return p->greedy ? 1 : p->top_k > 0 ? p->top_k : n_vocab; }
+
 static void test_draws_of_the_device(void **state) {
     (void)state;
     static const LogitBias bias[] = {{0, -INFINITY}, {7, 2}};
@@ -101,6 +105,9 @@ static void test_draws_of_the_device(void **state) {
             assert_int_equal(after.rows_fetched, between.rows_fetched);
             assert_true(after.drawn > between.drawn);
             assert_int_equal(after.drawn_ahead > between.drawn_ahead, n_gpu == 2);
+            // steps that go on send nothing; those whose penalties need the tokens of the text do
+            bool fixed = all[i].repeat_penalty == 1 && gpu_top(&all[i], r.m.c.n_vocab) <= GPU_SAMPLE_TOP;
+            assert_int_equal(after.unsent > between.unsent, n_gpu == 2 && fixed);
             for (int t = 0; t < TEXTS; t++) {
                 assert_int_equal(n_got[t], n_want[t]);
                 assert_memory_equal(got[t], want[t], (size_t)n_got[t] * sizeof(int));

@@ -8,6 +8,22 @@
 
 enum { N_DRAWS = 6 };
 
+// What the draws advance: tokens become -1, the other numbers grow by one.
+static void check_advance(const char *name, const int last[N_DRAWS], const GpuSample plans[N_DRAWS],
+                          const GpuAdvance *advance, const GpuSample *there) {
+    GpuSample after[N_DRAWS];
+    device_read(after, there, sizeof after);
+    for (int i = 0; i < N_DRAWS; i++)
+        if (after[i].position != plans[i].position + (advance->token != NULL)) fail_msg("%s: a draw's position", name);
+    const int *const numbers[] = {advance->token, advance->pos, advance->slot, advance->since};
+    for (int k = 0; k < 4 && advance->token; k++) {
+        int found[N_DRAWS];
+        if (!numbers[k]) continue;
+        device_read(found, numbers[k], sizeof found);
+        for (int i = 0; i < N_DRAWS; i++) assert_int_equal(found[i], k == 0 ? -1 : last[i] + 1);
+    }
+}
+
 static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t seed) {
     gpu_compare_case = name;
     uint64_t random = seed;
@@ -34,15 +50,20 @@ static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t 
         expected[i] = sampler_sample(s, &p, logits + (size_t)i * (size_t)n_vocab, history, n, (uint64_t)i, (uint64_t)n);
     }
     int *out = device_new(last, sizeof last), want = gpu_sample_wants(&plans[0], n_vocab);
+    GpuSample *there = device_new(plans, sizeof plans);
+    GpuAdvance advance = {0};
+    if (want <= GPU_SAMPLE_TOP)
+        advance = (GpuAdvance){device_new(last, sizeof last), device_new(last, sizeof last),
+                               device_new(last, sizeof last), n_vocab % 2 ? device_new(last, sizeof last) : NULL};
     void *zeros = calloc(1, gpu_sample_bytes(n_vocab, N_DRAWS));
-    gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab,
-               device_new(plans, sizeof plans), N_DRAWS, want, device_new(zeros, gpu_sample_bytes(n_vocab, N_DRAWS)),
-               NULL);
+    gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab, there, N_DRAWS,
+               want, advance, device_new(zeros, gpu_sample_bytes(n_vocab, N_DRAWS)), NULL);
     free(zeros);
     gpu_compare_launched();
     device_read(sampled, out, sizeof sampled);
     for (int i = 0; i < N_DRAWS; i++)
         if (sampled[i] != expected[i]) fail_msg("%s: token %d expected, %d found", name, expected[i], sampled[i]);
+    check_advance(name, last, plans, &advance, there);
     sampler_free(s);
     free(logits);
     device_free_all();
