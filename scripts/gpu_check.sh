@@ -51,8 +51,12 @@ driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sed -n 1p
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 say "$gpu, driver $driver, $([ -z "$nvcc" ] || "$nvcc" --version | sed -n 's/.*release //p'), commit $commit"
 
-# Models that are used more than once are stored in memory if there is room.
-models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null || mktemp -d)
+# Models that are used more than once are stored in memory if there is room; in a container /dev/shm is often tiny.
+room() { df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print int($4 / 1048576) }'; } # GiB
+memory=$(room /dev/shm) || true
+if [ "${memory:-0}" -ge 40 ] && models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null); then :
+else models=$(mktemp -d); fi
+say "models go to $models, which has $(room "$models") GiB"
 
 # ---- one JSON, one table ----
 report() {
@@ -337,7 +341,7 @@ ceilings() {
 
 model() { # model SHAPE TYPE: prints the options that name the model; it is written once if there is room
   local file=$models/$1-$2.gguf
-  [ -f "$file" ] || within=60 run bench --shape "$1" --type "$2" --save "$file" -p 0 -n 0 -q 2>/dev/null || rm -f "$file"
+  [ -f "$file" ] || within=100 run bench --shape "$1" --type "$2" --save "$file" -p 0 -n 0 -q 2>/dev/null || rm -f "$file"
   if [ -f "$file" ]; then echo "-m $file"; else echo "--shape $1 --type $2"; fi
 }
 bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: skipped if fewer than SECONDS, its longest time, are left
@@ -355,8 +359,8 @@ bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: skipped if fewer than SECO
   else fail "$name: $(why)"; fi
 }
 ops() { # ops SHAPE TYPE: times each operation of a decoding step separately
-  if [ "$(left)" -lt 30 ]; then skip "no time for the operations of $1 in $2"
   # shellcheck disable=SC2046 # words
+  if [ "$(left)" -lt 30 ]; then skip "no time for the operations of $1 in $2"
   elif within=30 into "ops-$1-$2.json" run bench --ops --device cuda -q -o json $(model "$1" "$2") -d 64,4096; then
     say "the operations of $1 in $2"
     report
@@ -374,10 +378,15 @@ try() {
 
 # ---- the steps in order: basic tests, the main figures, the other tests, the other figures ----
 longer=$(seq -s, 3 102)
+# The CPU writes the large models while the GPU is tested.
+(for shape in "8b Q4_K" "8b BF16" "1b BF16" "1b Q4_K"; do model "${shape% *}" "${shape#* }" >/dev/null; done) &
+making=$!
 check_kernels
 check_types F32 BF16 Q4_K Q8_0
 if [[ $version =~ model:\ none ]]; then skip "texts: no model is built in"
 else check_text; fi
+say "waits for the models"
+wait "$making" || true
 ceilings
 for type in BF16 Q4_K; do bench "8b-$type" 60 8b $type -p 512 -n 64 -r 3; done
 for type in BF16 Q4_K; do bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3; done
