@@ -331,22 +331,24 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
-// Prefetches to L2 the lines (128 bytes) of rows [first, first + n) of a plane that come first: `lines` of each row.
-__device__ __forceinline__ void prefetch_plane(const uint8_t *plane, unsigned row, int first, int n, int lines) {
-    int all = (int)(row + 127) / 128, most = all < lines ? all : lines;
-    if (!plane) return;
-    for (int i = (int)threadIdx.x; i < n * most; i += (int)blockDim.x)
-        prefetch(plane + (size_t)(first + i / most) * row + i % most * 128);
+// Prefetches to L2 the lines (128 bytes) of rows [first, end) of a plane that come first: `lines` of each row, one a
+// lane. row: bytes of a row, 0 if there is no such plane.
+__device__ __forceinline__ void prefetch_plane(const uint8_t *plane, unsigned row, int first, int end, int lines) {
+    unsigned lane = threadIdx.x % WARP, at = lane * 128;
+    if ((int)lane >= lines || at >= row) return;
+    UNROLL_BY(1)
+    for (int r = first + (int)(threadIdx.x / WARP); r < end; r += (int)blockDim.x / WARP)
+        prefetch(plane + (size_t)r * row + at);
 }
 
 // The same of all planes of a matrix.
 __device__ __forceinline__ void prefetch_rows(const GemvJob &g, int part, int first, int n, int lines) {
     const DeviceTensor &t = g.w[part];
     int end = first + n < t.n_out ? first + n : t.n_out;
-    prefetch_plane(t.quants, g.row[part].quants, first, end - first, lines);
-    prefetch_plane(t.high, g.row[part].high, first, end - first, lines);
-    prefetch_plane(t.scales, g.row[part].scales, first, end - first, lines);
-    prefetch_plane(t.d, g.row[part].d, first, end - first, lines);
+    prefetch_plane(t.quants, g.row[part].quants, first, end, lines);
+    prefetch_plane(t.high, g.row[part].high, first, end, lines);
+    prefetch_plane(t.scales, g.row[part].scales, first, end, lines);
+    prefetch_plane(t.d, g.row[part].d, first, end, lines);
 }
 
 // Before the results of previous launches are available: prefetches what the loops read first of a block's first n
@@ -359,7 +361,7 @@ __device__ inline void begin(const GemvJob &g, int part, int first, int n) {
     if (g.early) prefetch_rows(g, part, first, n, lines > 0 ? lines : 1);
     if (g.early && glu) prefetch_rows(g, 1, first, n, lines > 0 ? lines : 1);
     if (g.early && g.norm && blockIdx.x < 32) // for all blocks
-        for (int i = (int)threadIdx.x * 32; i < g.n_in; i += (int)blockDim.x * 32) prefetch(g.norm + i);
+        prefetch_plane((const uint8_t *)g.norm, 128, 0, g.n_in / 32, 1);
     wait_for_last();
 }
 
