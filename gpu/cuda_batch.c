@@ -152,7 +152,7 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
     }
     if (kv[KV_FULL].tail_of) put_tails(&to, &kv[KV_FULL], b, g);
     cuda_states_put(s, b, room, to.host + to.at, to.device + to.at);
-    put(&to, NULL, 0, states);
+    to.at += states;
     s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     s->n_out = b->n_out;
     put(&to, NULL, 0, to.at % 2); // GpuSample has pointers, of 8 bytes
