@@ -351,17 +351,21 @@ __device__ __forceinline__ void prefetch_rows(const GemvJob &g, int part, int fi
     prefetch_plane(t.d, g.row[part].d, first, end, lines);
 }
 
-// Before the results of previous launches are available: prefetches what the loops read first of a block's first n
-// features, and the norm's weights: a few microseconds of memory's time for all blocks together. Much more would evict
-// what was prefetched first before it is read.
-__device__ inline void begin(const GemvJob &g, int part, int first, int n) {
-    let_next_begin();
+// Prefetches what the loops read first of a block's first n features, and the norm's weights: a few microseconds of
+// memory's time for all blocks together. Much more would evict what was prefetched first before it is read. Not
+// inlined, so that the kernel's registers do not depend on it.
+static __device__ __noinline__ void prefetch_block(const GemvJob &g, int part, int first, int n) {
     const bool glu = g.mode == GEMV_GLU;
     int lines = GEMV_LINES / (glu ? 2 * n : n);
-    if (g.early) prefetch_rows(g, part, first, n, lines > 0 ? lines : 1);
-    if (g.early && glu) prefetch_rows(g, 1, first, n, lines > 0 ? lines : 1);
-    if (g.early && g.norm && blockIdx.x < 32) // for all blocks
-        prefetch_plane((const uint8_t *)g.norm, 128, 0, g.n_in / 32, 1);
+    prefetch_rows(g, part, first, n, lines > 0 ? lines : 1);
+    if (glu) prefetch_rows(g, 1, first, n, lines > 0 ? lines : 1);
+    if (g.norm && blockIdx.x < 32) prefetch_plane((const uint8_t *)g.norm, 128, 0, g.n_in / 32, 1); // for all blocks
+}
+
+// Before the results of previous launches are available.
+__device__ __forceinline__ void begin(const GemvJob &g, int part, int first, int n) {
+    let_next_begin();
+    if (g.early) prefetch_block(g, part, first, n);
     wait_for_last();
 }
 
