@@ -74,8 +74,8 @@ static Status fill_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
             return status_error(QUILL_INTERNAL,
-                                "/dev/null: expected in place of a stream that is closed, cannot open: "
-                                "%s; start quill with stdin, stdout and stderr",
+                                "a standard stream is closed, and /dev/null cannot be opened in its place: %s; start "
+                                "quill with stdin, stdout and stderr open",
                                 strerror(errno));
     return OK;
 }

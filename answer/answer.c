@@ -277,7 +277,7 @@ static Status put_extract(Answer *a) {
     if (part.data) write_out(a, part.data, part.n);
     return part.data ? OK
                      : status_error(QUILL_CUT, "--extract: a code block or a JSON value expected in the answer, found "
-                                               "neither; without --extract all of it is printed");
+                                               "neither; without --extract the whole answer is printed");
 }
 
 Status answer_finish(Answer *a, const Request *r) {
@@ -299,7 +299,7 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
     put_kept(a);
     if (!a->config->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
-        fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
+        fputs("quill: note: the model wrote thoughts but no answer; --think show prints the thoughts\n", stderr);
     if (a->failed.code) return a->failed;
     TRY(engine_fault(a->e));
     if (!a->gone) TRY(form_complete(r));
@@ -329,7 +329,7 @@ void answer_free(Answer *a) {
 
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template) {
     if (config->quiet || (!template && !config->verbose)) return;
-    fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
+    fprintf(stderr, "quill: note: the context of %d tokens is full, so the answer ends here; a larger -c gives more\n",
             e->shape.n_ctx);
 }
 

@@ -34,11 +34,14 @@ Status candidates_check(const AnswerConfig *config, int n, int n_chunks, bool fl
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown("beams", flags, a),
                             shown("best-of", flags, b));
     if (config->beams && drawn)
-        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both; a beam search draws nothing",
+        return status_error(QUILL_USAGE,
+                            "%s and %s: one of them expected, found both; a beam search does not draw tokens",
                             shown("beams", flags, a), shown(drawn, flags, b));
     if (config->best_of > 1 && (config->sampling.greedy || config->sampling.temp <= 0))
-        return status_error(QUILL_USAGE, "%s %d: samples that differ expected, found greedy decoding; leave it out",
-                            shown("best-of", flags, a), config->best_of);
+        return status_error(
+            QUILL_USAGE,
+            "%s %d: sampling expected, found greedy decoding, whose answers are all the same; leave one of the two out",
+            shown("best-of", flags, a), config->best_of);
     if (candidates_wanted(config) && n_chunks > 0)
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown(own, flags, a),
                             flags ? "--chunk" : "chunks");

@@ -21,9 +21,10 @@ struct ChatTemplate {
 // ---- choosing -------------------------------------------------------------------------------------------------------
 
 static Status wrong_template(const char *where, const Status *why) {
-    return status_error(why->code,
-                        "%s: %s; --raw completes the bare text, --chat-template NAME takes a template of quill's own",
-                        where, why->message);
+    return status_error(
+        why->code,
+        "%s: %s; --raw continues the text without a template, --chat-template NAME uses one of quill's templates",
+        where, why->message);
 }
 
 Status chat_template_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out) {
@@ -267,7 +268,7 @@ Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos,
     if (count == 0 && add_bos) {
         free(ids);
         return status_error(QUILL_USAGE,
-                            "the prompt is empty, and this model has no token to begin with; give it a text");
+                            "the prompt is empty, and this model has no token that begins a text; give a prompt");
     }
     *out = ids;
     *n = (int)count;

@@ -11,9 +11,10 @@
 static Status check_width(const ChoicesSetup *setup) {
     int most = int_min(setup->e->shape.n_seqs, scheduler_max_rows(setup->e->sched));
     if (setup->config->beams <= most) return OK;
-    return status_error(QUILL_USAGE,
-                        "beams: at most %d expected, which can run at once here (-np, -ub, memory), found %d", most,
-                        setup->config->beams);
+    return status_error(
+        QUILL_USAGE,
+        "beams: at most %d expected, the number that can run at once with these -np, -ub and memory; found %d", most,
+        setup->config->beams);
 }
 
 // ---- a beam search --------------------------------------------------------------------------------------------------

@@ -114,7 +114,8 @@ static Status constrain_calls(Engine *e, const FormSetup *setup, Request *r) {
     Status st = tools_read(&setup->config->tools, &tools);
     FormParts p = parts_of(e, setup, &tools);
     if (!st.code && tools.json) {
-        st = p.format ? constrain_parts(e, &p, r) : status_error(QUILL_USAGE, "no format of calls is known");
+        st = p.format ? constrain_parts(e, &p, r)
+                      : status_error(QUILL_USAGE, "no format of function calls is known for this chat template");
         if (st.code) st = status_error(st.code, "--tools: %.900s", st.message);
     }
     tools_free(&tools);
@@ -156,11 +157,12 @@ Status form_complete(const Request *r) {
     missing.n = kept;
     size_t most = missing.n < 60 ? missing.n : 60;
     utf8_escape(&shown, missing.data ? missing.data : "", most);
-    const char *why = r->finish == FINISH_BROKEN ? "no token that is allowed goes on"
-                      : r->finish == FINISH_STOP ? "a stop text ended it"
-                                                 : "no tokens were left; -n or -c gives more";
-    Status st = status_error(QUILL_CUT, "answer cut before it was complete: %s; what was open: at least %s%s", why,
-                             shown.data ? shown.data : "", missing.n > most ? "..." : "");
+    const char *why = r->finish == FINISH_BROKEN ? "no allowed token can follow"
+                      : r->finish == FINISH_STOP ? "a stop string ended it"
+                                                 : "the limit of tokens was reached; a larger -n or -c allows more";
+    Status st =
+        status_error(QUILL_CUT, "the answer ended before its form was complete: %s; at least this was missing: %s%s",
+                     why, shown.data ? shown.data : "", missing.n > most ? "..." : "");
     buf_free(&missing);
     buf_free(&shown);
     return st;

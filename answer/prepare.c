@@ -39,11 +39,11 @@ Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
     if (fits > trained && n_prompt < trained) fits = trained; // enough for the prompt and a shorter answer
     char advice[200];
     if (fits > most)
-        snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);
+        snprintf(advice, sizeof advice, "memory has room for a context of %d at most; shorten the prompt", most);
     else if (fits > trained)
         snprintf(advice, sizeof advice,
-                 "the model was trained for %d: shorten the prompt; -c %lld would hold it, but what the model says "
-                 "beyond its training may be nonsense",
+                 "the model was trained for %d: shorten the prompt; -c %lld has room for it, but beyond that length "
+                 "the model may write nonsense",
                  trained, (long long)fits);
     else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
     return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,

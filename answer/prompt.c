@@ -27,8 +27,8 @@ static void join(Buf *all, const Buf *part) {
 enum { PATIENCE = 3 }; // seconds until a note on stderr says that quill waits for input
 
 static void say_waiting(int number) {
-    static const char what[] = "quill: note: still reading the prompt: it ends when stdin (or the file of -f) does; "
-                               "Ctrl-C stops, --no-stdin leaves stdin out\n";
+    static const char what[] = "quill: note: still reading the prompt, until stdin (or the file of -f) ends; Ctrl-C "
+                               "stops quill, --no-stdin ignores stdin\n";
     (void)number;
     int before = errno;
     ssize_t n = write(STDERR_FILENO, what, sizeof what - 1);

@@ -98,7 +98,7 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     if (!template_name) return; // nothing is generated
     paragraph_item("template", "%s", template_name);
     if (config->beams)
-        paragraph_item("sampling", "none: a search with %d beam%s", config->beams, config->beams > 1 ? "s" : "");
+        paragraph_item("sampling", "none: a beam search with %d beam%s", config->beams, config->beams > 1 ? "s" : "");
     else if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
     else paragraph_item("seed", "%llu", (unsigned long long)config->sampling.seed);
 }

@@ -24,8 +24,8 @@ bool saved_dir(char *out, size_t cap) {
 }
 
 static Status no_place(void) {
-    return status_error(QUILL_IO, "a place for conversations expected, $XDG_STATE_HOME/quill/conversations cannot be "
-                                  "made; set XDG_STATE_HOME to a folder that can be written");
+    return status_error(QUILL_IO, "cannot make the folder $XDG_STATE_HOME/quill/conversations; set XDG_STATE_HOME to a "
+                                  "folder that you can write to");
 }
 
 // The model's part of the file name: its name without folders and .gguf; characters other than letters, digits, . _ and
@@ -93,7 +93,7 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
     if (*path) return OK;
     return status_error(QUILL_USAGE,
                         "--continue: a conversation with %s expected in %.500s, found none; a chat with --autosave "
-                        "leaves one there, --load FILE takes any",
+                        "saves one there, --load FILE loads any other",
                         part, dir);
 }
 

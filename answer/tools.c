@@ -48,7 +48,7 @@ static Status read_tool(Tools *t, size_t i) {
 // QUILL_USAGE: the choice requires a call, but there are no tools.
 static Status check_lone_choice(const char *choice) {
     if (!choice || strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0) return OK;
-    return status_error(QUILL_USAGE, "tool choice \"%.80s\": tools expected beside it, found none", choice);
+    return status_error(QUILL_USAGE, "tool choice \"%.80s\": tools expected with it, found none", choice);
 }
 
 static Status read_choice(Tools *t, const char *choice) {

@@ -28,8 +28,8 @@ static Status read_message(const char *name, const json_t *list, size_t i, bool 
     role = own_role(role);
     if (!role) return wrong_message(name, i, "a role of system, user or assistant");
     bool system = strcmp(role, "system") == 0;
-    if (system && i > 0) return wrong_message(name, i, "no system message but the first");
-    if (system && raw) return wrong_message(name, i, "no system message, which raw text has not,");
+    if (system && i > 0) return wrong_message(name, i, "only the first message to be a system message");
+    if (system && raw) return wrong_message(name, i, "no system message, because raw text has none,");
     size_t n = json_string_length(content);
     *out = (Message){role, {mem_copy(json_string_value(content), n), n}, NULL};
     return OK;
@@ -47,7 +47,7 @@ static Status no_json(const char *name, const json_error_t *error) {
     Buf found = {0}; // escaped: it may have bytes of the file
     utf8_escape(&found, error->text, strlen(error->text));
     Status st =
-        status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found otherwise: %s", name, error->line, found.data);
+        status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found an error: %s", name, error->line, found.data);
     buf_free(&found);
     return st;
 }

@@ -95,7 +95,7 @@ static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
         return;
     }
     Status too_long =
-        status_error(QUILL_USAGE, "a line of %d bytes at most expected, found a longer one", (int)FEED_LONGEST);
+        status_error(QUILL_USAGE, "a line of at most %d bytes expected, found a longer one", (int)FEED_LONGEST);
     BatchLine *line =
         kind == FEED_LINE ? batch_line_new(&b->context, text, number, came) : batch_line_refuse(too_long, number);
     if (line->job.cancel) cancel_jobs(b, line->job.cancel);
@@ -285,10 +285,11 @@ static Status interrupted(const BatchRun *b) {
         buf_printf(&left, "; not begun: line%s %.500s", strpbrk(b->left.data, "-,") ? "s" : "", b->left.data);
     if (b->cut && b->feed.n_lines == 0) buf_str(&left, "; no line was read");
     else if (b->cut)
-        buf_printf(&left, "%s what follows line %lld", b->left.n ? ", and" : "; not read:", (long long)b->feed.n_lines);
+        buf_printf(&left, "%s the lines after line %lld",
+                   b->left.n ? ", and" : "; not read:", (long long)b->feed.n_lines);
     Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s",
                              b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)t->n_jobs,
-                             left.n ? left.data : "; none is left");
+                             left.n ? left.data : "; none is open");
     buf_free(&left);
     return st;
 }
@@ -333,8 +334,8 @@ static Status open_run(BatchRun *b, const Options *o) {
     TRY(slo_parse(o->batch.slo, &b->slo));
     TRY(plan_parse(o->answer.blend, &(BlendPlan){0})); // reports a wrong --blend before the first job
     if (!o->input && isatty(STDIN_FILENO))
-        return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
-                                         "terminal; - reads it all the same");
+        return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one per line, on stdin or in FILE expected, found "
+                                         "a terminal; give - to read from the terminal");
     TRY(prompt_system(&o->answer, &b->system));
     TRY(feed_open(o->input, &b->feed));
     TRY(engine_open(

@@ -93,7 +93,7 @@ static void print_sample(const char *name, const Sample *s) {
 
 void batch_stats_goodput(const BatchStats *t, const Slo *slo) {
     if (slo->ttft == 0 && slo->tpot == 0) return;
-    paragraph_item("goodput", "%lld of %lld jobs kept --slo, %.4g requests/s", (long long)t->n_kept,
+    paragraph_item("goodput", "%lld of %lld jobs met --slo, %.4g requests/s", (long long)t->n_kept,
                    (long long)t->n_jobs, (double)t->n_kept / (clock_now() - t->start));
 }
 
@@ -101,7 +101,8 @@ void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo) {
     double seconds = clock_now() - t->start;
     paragraph_item("jobs", "%lld answered, %lld failed, %.2f s, %.4g requests/s", (long long)t->n_jobs,
                    (long long)t->n_failed, seconds, (double)t->n_jobs / seconds);
-    paragraph_item("tokens", "%lld generated, %.1f tok/s; %lld of prompts, %lld from the cache (hit rate %.1f%%)",
+    paragraph_item("tokens",
+                   "%lld generated, %.1f tok/s; %lld in prompts, %lld of these from the cache (hit rate %.1f%%)",
                    (long long)t->n_new, (double)t->n_new / seconds, (long long)t->n_prompt, (long long)t->n_cached,
                    t->n_prompt ? 100 * (double)t->n_cached / (double)t->n_prompt : 0);
     print_sample("TTFT", &t->ttft);
@@ -114,8 +115,8 @@ void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo) {
     paragraph_item("width", "%.1f sequences a step on average, %d at most; %lld steps, %lld preemptions",
                    (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,
                    (long long)scheduler_preemptions(e->sched));
-    paragraph_item("KV", "%d of %d blocks of %d used at most, %.1f%% of the slots held were waste", t->most_blocks,
-                   e->kv.pool->n_blocks, e->kv.pool->block,
+    paragraph_item("KV", "at most %d of %d blocks of %d slots in use, %.1f%% of their slots were unused",
+                   t->most_blocks, e->kv.pool->n_blocks, e->kv.pool->block,
                    t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
     report_drafts(e, &t->drafts);
     report_store(e->kv_dir.store);

@@ -368,7 +368,7 @@ static Status unknown_key(const Job *j, const char *key) {
     }
     const char *meant = nearest_found(&nearest);
     if (meant) return status_error(QUILL_USAGE, "%.60s: no key of a job; did you mean %s?", key, meant);
-    return status_error(QUILL_USAGE, "%.60s: nothing that quill batch has; leave it out", key);
+    return status_error(QUILL_USAGE, "%.60s: quill batch does not support this key; leave it out", key);
 }
 
 // Sets an option; a number is written as text, as on a command line.

@@ -192,7 +192,7 @@ static json_t *openai_reply(const BatchContext *context, const BatchLine *line) 
     bool failed = line->failed.code != 0;
     snprintf(id, sizeof id, "batch_req_%lld", (long long)line->number);
     if (!failed && was_cut(line))
-        error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "called off before its end");
+        error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "cancelled before its end");
     else {
         response = json_object();
         jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(line->failed) ? 500 : 400));

@@ -69,10 +69,10 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
                             t->name, b->e.kv.max_slots);
     TRY(engine_fault(&b->e));
     if (why == FINISH_BROKEN)
-        return status_error(QUILL_MODEL,
-                            "bench: %s: finite logits expected, none found; quill inspect --check-tensors "
-                            "tells which weights are to blame",
-                            t->name);
+        return status_error(
+            QUILL_MODEL,
+            "bench: %s: finite logits expected, none found; quill inspect --check-tensors finds the damaged weights",
+            t->name);
     return OK;
 }
 

@@ -177,7 +177,7 @@ static void put_table(const Ops *o, const OpFigures f[N_OPS], Buf *out) {
     const Model *m = &o->e.model;
     bool early = f[0].early > 0;
     OpFigures all = {0};
-    buf_printf(out, "%s, %d layers, %d row%s behind %d tokens\n\n", m->device ? m->device->name : m->be->isa,
+    buf_printf(out, "%s, %d layers, %d row%s after %d tokens\n\n", m->device ? m->device->name : m->be->isa,
                m->c.n_layers, o->n_seqs, o->n_seqs == 1 ? "" : "s", o->depth);
     buf_printf(out, "%-10s %10s%s %10s %8s\n", "operation", "us", early ? "    us, early" : "", "MB", "GB/s");
     for (int op = 0; op < N_OPS; op++) {

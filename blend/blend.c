@@ -50,11 +50,10 @@ Status blend_check(const Model *m, const KvPool *kv) {
         fixed = fixed && (mixer == MIXER_ATTENTION || mixer == MIXER_NONE);
     }
     if (fixed) return OK;
-    return status_error(
-        QUILL_MODEL,
-        "--chunk: a model whose keys can be moved expected, found %s, whose K and V depend on the length "
-        "or on all text before; give the files with -f instead",
-        m->c.arch);
+    return status_error(QUILL_MODEL,
+                        "--chunk: a model whose K can be rotated to other positions expected, found %s, whose K and V "
+                        "depend on the length or on all text before them; give the files with -f instead",
+                        m->c.arch);
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -80,7 +79,7 @@ static void forget(Blend *b) {
 }
 
 static void note(const Blend *b, Status st) {
-    if (st.code && !b->context->quiet) fprintf(stderr, "quill: note: %s; that chunk is computed again\n", st.message);
+    if (st.code && !b->context->quiet) fprintf(stderr, "quill: note: %s; this chunk is computed again\n", st.message);
 }
 
 // Opens the file of a chunk, to load it from slot `first` of the sequence on. False: it has none.

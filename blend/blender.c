@@ -35,7 +35,7 @@ Status blender_text(const char *name, Str text, Str *out) {
     while (s.n > 0 && isspace((unsigned char)s.data[0])) s.data++, s.n--;
     while (s.n > 0 && isspace((unsigned char)s.data[s.n - 1])) s.n--;
     if (s.n == 0)
-        return status_error(QUILL_CONTEXT, "%.500s: a text expected, found %zu bytes without a character of it", name,
+        return status_error(QUILL_CONTEXT, "%.500s: a text expected, found %zu bytes that are all white space", name,
                             text.n);
     for (size_t i = 0; i < s.n;) {
         int length = utf8_next(s.data + i, s.n - i);
@@ -116,8 +116,8 @@ Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p) {
     Status st = OK;
     if (n > (size_t)most)
         st = status_error(QUILL_CONTEXT,
-                          "a chunk of %zu bytes has %zu tokens, the context room for %d; cut it with --chunk-split, or "
-                          "give a larger -c",
+                          "a chunk of %zu bytes has %zu tokens, but the context has room for %d; cut it with "
+                          "--chunk-split, or give a larger -c",
                           text.n, n, most);
     else {
         p->spans = mem_resize(p->spans, (size_t)(p->n_spans + 1) * sizeof *p->spans);
@@ -181,9 +181,9 @@ Status blender_encode(Blender *b, const Rendered *text, size_t from, const Buf *
                       BlenderPrompt *out) {
     size_t at = 0;
     if (!find_last(text, joined, &at) || at < from)
-        return status_error(
-            QUILL_MODEL, "the chat template: the user's message as it is expected, found it changed, so that no chunk "
-                         "can be told; give another with --chat-template, or --raw");
+        return status_error(QUILL_MODEL,
+                            "the chat template: the unchanged text of the user's message expected in its output, found "
+                            "a changed one, in which chunks cannot be located; give another --chat-template, or --raw");
     if (out->n > 0) TRY(add_bytes(b->e, text, from, at, out));
     else TRY(add_head(b->e, text, at, out));
     for (int i = 0; i < n_chunks; i++) TRY(blender_add_chunk(b, chunks[i], out));
@@ -258,7 +258,7 @@ static void end_chunk(Blender *b, ChunkRequest *c) {
         st = chunkstore_save(b->store, &b->e->kv, &c->seq);
     if (!b->unkept.code) b->unkept = st;
     if (st.code && !b->context.quiet)
-        fprintf(stderr, "quill: note: %s; the answer is whole, but that chunk is not kept\n", st.message);
+        fprintf(stderr, "quill: note: %s; the answer is complete, but this chunk is not saved\n", st.message);
     kvcache_release(&b->e->kv, &c->seq);
     sequence_free(&c->seq);
     timeline_free(&c->request.time);
@@ -327,10 +327,9 @@ Blend *blender_request(Blender *b, const BlenderPrompt *p) {
 
 void blender_report(const BlendStats *s, int n_computed) {
     if (s->n_chunks == 0) return; // --blend full, or a cached prefix had all chunks
-    fprintf(stderr, "chunks     %d; %d computed alone now, %d without KV of their own\n", s->n_chunks, n_computed,
-            s->n_lost);
-    fprintf(stderr, "blended    %d tokens had KV, %d were computed again; %.1f ms waiting for files\n", s->n_kept,
-            s->n_again, 1e3 * s->load_seconds);
+    fprintf(stderr, "chunks     %d; %d computed now, %d without stored K and V\n", s->n_chunks, n_computed, s->n_lost);
+    fprintf(stderr, "blended    %d tokens with stored K and V, %d of them computed again; %.1f ms waiting for files\n",
+            s->n_kept, s->n_again, 1e3 * s->load_seconds);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ static Status add(Engine *e, const AnswerConfig *config) {
     if (!st.code && signals_caught()) st = (Status){.code = 128 + signals_caught()};
     signals_release();
     if (!st.code && !config->quiet)
-        fprintf(stderr, "%d chunks of %d tokens: %d computed, %d were there\n", p.n_spans, p.n, n, p.n_spans - n);
+        fprintf(stderr, "%d chunk%s, %d tokens: %d computed, %d already stored\n", p.n_spans, p.n_spans == 1 ? "" : "s",
+                p.n, n, p.n_spans - n);
     blender_close(b);
     blender_prompt_free(&p);
     blender_chunks_free(&chunks);
@@ -34,8 +35,7 @@ Status chunk_run(const Options *o) {
         return status_error(QUILL_USAGE, "quill chunk: add FILE... expected, found %.100s", word);
     if (o->kv.n_words < 2) return status_error(QUILL_USAGE, "quill chunk add: a file expected, found none");
     if (!o->engine.kv_dir)
-        return status_error(QUILL_USAGE,
-                            "quill chunk add: --kv-dir DIR expected, found none; that is where it is kept");
+        return status_error(QUILL_USAGE, "quill chunk add: --kv-dir DIR expected, found none; chunks are stored there");
     AnswerConfig config = o->answer;
     config.chunks = o->kv.words + 1;
     config.n_chunks = o->kv.n_words - 1;

@@ -93,11 +93,13 @@ static Status check_tokens(const ChunkStore *s, KvReader *r, const int *tokens, 
     TRY(kvreader_head(r));
     TRY(kvreader_match(r, &s->head));
     if (r->s.head.n_tokens != (uint32_t)n || r->s.head.n_slots != (uint32_t)n)
-        return status_error(QUILL_MODEL, "%.300s: %d tokens and slots expected, %u and %u found: damaged", r->name, n,
-                            r->s.head.n_tokens, r->s.head.n_slots);
+        return status_error(QUILL_MODEL, "%.300s: %d tokens and slots expected, %u and %u found: the file is damaged",
+                            r->name, n, r->s.head.n_tokens, r->s.head.n_slots);
     TRY(kvreader_tokens(r, INT32_MAX, &found));
     if (memcmp(found, tokens, (size_t)n * sizeof *tokens) != 0)
-        return status_error(QUILL_MODEL, "%.300s: the chunk of its name expected, another found: damaged", r->name);
+        return status_error(QUILL_MODEL,
+                            "%.300s: the chunk that the file's name says expected, another found: the file is damaged",
+                            r->name);
     return OK;
 }
 

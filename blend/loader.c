@@ -66,7 +66,8 @@ static Status load_rows(BlendLoader *l, const Layer *layer, LoaderChunk *c) {
     KvReader *r = &c->file.r;
     TRY(kvreader_rows(r, &at, &rows));
     if (at.n != r->s.head.n_slots)
-        return status_error(QUILL_MODEL, "%.300s: all %u slots of a layer in one frame expected, %u found: damaged",
+        return status_error(QUILL_MODEL,
+                            "%.300s: all %u slots of a layer in one frame expected, %u found: the file is damaged",
                             r->name, r->s.head.n_slots, at.n);
     put_rows(l, layer, c, rows, at.n);
     return OK;

@@ -58,10 +58,10 @@ static Status regen(Chat *c, const char *arg, Status *end) {
 static Status undo(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
     const Message *last = conversation_last(c->talk, "user");
-    if (!last) return status_error(QUILL_USAGE, "/undo: nothing has been said");
+    if (!last) return status_error(QUILL_USAGE, "/undo: a message to remove expected, found none");
     Buf shown = {0};
     utf8_escape(&shown, last->text.data, utf8_whole(last->text.data, last->text.n < 60 ? last->text.n : 60));
-    fprintf(stderr, "taken back: %s%s\n", shown.data, last->text.n > 60 ? "..." : "");
+    fprintf(stderr, "removed: %s%s\n", shown.data, last->text.n > 60 ? "..." : "");
     buf_free(&shown);
     conversation_undo(c->talk);
     return OK;
@@ -76,7 +76,7 @@ static Status edit(Chat *c, const char *arg, Status *end) {
     Status st = programs_edit(&text);
     bool same = last && text.n == last->text.n && memcmp(text.data, last->text.data, text.n) == 0;
     if (!st.code && (same || text.n == 0))
-        fprintf(stderr, "%s: nothing is said\n", same ? "the message is as it was" : "an empty message");
+        fprintf(stderr, "%s: nothing is sent\n", same ? "the message is unchanged" : "an empty message");
     else if (!st.code)
         *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
                     : conversation_say(c->talk, (Str){text.data, text.n});
@@ -150,7 +150,7 @@ static Status check_file(const char *name, const char *arg) {
     if (!*arg) return usage(name, "a file");
     if (strcmp(arg, "-") != 0) return OK;
     return status_error(QUILL_USAGE,
-                        "/%s: a file expected, found -, which would be the chat's own lines; ./- is a file", name);
+                        "/%s: a file expected, found -, but stdin has the lines of the chat; ./- names a file", name);
 }
 
 static Status read_text(Chat *c, const char *arg, Status *end) {
@@ -164,7 +164,7 @@ static Status read_text(Chat *c, const char *arg, Status *end) {
     if (!st.code) {
         if (before) buf_str(&c->beginning, "\n\n");
         buf_append(&c->beginning, text.data, text.n);
-        screen_note("%s: %zu bytes, the beginning of the next message; Enter alone says it as it is", arg, text.n);
+        screen_note("%s: %zu bytes, the beginning of the next message; Enter alone sends it as it is", arg, text.n);
     }
     buf_free(&text);
     return st;
@@ -210,10 +210,10 @@ static Status check_overwrite(const Chat *c, const char *path) {
     bool can_ask = c->lines && lines_terminal(c->lines), yes = can_ask && lines_ask(c->lines, question.data);
     buf_free(&question);
     if (yes) return OK;
-    if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: is as it was", path);
+    if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: the file was not overwritten", path);
     return status_error(QUILL_USAGE,
-                        "/save: %.500s: a new file expected, or the one that was loaded or saved before; there is "
-                        "another; remove it, or choose another name",
+                        "/save: %.500s: a new file expected, or the one that was loaded or saved before; this file "
+                        "exists; remove it, or choose another name",
                         path);
 }
 
@@ -281,7 +281,7 @@ Status commands_autosave(Chat *c) {
     bool fresh = !c->own, tell = fresh && !c->config->quiet && c->lines && lines_terminal(c->lines);
     if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
     TRY(conversation_save(c->talk, settings_json(c->config), c->own));
-    if (tell) screen_note("saved after each turn: %s; --continue goes on with it", c->own);
+    if (tell) screen_note("saved after each turn: %s; --continue continues it", c->own);
     return OK;
 }
 
@@ -301,7 +301,7 @@ static Status stats(Chat *c, const char *arg, Status *end) {
 static Status tokens(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
     int *ids, n = conversation_last_tokens(c->talk, &ids);
-    if (!ids) return status_error(QUILL_USAGE, "/tokens: nothing has been said");
+    if (!ids) return status_error(QUILL_USAGE, "/tokens: a message expected, found none");
     Buf line = {0};
     for (int i = 0; i < n; i++) {
         Str piece = engine_piece(c->talk->e, ids[i], false);
@@ -317,7 +317,7 @@ static Status tokens(Chat *c, const char *arg, Status *end) {
 static Status copy(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
     const Message *last = conversation_last(c->talk, "assistant");
-    if (!last) return status_error(QUILL_USAGE, "/copy: there is no answer yet");
+    if (!last) return status_error(QUILL_USAGE, "/copy: an answer expected, found none yet");
     const char *how;
     TRY(programs_copy(last->text, &how));
     fprintf(stderr, "%zu bytes to the clipboard, by %s\n", last->text.n, how);
@@ -329,25 +329,24 @@ static Status copy(Chat *c, const char *arg, Status *end) {
 static Status help(Chat *c, const char *arg, Status *end);
 
 static const Command commands[] = {
-    {"help ?", NULL, help, "this list"},
-    {"exit quit bye", NULL, leave, "leave, as Ctrl-D does"},
-    {"clear", NULL, clear, "begin anew; the system message stays"},
-    {"regen", NULL, regen, "another answer to the last message"},
-    {"undo", NULL, undo, "take the last message and its answer back"},
+    {"help ?", NULL, help, "list commands and keys"},
+    {"exit quit bye", NULL, leave, "end the chat, as Ctrl-D does"},
+    {"clear", NULL, clear, "start a new conversation; the system message stays"},
+    {"regen", NULL, regen, "generate another answer to the last message"},
+    {"undo", NULL, undo, "remove the last message and its answer"},
     {"edit", "[new]", edit, "change the last message, or write a new one, in $VISUAL or $EDITOR"},
-    {"system", "[TEXT]", set_system, "the system message: show it, or say another (\"\": none)"},
+    {"system", "[TEXT]", set_system, "show the system message, or set it to TEXT (\"\": none)"},
     {"set", "[NAME [VALUE]]", set,
-     "sampling, length, verbose, markdown, by the names of the options; without a value: show it"},
-    {"show", NULL, show, "model, system message, context, settings"},
+     "set sampling, length, verbose, markdown by the names of the options; without a value: show it"},
+    {"show", NULL, show, "show model, system message, context, settings"},
     {"read", "FILE", read_text, "put a file's text before the next message"},
-    {"chunk", "FILE", add_chunks, "the same with KV of its own, computed alone once (--chunk, --blend)"},
+    {"chunk", "FILE", add_chunks, "the same, with K and V that are computed once and stored (--chunk, --blend)"},
     {"save", "[--kv] [FILE]", save,
-     "write conversation and settings as JSON, without a name where it was last; --kv: the KV cache too, as FILE.kv"},
-    {"load", "[--kv] FILE", load,
-     "go on with a conversation that was saved, and its settings; --kv: without computing it again"},
-    {"stats", NULL, stats, "what each turn took"},
-    {"tokens", NULL, tokens, "the tokens of the last message, an answer's as they were sampled"},
-    {"copy", NULL, copy, "the last answer to the clipboard"},
+     "write conversation and settings as JSON (no name: to the last file); --kv: the KV cache too, as FILE.kv"},
+    {"load", "[--kv] FILE", load, "continue a saved conversation with its settings; --kv: without computing it again"},
+    {"stats", NULL, stats, "show tokens and times of each turn"},
+    {"tokens", NULL, tokens, "show the tokens of the last message and of its answer"},
+    {"copy", NULL, copy, "copy the last answer to the clipboard"},
 };
 enum { N_COMMANDS = ARRAY_LEN(commands) };
 
@@ -359,13 +358,13 @@ const char *commands_describe(int i, char shown[64]) {
 }
 
 static const char *const keys[][2] = {
-    {"Ctrl-J, Alt-Enter", "begin a new line; so do Shift-Enter where the terminal tells it from Enter, and a \\ at the "
-                          "end of a line"},
-    {"\"\"\" to \"\"\"", "a message of many lines; a paste is one by itself"},
-    {"Ctrl-C", "stop the answer, or take back what is typed"},
+    {"Ctrl-J, Alt-Enter",
+     "begin a new line; also Shift-Enter, if the terminal can report it, and a \\ at the end of a line"},
+    {"\"\"\" to \"\"\"", "a message of many lines; a pasted text needs no quotes"},
+    {"Ctrl-C", "stop the answer, or clear the typed text"},
     {"Ctrl-D", "leave"},
-    {"Ctrl-R, Up", "search and see what was typed before; a line with a space in front is not kept"},
-    {"Alt-Left, Alt-Right", "go by words; Ctrl-W, Alt-D and Ctrl-Delete take one away"},
+    {"Ctrl-R, Up", "search and show earlier messages; a message with a space in front is not stored"},
+    {"Alt-Left, Alt-Right", "move by words; Ctrl-W, Alt-D and Ctrl-Delete delete a word"},
     {"Tab", "complete commands, settings, files"},
     {"//, a space and /", "text that begins with a slash"},
 };
@@ -449,8 +448,8 @@ bool commands_hint(Str line) {
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (str_is(line, words[i][0])) {
             bool leaves = strcmp(words[i][1], "exit") == 0;
-            screen_note("/%s %s; \"%s\" with a space in front is said to the model", words[i][1],
-                        leaves ? "leaves, and so does Ctrl-D" : "lists the commands", words[i][0]);
+            screen_note("/%s %s; \"%s\" with a space in front is sent to the model", words[i][1],
+                        leaves ? "ends the chat, as Ctrl-D does" : "lists the commands", words[i][0]);
             return true;
         }
     return false;

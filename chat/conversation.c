@@ -62,7 +62,8 @@ void conversation_clear(Conversation *c) {
 }
 
 Status conversation_system(Conversation *c, Str text) {
-    if (!c->template) return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
+    if (!c->template)
+        return status_error(QUILL_USAGE, "/system: raw text has no system message; write it into a message");
     int had = n_system(c);
     if (had) free_messages(c->messages, 1);
     if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
@@ -259,7 +260,7 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // a quarter stays free for the next turns
     if (g->p.n + more > n_ctx)
         return status_error(QUILL_CONTEXT,
-                            "the conversation would have %d tokens, the context %d; say something shorter, make room "
+                            "the conversation would have %d tokens, the context %d; write a shorter message, make room "
                             "with /undo or /clear%s, or start again with -c %d",
                             g->p.n + more, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
                             (g->p.n + more + 1023) / 1024 * 1024);
@@ -364,10 +365,10 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     blend_free(blend);
     if (a.gone) st = (Status){.code = 128 + SIGPIPE};
     if (r.finish == FINISH_CONTEXT)
-        screen_note(
-            "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
-            "larger -c has more",
-            c->e->shape.n_ctx, c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+        screen_note("quill: the context of %d tokens is full, so the answer ends here; /undo and /clear make room%s, a "
+                    "larger -c gives more",
+                    c->e->shape.n_ctx,
+                    c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
     answer_free(&a);
     timeline_free(&r.time);
     return st;
@@ -425,7 +426,7 @@ Status conversation_chunk(Conversation *c, const char *path) {
     TRY(chunks_add(&c->chunks, c->e, c->config, &c->seq, path, &n_tokens));
     int n = c->chunks.n - before;
     if (!c->config->quiet)
-        screen_note("%s: %d chunk%s of %d tokens, in front of the next message", path, n, n == 1 ? "" : "s", n_tokens);
+        screen_note("%s: %d chunk%s of %d tokens, before the next message", path, n, n == 1 ? "" : "s", n_tokens);
     return OK;
 }
 
@@ -516,8 +517,8 @@ static void hold_loaded(Conversation *c, const Rendered *text) {
 
 Status conversation_load_kv(Conversation *c, const char *path) {
     if (c->e->evict)
-        return status_error(QUILL_USAGE, "--evict with a loaded KV cache: a cache that it has filled itself expected; "
-                                         "load the conversation without --kv, or leave --evict out");
+        return status_error(QUILL_USAGE, "--evict: a KV cache that this chat has computed expected, found a loaded "
+                                         "one; load the conversation without --kv, or leave --evict out");
     kvcache_release(&c->e->kv, &c->seq); // loading may need these blocks
     sequence_free(&c->seq);
     c->held.text.n = c->held.trusted.n = 0;

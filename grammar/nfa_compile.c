@@ -163,7 +163,7 @@ Status nfa_build(const Rules *rules, const bool *sayable, Nfa *out) {
         find_classes(out, sayable);
         find_distances(out, sayable);
         if (out->rules[0].distance >= NFA_FAR)
-            st = status_error(QUILL_USAGE, "no text fits it: every way through it is contradictory or without end");
+            st = status_error(QUILL_USAGE, "no text matches: every path through the rules is contradictory or endless");
     }
     if (!st.code) st = order_rules(out, &b);
     nfa_build_free(&b);

@@ -94,7 +94,7 @@ static bool read_category(RegexParse *p, Buf *set) {
     char name[3] = "";
     if (eat(p, "{")) {
         for (int i = 0; i < 2 && more(p) && peek(p) != '}'; i++) name[i] = p->text.data[p->at++];
-        if (!eat(p, "}")) return fail(p, p->at, "} behind a category of one or two letters, as \\p{Lu}");
+        if (!eat(p, "}")) return fail(p, p->at, "} after a category of one or two letters, as \\p{Lu}");
     } else if (more(p)) name[0] = p->text.data[p->at++];
     bool found = false;
     CharRange run = {1, 0};
@@ -115,7 +115,7 @@ static bool read_escape(RegexParse *p, Buf *set, bool *single) {
     uint32_t c = 0;
     size_t begin = p->at;
     *single = false;
-    if (!more(p)) return fail(p, p->at, "a character behind \\");
+    if (!more(p)) return fail(p, p->at, "a character after \\");
     if (!read_char(p, &c)) return false;
     if (chars_set((char)(c < 128 ? c : 0), set)) return true;
     if (c == 'p' || c == 'P') {
@@ -193,7 +193,7 @@ static int read_group(RegexParse *p, bool outer) {
         bool named = eat(p, "P<") || (peek(p) == '<' && p->at + 1 < p->text.n && !among(p->text.data[p->at + 1], "=!"));
         if (named) {
             while (more(p) && peek(p) != '>') p->at++;
-            if (!eat(p, ">")) fail(p, p->at, "> behind the name of a group");
+            if (!eat(p, ">")) fail(p, p->at, "> after the name of a group");
         } else if (!eat(p, ":"))
             fail(p, begin, "(?:...) or (?<name>...); look-around and flags are not regular, so a group");
     }
@@ -221,7 +221,7 @@ static int read_atom(RegexParse *p, bool outer) {
         buf_free(&set);
         return e;
     }
-    if (among(peek(p), "*+?")) fail(p, begin, "something to repeat in front");
+    if (among(peek(p), "*+?")) fail(p, begin, "something to repeat before it");
     if (among(peek(p), "^$")) fail(p, begin, "^ and $ where the expression begins and ends, here a character");
     if (!read_char(p, &c)) return 0;
     CharRange one = {c, c};
@@ -258,7 +258,7 @@ static int repeated(RegexParse *p, int e) {
         else if (eat(p, "{")) read_braces(p, &least, &most);
         else if (!eat(p, "*")) return e;
         if (times)
-            fail(p, begin, "one repetition behind a thing; a group (...) can be repeated again, so no second one");
+            fail(p, begin, "one repetition after an item (put it into a group to repeat it again), no second one");
         if (eat(p, "+")) fail(p, p->at - 1, "no possessive repetition, which no automaton has,");
         eat(p, "?"); // the shortest first: the same texts
         if (!p->failed.code) e = rules_repeat(p->r, e, least, most);

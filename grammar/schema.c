@@ -511,7 +511,7 @@ static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
             if (!schema_merge_disjoint(resolved(w, one), resolved(w, json_array_get(list, k))))
                 fail(w,
                      "oneOf: alternatives that exclude each other expected (by type, const, or a required property "
-                     "with different constants), found overlap of %zu and %zu; anyOf takes them",
+                     "with different constants), found overlap of %zu and %zu; use anyOf",
                      k, i);
         char at[24];
         snprintf(at, sizeof at, "%zu", i);

@@ -49,7 +49,7 @@ _Static_assert(
     "state_layer and kv_used_later follow from the layers' order, kinds and windows; host_ffn decides where, not what");
 _Static_assert(sizeof(Ends) == 4 * sizeof(Tensor) + 2 * sizeof(const float *) + 3 * sizeof(float) +
                                    ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
-               "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
+               "add_ends hashes what decides K and V; the norm and the head come after all K and V");
 
 static void add_layer(XXH3_state_t *hash, const Layer *l) {
     const bool norms[] = {l->norm_att,     l->norm_ffn,     l->norm_q,          l->norm_k,

@@ -106,7 +106,7 @@ static Status info(const Options *o, const char *const *files) {
                    (unsigned long long)h->tokenizer, (unsigned long long)h->rope);
         buf_printf(&out, "KV         K in %s, V in %s, exact", type_name((int)h->type_k), type_name((int)h->type_v));
         if (h->group > 1) buf_printf(&out, "; sealed in groups of %u slots", h->group);
-        buf_str(&out, h->rotated ? "; K turned\n" : "\n");
+        buf_str(&out, h->rotated ? "; K rotated\n" : "\n");
         buf_printf(&out, "shape      %u layers, ", h->n_layers);
         print_shape(&out, kv_layer_shape(h, 0));
         if (!same_shape(kv_layer_shape(h, 0), kv_layer_shape(h, h->n_layers - 1))) {
@@ -136,8 +136,9 @@ static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
     print_name(name, chain_next(&parent, tokens, (int)in->r.s.head.n_tokens).bytes);
     bool named = strspn(file, "0123456789abcdef") == name->n && strcmp(file + name->n, ".kv") == 0;
     if (!named || memcmp(file, name->data, name->n) == 0) return OK;
-    return status_error(QUILL_MODEL, "%.300s: the block of its name expected, that of %s found: rename or remove it",
-                        in->r.name, name->data);
+    return status_error(
+        QUILL_MODEL, "%.300s: the block that the file's name says expected, found block %s; rename or remove the file",
+        in->r.name, name->data);
 }
 
 static Status check_all(KvInput *in, Buf *name, int *n_logits) {
@@ -196,10 +197,11 @@ static Status copy_states(KvReader *r, KvWriter *w, bool whole) {
         TRY(kvreader_state(r, layer, &values, &n));
         if (!values) return OK;
         if (!whole)
-            return status_error(QUILL_USAGE,
-                                "quill kv cut: %.300s: K and V alone expected, found states of recurrent layers, which "
-                                "stand behind its last token; give that many tokens to quill prefill instead",
-                                r->name);
+            return status_error(
+                QUILL_USAGE,
+                "quill kv cut: %.300s: a file without states of recurrent layers expected, found states, which belong "
+                "to its last token only; compute the shorter prompt with quill prefill instead",
+                r->name);
         TRY(kvwriter_state(w, layer, values, n));
     }
 }
@@ -244,9 +246,8 @@ static Status cut(const Options *o, const char *const *files) {
     Status st = open_input(&in, files[0]);
     if (!st.code && in.is_block)
         st = status_error(QUILL_USAGE,
-                          "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of "
-                          "--kv-dir, which is used whole or not at all; quill prefill --kv-out writes "
-                          "what can be cut",
+                          "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of --kv-dir, which "
+                          "cannot be cut; quill prefill --kv-out writes files that can",
                           in.r.name);
     if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->kv.n_tokens, STDOUT_FILENO);
     else if (!st.code) {
@@ -399,11 +400,11 @@ static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
                   {"RoPE", a->rope, b->rope},
                   {"layers", a->n_layers, b->n_layers},
                   {"KV heads", a->n_kv_heads, b->n_kv_heads},
-                  {"elements a head", a->head_dim, b->head_dim},
-                  {"elements of V a head", a->v_dim, b->v_dim},
+                  {"elements per head", a->head_dim, b->head_dim},
+                  {"elements of V per head", a->v_dim, b->v_dim},
                   {"layers with a window", a->n_windowed, b->n_windowed},
                   {"KV heads of these", a->window_heads, b->window_heads},
-                  {"elements a head of these", a->window_dim, b->window_dim},
+                  {"elements per head of these", a->window_dim, b->window_dim},
                   {"elements of V of these", a->window_v_dim, b->window_v_dim},
                   {"tokens", a->n_tokens, b->n_tokens},
                   {"slots", a->n_slots, b->n_slots}};
@@ -417,7 +418,7 @@ static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
         if (types[i][0] != types[i][1])
             buf_printf(&d->out, "type of %s: %s and %s\n", i ? "V" : "K", type_name((int)types[i][0]),
                        type_name((int)types[i][1]));
-    if (a->rotated != b->rotated) buf_printf(&d->out, "K turned: %u and %u\n", a->rotated, b->rotated);
+    if (a->rotated != b->rotated) buf_printf(&d->out, "K rotated: %u and %u\n", a->rotated, b->rotated);
 }
 
 // Compares two files up to the first token that differs: K and V after it are not comparable.
@@ -530,10 +531,10 @@ static Status remove_files(const Options *o, const char *const *files) {
     const char *ending;
     for (int i = 0; i < n; i++) // removes none if one of them is something else
         if (!is_stored(files[i], &ending))
-            return status_error(QUILL_USAGE,
-                                "quill kv remove: %.300s: a file of --kv-dir expected, as quill kv list names them; no "
-                                "file was removed",
-                                files[i]);
+            return status_error(
+                QUILL_USAGE,
+                "quill kv remove: %.300s: the name of a file expected, as quill kv list shows it; no file was removed",
+                files[i]);
     for (int i = 0; i < n; i++)
         if (unlink(files[i]) != 0)
             return status_error(QUILL_IO, "%.300s: cannot remove: %s", files[i], strerror(errno));
@@ -557,7 +558,7 @@ Status kv_run(const Options *o) {
             return status_error(QUILL_USAGE, "quill kv %s: %s expected, found %d", word,
                                 what[i].n_files == 1   ? "1 file"
                                 : what[i].n_files == 2 ? "2 files"
-                                                       : "files of --kv-dir",
+                                                       : "files of a --kv-dir directory",
                                 o->kv.n_words - 1);
         Status st = what[i].run(o, o->kv.words + 1);
         return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a closed pipe is no error

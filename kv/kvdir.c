@@ -6,7 +6,7 @@
 #include "base/guard.h"
 #include "scheduler.h"
 
-static const char no_more_kept[] = "the answer is whole, but no more is kept there";
+static const char no_more_kept[] = "the answer is complete, but no more K and V are saved there";
 
 static void note(const KvDir *k, Status st, const char *what) {
     if (st.code && !k->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
@@ -16,7 +16,7 @@ static void note(const KvDir *k, Status st, const char *what) {
 static bool fetch(const Policy *p, Request *r, int most) {
     KvDir *k = p->arg;
     int had = r->seq->n_cached;
-    note(k, kvstore_load(k->store, k->kv, r->seq, most), "computed again from there on");
+    note(k, kvstore_load(k->store, k->kv, r->seq, most), "the K and V from there on are computed again");
     k->n_fetched += r->seq->n_cached - had;
     return r->seq->n_cached - had < most;
 }

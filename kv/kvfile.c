@@ -27,16 +27,16 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
 static Status check_whole(const Engine *e, const Sequence *s) {
     if (kv_n_layers(e->kv.pool) == 0)
         return status_error(QUILL_USAGE,
-                            "a file of KV: a model with attention expected, found %s with %d layers without",
+                            "a KV file: a model with attention expected, found %s, whose %d layers have none",
                             e->model.c.arch, e->model.c.n_layers);
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,
-                            "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
+                            "a KV file: the K and V of all %d tokens expected, those of %d were removed by --evict",
                             s->n_cached, s->n_gone);
     if (s->own)
         return status_error(QUILL_USAGE,
-                            "a file of KV: K and V as a prefill computes them expected, found those of chunks, each "
-                            "computed alone (--chunk, /chunk); they are never kept");
+                            "a KV file: K and V computed over the whole text expected, found those of chunks (--chunk, "
+                            "/chunk), which were computed separately and cannot be saved");
     return OK;
 }
 

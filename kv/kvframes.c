@@ -218,7 +218,7 @@ static Status take_kind(KvReader *r, const char *kind, size_t *length) {
         utf8_escape(&found, (const char *)r->s.frame, 4);
         bool block = memcmp(r->s.frame, "LINK", 4) == 0;
         Status st = wrong(r, r->at - FRAME, "a frame %s expected, %s found%s", kind, found.data,
-                          block ? ": a block of --kv-dir, which that option reads, not a sequence" : "");
+                          block ? ": this is a block of --kv-dir, not a sequence; give its directory to --kv-dir" : "");
         buf_free(&found);
         return st;
     }
@@ -280,17 +280,17 @@ static Status check_head(const KvReader *r) {
     } limits[] = {
         {"layers", offsetof(KvHead, n_layers), 1, MOST_LAYERS, h->n_layers},
         {"KV heads", offsetof(KvHead, n_kv_heads), 1, MOST_HEADS, h->n_kv_heads},
-        {"elements a head", offsetof(KvHead, head_dim), 1, most, h->head_dim},
-        {"elements of V a head", offsetof(KvHead, v_dim), 0, most, h->v_dim},
+        {"elements per head", offsetof(KvHead, head_dim), 1, most, h->head_dim},
+        {"elements of V per head", offsetof(KvHead, v_dim), 0, most, h->v_dim},
         {"layers with a window", offsetof(KvHead, n_windowed), 0, h->n_layers, h->n_windowed},
         {"KV heads of these", offsetof(KvHead, window_heads), windowed, windowed ? MOST_HEADS : 0, h->window_heads},
-        {"elements a head of these", offsetof(KvHead, window_dim), windowed, windowed ? most : 0, h->window_dim},
+        {"elements per head of these", offsetof(KvHead, window_dim), windowed, windowed ? most : 0, h->window_dim},
         {"elements of V of these", offsetof(KvHead, window_v_dim), 0, windowed ? most : 0, h->window_v_dim},
         {"tokens", offsetof(KvHead, n_tokens), 0, MOST_TOKENS, h->n_tokens},
         {"slots", offsetof(KvHead, n_slots), 0, h->n_tokens, h->n_slots},
-        {"as the class of exactness", offsetof(KvHead, exactness), KV_EXACT, KV_EXACT, h->exactness},
-        {"slots a group", offsetof(KvHead, group), group, group, h->group},
-        {"as whether K is turned", offsetof(KvHead, rotated), 0, 1, h->rotated},
+        {"(class of exactness)", offsetof(KvHead, exactness), KV_EXACT, KV_EXACT, h->exactness},
+        {"slots per group", offsetof(KvHead, group), group, group, h->group},
+        {"(whether K is rotated)", offsetof(KvHead, rotated), 0, 1, h->rotated},
     };
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         if (limits[i].found < limits[i].low || limits[i].found > limits[i].high)
@@ -312,7 +312,7 @@ static Status match_fingerprints(const KvReader *r, const KvHead *want) {
         size_t at;
     } prints[] = {{"model", "", offsetof(KvHead, model)},
                   {"tokenizer", "", offsetof(KvHead, tokenizer)},
-                  {"RoPE", " and, of a model with LongRoPE, with a -c on the same side of its original context",
+                  {"RoPE", "; for a model with LongRoPE also with a -c on the same side of its original context",
                    offsetof(KvHead, rope)}};
     for (size_t i = 0; i < ARRAY_LEN(prints); i++) {
         uint64_t expected, found;
@@ -340,19 +340,19 @@ Status kvreader_match(const KvReader *r, const KvHead *want) {
     TRY(match_type(r, offsetof(KvHead, type_v), "V", "-ctv", want->type_v, h->type_v));
     if (h->rotated != want->rotated)
         return wrong(r, kvreader_offset(offsetof(KvHead, rotated)), "%s",
-                     want->rotated ? "turned K expected, plain K found; start without --kv-rotate"
-                                   : "plain K expected, turned K found; start with --kv-rotate");
+                     want->rotated ? "rotated K expected, plain K found; start without --kv-rotate"
+                                   : "plain K expected, rotated K found; start with --kv-rotate");
     const struct {
         const char *what;
         size_t at;
         uint32_t want, found;
     } shape[] = {{"layers", offsetof(KvHead, n_layers), want->n_layers, h->n_layers},
                  {"KV heads", offsetof(KvHead, n_kv_heads), want->n_kv_heads, h->n_kv_heads},
-                 {"elements a head", offsetof(KvHead, head_dim), want->head_dim, h->head_dim},
-                 {"elements of V a head", offsetof(KvHead, v_dim), want->v_dim, h->v_dim},
+                 {"elements per head", offsetof(KvHead, head_dim), want->head_dim, h->head_dim},
+                 {"elements of V per head", offsetof(KvHead, v_dim), want->v_dim, h->v_dim},
                  {"layers with a window", offsetof(KvHead, n_windowed), want->n_windowed, h->n_windowed},
                  {"KV heads of these", offsetof(KvHead, window_heads), want->window_heads, h->window_heads},
-                 {"elements a head of these", offsetof(KvHead, window_dim), want->window_dim, h->window_dim},
+                 {"elements per head of these", offsetof(KvHead, window_dim), want->window_dim, h->window_dim},
                  {"elements of V of these", offsetof(KvHead, window_v_dim), want->window_v_dim, h->window_v_dim}};
     for (size_t i = 0; i < ARRAY_LEN(shape); i++)
         if (shape[i].want != shape[i].found)
@@ -473,7 +473,7 @@ Status kvreader_eof(KvReader *r) {
     do n = r->read(r->arg, &more, 1);
     while (n < 0 && errno == EINTR);
     if (n < 0) return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
-    if (n > 0) return wrong(r, r->at, "the end of the file expected, more bytes found: damaged");
+    if (n > 0) return wrong(r, r->at, "the end of the file expected, more bytes found: the file is damaged");
     return OK;
 }
 

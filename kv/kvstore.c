@@ -64,8 +64,10 @@ static char *path_of(const KvStore *s, const ChainHash *name, const char *ending
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 static Status another(const KvReader *r, const char *what) {
-    return status_error(QUILL_MODEL, "%.300s: the block of its name expected, one with other %s found: damaged",
-                        r->name, what);
+    return status_error(
+        QUILL_MODEL,
+        "%.300s: the block that the file's name says expected, one with other %s found: the file is damaged", r->name,
+        what);
 }
 
 // Checks that the file holds this block of this sequence.
@@ -377,9 +379,9 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
     *out = NULL;
     if (block % (int)like->group)
         return status_error(QUILL_USAGE,
-                            "--kv-dir: whole groups of %u slots of %s and %s in a block expected, found --kv-block %d; "
-                            "--kv-block %u is",
-                            like->group, type_name((int)like->type_k), type_name((int)like->type_v), block,
+                            "--kv-dir with %s and %s: blocks of whole groups of %u slots expected, found --kv-block "
+                            "%d; use --kv-block %u",
+                            type_name((int)like->type_k), type_name((int)like->type_v), like->group, block,
                             like->group);
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));

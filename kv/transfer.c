@@ -155,7 +155,7 @@ static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
     if (!in) close(fd);
     if (st.code) return st;
     if (r->seq->n_tokens == 0)
-        return status_error(QUILL_MODEL, "%.500s: tokens to go on from expected, none found", name);
+        return status_error(QUILL_MODEL, "%.500s: at least one token expected, none found", name);
     if (has_logits) r->logits = logits;
     else if (r->seq->n_cached == r->seq->n_tokens) { // computes the last token again for its logits
         int last = r->seq->tokens[r->seq->n_tokens - 1];

@@ -45,7 +45,7 @@ ours() {
     lines "$3" >"$work/jobs"
     "$quill" batch -m "$model" -t "$threads" -np "$2" -v "$work/jobs" >"$work/out" 2>"$work/said"
     seconds=$(sed -n 's/^jobs .* failed, \([0-9.]*\) s, .*/\1/p' "$work/said")
-    given=$(sed -n 's/.* \([0-9]*\) of prompts.*/\1/p' "$work/said")
+    given=$(sed -n 's/.* \([0-9]*\) in prompts.*/\1/p' "$work/said")
     row "$1" "$2" "$(awk -v s="$seconds" -v n="$3" -v all="$jobs" 'BEGIN { print s * all / n }')" "$((given / $3))"
 }
 

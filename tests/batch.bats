@@ -160,14 +160,14 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     "$QUILL" batch -v --slo ttft=60000,tpot=60000 jobs 2>errors >/dev/null
     grep -q '^jobs       10 answered, 0 failed' errors
     grep -q '^tokens     80 generated' errors
-    grep -q '^goodput    10 of 10 jobs kept' errors
+    grep -q '^goodput    10 of 10 jobs met' errors
     for name in TTFT TPOT ITL latency queueing width KV; do grep -q "^$name " errors; done
     # what was promised is told without it, and nothing else is
     "$QUILL" batch --slo ttft=60000 jobs 2>errors >/dev/null
-    grep -q '^goodput    10 of 10 jobs kept --slo, [0-9.]* requests/s$' errors
+    grep -q '^goodput    10 of 10 jobs met --slo, [0-9.]* requests/s$' errors
     [ "$(wc -l <errors)" -eq 1 ]
     "$QUILL" batch --slo tpot=0.000001 jobs 2>errors >/dev/null
-    grep -q '^goodput    0 of 10 jobs kept' errors
+    grep -q '^goodput    0 of 10 jobs met' errors
     "$QUILL" batch -q --slo ttft=60000 jobs 2>errors >/dev/null
     [ ! -s errors ]
 }

@@ -104,7 +104,7 @@ END
     job '"beams":2,"early_stopping":true,"temperature":0' | grep -q '"score"'
     job '"best_of":3' | grep -q '"score"'
     run -2 job '"beams":5'
-    [[ "$output" == *'beams: at most 4 expected, which can run at once here (-np, -ub, memory), found 5'* ]]
+    [[ "$output" == *'beams: at most 4 expected, the number that can run at once with these -np, -ub and memory; found 5'* ]]
     run -2 job '"beams":2,"n":3'
     [[ "$output" == *'n: at most the 2 of beams expected, found 3'* ]]
     run -2 job '"best_of":2,"beams":2'
@@ -144,10 +144,10 @@ END
     refused '--beams' --beams 0
     refused '--beams' --beams 1000
     refused '--beams and --best-of: one of them expected' --beams 2 --best-of 2
-    refused '--beams and --temp: one of them expected, found both; a beam search draws nothing' --beams 2 --temp 0.5
+    refused '--beams and --temp: one of them expected, found both; a beam search does not draw tokens' --beams 2 --temp 0.5
     refused '--beams and --top-k' --beams 2 --top-k 5
     refused '--beams and --min-p' --beams 2 --min-p 0.2
-    refused '--best-of 3: samples that differ expected, found greedy decoding' --best-of 3 --greedy
+    refused '--best-of 3: sampling expected, found greedy decoding, whose answers are all the same' --best-of 3 --greedy
     refused '--evict: a single answer expected, found --beams or --best-of' --beams 2 --evict sinks
     refused '--evict: a single answer expected, found --beams or --best-of' --best-of 2 --evict sinks
     refused '--beams 8: at most the 4 rows of a step (-ub) expected' --beams 8 -ub 4

@@ -36,12 +36,12 @@ tokens_of() { # of a prompt, in lines
 
 @test "a chunk is computed once, and its file is as it was after any use" {
     run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?"
-    [[ $output == *"2 computed alone now"* ]]
+    [[ $output == *"2 computed now"* ]]
     [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
     sha256sum d/*.chunk >before
     for mode in cacheblend epic reuse full; do
         run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --blend $mode --chunk b.txt --chunk a.txt "Who has a ball?"
-        [[ $output != *"1 computed alone now"* && $output != *"2 computed alone now"* ]]
+        [[ $output != *"1 computed now"* && $output != *"2 computed now"* ]]
     done
     sha256sum --quiet -c before
 }
@@ -55,11 +55,11 @@ tokens_of() { # of a prompt, in lines
 
 @test "quill chunk add computes ahead of time" {
     run -0 "$QUILL" chunk add --no-config --kv-dir d a.txt b.txt
-    [ "$output" = "2 chunks of 25 tokens: 2 computed, 0 were there" ]
+    [ "$output" = "2 chunks, 25 tokens: 2 computed, 0 already stored" ]
     run -0 "$QUILL" chunk add --no-config --kv-dir d a.txt --chunk-split --- many.txt
-    [[ $output == *"3 chunks of"*": 2 computed, 1 were there" ]]
+    [[ $output == *"3 chunks, "*": 2 computed, 1 already stored" ]]
     run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?"
-    [[ $output == *"chunks     2; 0 computed alone now"* ]]
+    [[ $output == *"chunks     2; 0 computed now"* ]]
     run -2 "$QUILL" chunk add --no-config a.txt
     [[ $output == *"--kv-dir DIR expected"* ]]
     run -2 "$QUILL" chunk list
@@ -99,7 +99,7 @@ tokens_of() { # of a prompt, in lines
     "$MAKE_TINY" tiny.gguf
     "$QUILL" chunk add --no-config -q --kv-dir d -m tiny.gguf a.txt
     run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt "Where?"
-    [[ $output == *"1 computed alone now"* ]]
+    [[ $output == *"1 computed now"* ]]
     [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
 }
 
@@ -179,8 +179,8 @@ tokens_of() { # of a prompt, in lines
         "$QUILL" --no-config --greedy -n 8 -i --chunk-split --- >out 2>errors || true
     grep -q '/chunk: a file expected' errors
     grep -q 'missing.txt' errors
-    grep -q 'many.txt: 2 chunks of [0-9]* tokens, in front of the next message' errors
-    grep -q 'computed alone.*never kept' errors
+    grep -q 'many.txt: 2 chunks of [0-9]* tokens, before the next message' errors
+    grep -q 'computed separately and cannot be saved' errors
     [ ! -e talk.json.kv ]
     jq -e '.messages | map(.content) | .[0] == "Who are you?" and .[2] == "one text\n\nanother\n\nWhat?"' talk.json
 }
@@ -196,7 +196,7 @@ tokens_of() { # of a prompt, in lines
     done
     seq 1 2000 >long.txt
     run -5 "${ask[@]}" --chunk long.txt "Where?"
-    [[ $output == *"tokens, the context room for 2047"* ]]
+    [[ $output == *"tokens, but the context has room for 2047"* ]]
     run -6 "${ask[@]}" --chunk missing.txt "Where?"
     run -2 "${ask[@]}" --chunk a.txt --blend most "Where?"
     [[ $output == *"cacheblend,ratio=0.15"* ]]

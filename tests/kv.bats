@@ -55,7 +55,7 @@ models() {
         "$QUILL" -m chat.gguf -i --evict $plan --ignore-eos -n 20 --greedy -v <more >out 2>errors
         [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 8 ]
         [ "$(grep -ac '^turn .* 0 cached' errors)" -ge 2 ]
-        grep -aq 'were given up (--evict)' errors
+        grep -aq 'were removed by --evict' errors
         [ ! -e talk.json.kv ]
         rm talk.json
     done

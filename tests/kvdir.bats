@@ -53,7 +53,7 @@ cached() {
     rc=0
     run_long other -ctk q8_0 --kv-dir kv --kv-block 16 || rc=$?
     [ "$rc" -eq 2 ]
-    grep -q '^quill: --kv-dir: whole groups of 32 slots .* --kv-block 32 is$' errors
+    grep -q '^quill: --kv-dir with .*: blocks of whole groups of 32 slots expected, .* use --kv-block 32$' errors
     # Another beginning, block length, type, model or kernel finds nothing, and adds its own.
     for other in "--isa portable" "--kv-block 16" "-ctk f16" "-m $TINY/other.gguf"; do
         run_long other -v --kv-dir kv $other
@@ -134,7 +134,7 @@ SH
         [ "$rc" -eq 0 ]
         cmp want out
         [ "$(wc -l <errors)" -eq 1 ]
-        grep -q '^quill: note: --kv-dir: .*\(No space left\|Read-only\).*the answer is whole' errors
+        grep -q '^quill: note: --kv-dir: .*\(No space left\|Read-only\).*the answer is complete' errors
     done
 }
 
@@ -218,12 +218,12 @@ SH
     cp "$first" "other/$(basename "$other")"
     run "$QUILL" kv check "other/$(basename "$other")"
     [ "$status" -eq 3 ]
-    [[ "$output" == *"the block of its name expected, that of $(basename "$first" .kv) found"* ]]
+    [[ "$output" == *"the block that the file's name says expected, found block $(basename "$first" .kv)"* ]]
     run "$QUILL" kv cut -n 5 --kv-out cut.kv "$first"
     [ "$status" -eq 2 ]
-    [[ "$output" == *"a block of --kv-dir, which is used whole or not at all; quill prefill --kv-out writes what can be cut" ]]
+    [[ "$output" == *"a block of --kv-dir, which cannot be cut; quill prefill --kv-out writes files that can" ]]
     [ ! -e cut.kv ]
     run "$QUILL" decode --kv-in "$first"
     [ "$status" -eq 3 ]
-    [[ "$output" == *"a frame TOKS expected, LINK found: a block of --kv-dir, which that option reads, not a sequence" ]]
+    [[ "$output" == *"a frame TOKS expected, LINK found: this is a block of --kv-dir, not a sequence; give its directory to --kv-dir" ]]
 }

@@ -464,7 +464,7 @@ expect "<|im_start|>user\r\nedited text<|im_end|>\r\n<|im_start|>assistant"
 never "typo<|im_end|>"
 expect "\e[?2004h"
 send "/edit\r"
-expect "the message is as it was: nothing is said"
+expect "the message is unchanged: nothing is sent"
 expect "\e[?2004h"
 send "/copy\r"
 expect "\e]52;c;"
@@ -579,12 +579,12 @@ prompt
 send "/save file\r"
 expect "overwrite file? [y/N] "
 send "\r"
-expect "/save: file: is as it was"
+expect "/save: file: the file was not overwritten"
 prompt
 send "/save file\r"
 expect "overwrite file? [y/N] "
 send "\x03"
-expect "/save: file: is as it was"
+expect "/save: file: the file was not overwritten"
 EOF
     [ "$(cat file)" = precious ]
     talk -n 1 <<'EOF'
@@ -639,13 +639,13 @@ kept!' ]
 @test "exit, help and quit alone get a hint, and misspelt commands a suggestion" {
     talk --dump-prompt -n 1 <<'EOF'
 send "exit\r"
-expect "/exit leaves, and so does Ctrl-D"
+expect "/exit ends the chat, as Ctrl-D does"
 prompt
 send "help\r"
 expect "/help lists the commands"
 prompt
 send "quit\r"
-expect "/exit leaves"
+expect "/exit ends the chat"
 prompt
 send " exit\r"
 expect "user\r\n exit<|im_end|>"
@@ -783,7 +783,7 @@ PYTHON
     printf '%s\n' hello /stats /tokens /regen /undo /regen hello again /show '/system Be kind.' hi '/save talk.json' \
         /clear /regen '/load talk.json' /regen '/read file' 'and more' '//x' ' /y' '/usr/bin is a path' /help /bye never |
         "$QUILL" -i --greedy -n 3 --dump-prompt >out 2>errors
-    for text in 'turn    prompt    cached' 'taken back: hello' 'messages   4' '<|im_start|>system' 'Be kind.<|im_end|>' \
+    for text in 'turn    prompt    cached' 'removed: hello' 'messages   4' '<|im_start|>system' 'Be kind.<|im_end|>' \
         'talk.json: 7 messages' 'a file' 'and more<|im_end|>' '^/x<|im_end|>' '^/y<|im_end|>' \
         '^/usr/bin is a path<|im_end|>' 'nothing to answer yet' '^/help '; do
         grep -aq -- "$text" errors
@@ -834,7 +834,7 @@ PYTHON
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
         'on or off expected' 'a token id below' 'wizard.json: message 1: a role of' 'broken.json: line 1: JSON expected' \
-        'missing' '/undo: nothing' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'no answer yet' \
+        'missing' '/undo: a message to remove' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'an answer expected' \
         'broken.json: a new file expected' 'a terminal on stdin'; do
         grep -q -- "$text" errors
     done
@@ -851,7 +851,7 @@ PYTHON
 
 @test "a full context is reported, and --context-shift leaves out whole turns, also in the middle of an answer" {
     printf 'hello there\n' | "$QUILL" -i -c 64 --ignore-eos --greedy >out 2>errors
-    grep -q 'context of 64 tokens is full and the answer ends there' errors
+    grep -q 'context of 64 tokens is full, so the answer ends here' errors
     for i in 1 2 3 4 5 6; do echo "message number $i"; done >messages
     run "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy <messages
     [ "$status" -eq 5 ]

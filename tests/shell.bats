@@ -102,7 +102,7 @@ PYTHON
     kill -INT "$pid"
     ended "$pid"
     [ "$status" -eq 130 ]
-    grep -q '^quill: note: still reading the prompt: it ends when stdin' errors
+    grep -q '^quill: note: still reading the prompt, until stdin' errors
     [ "$(wc -l <errors)" -eq 1 ]
     exec 5<&-
 }
@@ -131,7 +131,7 @@ PYTHON
     head -c 400 /dev/zero | tr '\0' 'x' >long
     run "$QUILL" -f long </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" =~ "the model was trained for 256: shorten the prompt; -c "([0-9]+)" would hold it" ]]
+    [[ "$output" =~ "the model was trained for 256: shorten the prompt; -c "([0-9]+)" has room for it" ]]
     "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" -f long </dev/null 2>errors
     grep -q '^quill: note: -c [0-9]*: the model was trained for a context of 256' errors
     echo '{"prompt":"a"}' | "$QUILL" batch -c 512 -n 1 2>&1 >/dev/null | grep -q 'trained for a context of 256'
@@ -140,7 +140,7 @@ PYTHON
     # more than memory: no number is advised
     run "$QUILL" --kv-mem 64k -f long </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" == *"no -c fits: memory has room for a context of "* ]]
+    [[ "$output" == *"memory has room for a context of "* ]]
     [[ "$output" != *" -c "[0-9]* ]]
 }
 

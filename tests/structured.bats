@@ -40,9 +40,9 @@ JSON
     done
 }
 
-@test "an answer that was cut says what was open, with exit code 7" {
+@test "an answer that ends early names what is missing, with exit code 7" {
     run -7 --separate-stderr ask -n 2 -j '{"type":"object","properties":{"a_long_name":{"type":"integer"}},"required":["a_long_name"]}'
-    [[ "$stderr" == *"answer cut before it was complete"*"what was open"* ]]
+    [[ "$stderr" == *"the answer ended before its form was complete"*"was missing"* ]]
 }
 
 @test "what is wrong with a form is said with its place" {
@@ -57,7 +57,7 @@ JSON
     run -2 --separate-stderr ask -j '{"type":'
     [[ "$stderr" == *"line 1, column"* ]]
     run -2 --separate-stderr ask -j '{"type":"string","minLength":3,"maxLength":2}'
-    [[ "$stderr" == *"no text fits"* ]]
+    [[ "$stderr" == *"no text matches"* ]]
     run -2 --separate-stderr ask --regex a --choice b
     [[ "$stderr" == *"--regex and --choice: one of them expected"* ]]
     run -6 --separate-stderr ask -jf no-such-file
@@ -208,7 +208,7 @@ PYTHON
     run -6 --separate-stderr "$QUILL" --no-config -q --no-stdin --chat-template hermes --tools nonesuch Hi
 }
 
-@test "a form is that of the answer, behind the thoughts" {
+@test "the form applies to the answer, after the thoughts" {
     needs python3
     plain="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' }}{# <think> </think> #}"
     echo "$plain" >free.jinja

@@ -1,6 +1,6 @@
-// tests/test_grammar.c: the automaton of grammars against a matcher that tries every way: random rules over four
-// characters, all texts of up to five; masks against tokens that are tried one by one; regular expressions and GBNF in
-// examples, and what is wrong with them by line and column.
+// tests/test_grammar.c: compares the automaton of grammars with a matcher that tries every way, for random rules over
+// four characters and all texts of up to five characters; compares masks with tokens that are tried one by one; tests
+// examples of regular expressions and GBNF, and the line and column in errors.
 #include "tests/rig/testing.h"
 
 #include "grammar/gbnf.h"
@@ -13,7 +13,7 @@ static const char letters[] = "ab()";
 // ---- the matcher: which ends a text has, as a set of bits -----------------------------------------------------------
 
 static uint32_t ends_of(const Rules *r, int expr, const char *text, int n, uint32_t begins);
-static long fuel; // steps that are left; without any, the matcher knows nothing
+static long fuel; // number of steps that the matcher may still take; at 0 it gives up
 
 static uint32_t repeat_ends(const Rules *r, const Expr *e, int kid, const char *text, int n, uint32_t begins) {
     uint32_t all = e->least == 0 ? begins : 0, now = begins, seen = 0;
@@ -43,7 +43,7 @@ static uint32_t class_ends(const Rules *r, const Expr *e, const char *text, int 
     return out;
 }
 
-// Ends that both sides reach from the same beginning.
+// The ends that both rules reach from the same beginning.
 static uint32_t both_ends(const Rules *r, const int *kids, const char *text, int n, uint32_t begins) {
     uint32_t out = 0;
     for (int at = 0; at <= n; at++)
@@ -98,7 +98,7 @@ static void random_rules(Rules *r, uint64_t *random) {
     static const char *const names[] = {"root", "x", "y"};
     rules_start(r);
     for (int i = 0; i < 3; i++) rules_rule(r, str_of(names[i]));
-    for (int i = 0; i < 3; i++) { // a way out, one that calls after a text, and sometimes anything
+    for (int i = 0; i < 3; i++) { // one alternative ends, one has a call after a text, and sometimes there is any other
         int call = rules_call(r, pick(random, 3)), end = random_expr(r, random, 1, 0);
         int inner[3] = {random_text(r, random), call, random_expr(r, random, 1, 3)};
         int ways[3] = {end, rules_seq(r, inner, 3), random_expr(r, random, 2, 3)};
@@ -106,14 +106,14 @@ static void random_rules(Rules *r, uint64_t *random) {
     }
 }
 
-// Reads a text; STATE_DEAD: no answer begins so.
+// Reads a text; STATE_DEAD: no answer begins with it.
 static int read_text(Automaton *a, const char *text, int n) {
     int state = automaton_start(a);
     for (int i = 0; i < n; i++) state = automaton_step(a, state, (uint8_t)text[i]);
     return state;
 }
 
-// The bytes that end an answer soonest.
+// The bytes that complete an answer soonest.
 static int shortest(const Nfa *nfa, Automaton *a, int state, char *out, int most) {
     int n = 0;
     while (automaton_state(a, state)->distance > 0 && n < most) {
@@ -123,14 +123,14 @@ static int shortest(const Nfa *nfa, Automaton *a, int state, char *out, int most
             if (to != STATE_DEAD && automaton_state(a, to)->distance == want)
                 found = to, out[n] = (char)nfa->byte_of[c];
         }
-        assert_int_not_equal(found, STATE_DEAD); // the distance is one that can be walked
+        assert_int_not_equal(found, STATE_DEAD); // the stated distance must be reachable
         state = found;
         n++;
     }
     return n;
 }
 
-// Holds the automaton against the matcher on one text; returns whether an answer may begin so.
+// Compares the automaton with the matcher on one text; returns whether an answer may begin with it.
 static bool check_text(const Rules *r, const Nfa *nfa, Automaton *a, const char *text, int n) {
     int state = read_text(a, text, n);
     fuel = 2000;
@@ -182,7 +182,7 @@ static void test_random_rules(void **state) {
         rules_free(&r);
     }
     print_message("%d grammars, %d of them recursive, %d refused\n", compiled, recursive, refused);
-    assert_true(compiled > 500 && refused > 50 && recursive > 100); // all kinds are there
+    assert_true(compiled > 500 && refused > 50 && recursive > 100); // all kinds must have occurred
 }
 
 // ---- masks ----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,8 @@ typedef struct {
     Vocabulary *v;
 } TokenSet;
 
-// Every byte, then random pieces of the alphabet and of characters beside it; some twice. The last two end an answer.
+// Makes a token of every byte, then random pieces of the alphabet and other characters, some of them twice. The last
+// two tokens end an answer.
 static void make_tokens(TokenSet *t, uint64_t *random) {
     static const char *const parts[] = {"a", "b", "(", ")", "\xc3\xa9", "\xc3", "\"", "\xe4\xb8\xad", "x"};
     for (int i = 0; i < N_TOKENS; i++) {
@@ -213,7 +214,8 @@ static void make_tokens(TokenSet *t, uint64_t *random) {
     t->v = vocabulary_new(t->pieces, N_TOKENS, N_TOKENS + 20, (int[]){N_TOKENS - 2, N_TOKENS - 1}, 2);
 }
 
-// Which tokens may come: tried one by one; `left`: and the answer can be completed by then.
+// Compares a mask with all tokens, tried one by one. With `left`, the answer must also be completable within that many
+// tokens.
 static void check_mask(Grammar *g, const TokenSet *t, int state, const uint64_t *mask, int left) {
     for (int i = 0; i < N_TOKENS + 20; i++) {
         bool end = i == N_TOKENS - 2 || i == N_TOKENS - 1, want = end && grammar_accepts(g, state);
@@ -341,14 +343,14 @@ static void test_errors(void **state) {
         {GRAMMAR_REGEX, "\\bword", "\\b"},
         {GRAMMAR_REGEX, "a^", "column 2: ^ and $"},
         {GRAMMAR_REGEX, "[a", "column 3: ] expected, found the end"},
-        {GRAMMAR_REGEX, "[^\\x00-\\u{10ffff}]", "no text fits"},
+        {GRAMMAR_REGEX, "[^\\x00-\\u{10ffff}]", "no text matches"},
         {GRAMMAR_REGEX, "((((a{0,100000}){4}){4}){4}){4}", "steps when it is written out"},
         {GRAMMAR_GBNF, "", "line 1, column 1: a rule"},
         {GRAMMAR_GBNF, "root ::= x", "rule \"x\" expected, found none of that name"},
         {GRAMMAR_GBNF, "x ::= \"a\"", "rule \"root\" expected"},
         {GRAMMAR_GBNF, "root ::= root \"a\" | \"b\"", "rule \"root\" begins with itself (left recursion)"},
         {GRAMMAR_GBNF, "root ::= x? y\nx ::= \"a\"\ny ::= x* root \"b\" | \"c\"", "left recursion"},
-        {GRAMMAR_GBNF, "root ::= \"a\" root", "no text fits"},
+        {GRAMMAR_GBNF, "root ::= \"a\" root", "no text matches"},
         {GRAMMAR_GBNF, "root ::= \"a\nb\"", "line 1, column 10: \" before the end of the line"},
         {GRAMMAR_GBNF, "root ::= \"a\"\n  x = 1", "line 2, column 5: ::= expected, found \"=\""},
         {GRAMMAR_GBNF, "root ::= (\"a\"", "line 1, column 14: ) expected, found the end"},
@@ -369,7 +371,7 @@ static void test_errors(void **state) {
     free(t);
 }
 
-// What branches exponentially elsewhere takes a bounded number of states here.
+// Ambiguous grammars, which need exponential time elsewhere, must need a bounded number of states.
 static void test_ambiguous(void **state) {
     (void)state;
     static const char *const sources[] = {

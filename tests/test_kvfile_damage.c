@@ -1,4 +1,4 @@
-// tests/test_kvfile_damage.c: anything but an exact KV file is refused: flipped bytes, truncated files, hostile
+// tests/test_kvfile_damage.c: every KV file that is not exact must be refused: flipped bytes, truncated files, wrong
 // numbers.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
@@ -44,7 +44,7 @@ static void test_cut_and_longer(void **state) {
     cut_and_lengthen(&smallest_sealed, SEALED_TOKENS);
 }
 
-// Frames that are whole, but not these ones in this order; the checksums of a mended file hide nothing.
+// Complete frames in a wrong order or number must be refused, although their checksums are right.
 static void test_wrong_frames(void **state) {
     (void)state;
     Bytes f = saved(&smallest, 6), other = saved(&smallest, 5);
@@ -58,23 +58,23 @@ static void test_wrong_frames(void **state) {
     uint8_t *copy = mem_alloc(f.n + layer);
     for (int mended = 0; mended < 2; mended++) {
         const char *words = mended ? "layer 0, slots 0 + 5 expected, layer 1" : "checksum";
-        memcpy(copy, f.bytes, f.n); // two layers change places
+        memcpy(copy, f.bytes, f.n); // swaps two layers
         memcpy(copy + at[2], f.bytes + at[3], layer);
         memcpy(copy + at[3], f.bytes + at[2], layer);
         if (mended) kv_mend(copy, f.n);
         assert_bytes_refused(&g, copy, f.n, QUILL_MODEL, words);
 
-        memcpy(copy, f.bytes, f.n); // one is left out
+        memcpy(copy, f.bytes, f.n); // drops one frame
         memmove(copy + at[3], copy + at[4], f.n - at[4]);
         if (mended) kv_mend(copy, f.n - layer);
         assert_bytes_refused(&g, copy, f.n - layer, QUILL_MODEL, "a frame ROWS expected, DONE found");
 
-        memcpy(copy, f.bytes, at[4]); // one comes twice
+        memcpy(copy, f.bytes, at[4]); // repeats one frame
         memcpy(copy + at[4], f.bytes + at[3], f.n - at[3]);
         if (mended) kv_mend(copy, f.n + layer);
         assert_bytes_refused(&g, copy, f.n + layer, QUILL_MODEL, "a frame DONE expected, ROWS found");
     }
-    // A frame of another file with a checksum that is right there.
+    // A frame of another file, whose checksum is right there.
     memcpy(copy, f.bytes, f.n);
     memcpy(copy + KV_BYTES_START, other.bytes + KV_BYTES_START, at[1] - at[0]);
     assert_bytes_refused(&g, copy, f.n, QUILL_MODEL, "a frame TOKS of 20 bytes expected, 24 found");
@@ -111,23 +111,23 @@ static void test_hostile_header(void **state) {
         {offsetof(KvHead, type_v), TYPE_BF16, QUILL_MODEL, "V in F32 expected, BF16 found; start with the -ctv"},
         {offsetof(KvHead, type_k), TYPE_Q6_K, QUILL_MODEL, "a type of KV expected"},
         {offsetof(KvHead, type_v), UINT32_MAX, QUILL_MODEL, "Q4_0, KIVI2), 4294967295 found"},
-        {offsetof(KvHead, exactness), 2, QUILL_MODEL, "0 to 0 as the class of exactness expected, 2 found"},
+        {offsetof(KvHead, exactness), 2, QUILL_MODEL, "0 to 0 (class of exactness) expected, 2 found"},
         {offsetof(KvHead, n_layers), 3, QUILL_MODEL, "2 layers expected, 3 found"},
         {offsetof(KvHead, n_layers), 0, QUILL_MODEL, "layers expected, 0 found"},
         {offsetof(KvHead, n_layers), UINT32_MAX, QUILL_MODEL, "layers expected, 4294967295 found"},
         {offsetof(KvHead, n_kv_heads), 2, QUILL_MODEL, "1 KV heads expected, 2 found"},
         {offsetof(KvHead, n_kv_heads), 0, QUILL_MODEL, "KV heads expected, 0 found"},
         {offsetof(KvHead, n_kv_heads), 1u << 31, QUILL_MODEL, "KV heads expected"},
-        {offsetof(KvHead, head_dim), 8, QUILL_MODEL, "4 elements a head expected, 8 found"},
-        {offsetof(KvHead, head_dim), 0x80000001, QUILL_MODEL, "elements a head expected"},
+        {offsetof(KvHead, head_dim), 8, QUILL_MODEL, "4 elements per head expected, 8 found"},
+        {offsetof(KvHead, head_dim), 0x80000001, QUILL_MODEL, "elements per head expected"},
         {offsetof(KvHead, n_tokens), UINT32_MAX, QUILL_MODEL, "tokens expected"},
         {offsetof(KvHead, n_tokens), 1u << 28, QUILL_MEMORY, "start with -c 268435456"},
         {offsetof(KvHead, n_tokens), ENGINE_CTX + 2, QUILL_MEMORY, "start with -c 1024"},
         {offsetof(KvHead, n_slots), 7, QUILL_MODEL, "0 to 6 slots expected, 7 found"},
         {offsetof(KvHead, n_slots), UINT32_MAX, QUILL_MODEL, "0 to 6 slots expected"},
-        {offsetof(KvHead, group), 32, QUILL_MODEL, "1 to 1 slots a group expected, 32 found"},
-        {offsetof(KvHead, rotated), 2, QUILL_MODEL, "0 to 1 as whether K is turned expected, 2 found"},
-        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found; start with --kv-rotate"},
+        {offsetof(KvHead, group), 32, QUILL_MODEL, "1 to 1 slots per group expected, 32 found"},
+        {offsetof(KvHead, rotated), 2, QUILL_MODEL, "0 to 1 (whether K is rotated) expected, 2 found"},
+        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, rotated K found; start with --kv-rotate"},
     };
     assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
     assert_number_refused(&g, &f, 0, 0x46554747, QUILL_MODEL, "not a KV file of quill"); // "GGUF"
@@ -144,10 +144,10 @@ static void test_hostile_sealed(void **state) {
     static const HostileNumber cases[] = {
         {offsetof(KvHead, type_k), TYPE_FP8, QUILL_MODEL, "K in Q8_0 expected, FP8 found; start with the -ctk"},
         {offsetof(KvHead, type_v), TYPE_F32, QUILL_MODEL, "V in KIVI2 expected, F32 found; start with the -ctv"},
-        {offsetof(KvHead, group), 1, QUILL_MODEL, "32 to 32 slots a group expected, 1 found"},
-        {offsetof(KvHead, group), 0, QUILL_MODEL, "32 to 32 slots a group expected, 0 found"},
-        {offsetof(KvHead, head_dim), 577, QUILL_MODEL, "1 to 576 elements a head expected, 577 found"},
-        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found"},
+        {offsetof(KvHead, group), 1, QUILL_MODEL, "32 to 32 slots per group expected, 1 found"},
+        {offsetof(KvHead, group), 0, QUILL_MODEL, "32 to 32 slots per group expected, 0 found"},
+        {offsetof(KvHead, head_dim), 577, QUILL_MODEL, "1 to 576 elements per head expected, 577 found"},
+        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, rotated K found"},
     };
     assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
     // A group takes 32 x (34 + 12) bytes, and the three slots after it 3 x (16 + 16).
@@ -184,7 +184,7 @@ static void test_hostile_frames(void **state) {
     assert_number_refused(&g, &f, rows + layer + 4, 12 + 4 * 32, QUILL_MODEL, "172 bytes expected, 140 found");
     assert_number_refused(&g, &f, rows + 8, 1, QUILL_MODEL, "layer 0, slots 0 + 5 expected, layer 1");
     guard_close(&g);
-    // Fields within a frame are named by the frame's payload.
+    // A bad field is located by its offset in the frame's payload.
     guard_open(&g, &smallest);
     for (size_t field = 1; field < 3; field++) {
         uint8_t *copy = (uint8_t *)mem_copy((const char *)f.bytes, f.n);
@@ -198,7 +198,8 @@ static void test_hostile_frames(void **state) {
     free(f.bytes);
 }
 
-// What a checksum cannot know: another K is another cache. It shows in the logits, so the file's rows are what counts.
+// A changed K with a right checksum cannot be detected. It must change the logits, which shows that the file's rows are
+// used.
 static void test_changed_value(void **state) {
     (void)state;
     Bytes f = saved(&smallest, 6);
@@ -207,7 +208,7 @@ static void test_changed_value(void **state) {
     const char *path = test_tmp("changed.kv");
     open_engine(&e, &smallest);
     size_t rows = KV_BYTES_START + 16 + KV_HEAD + 16 + 6 * 4;
-    for (int change = 0; change < 3; change++) { // nothing, the first K, the last V of the first layer
+    for (int change = 0; change < 3; change++) { // changes nothing, the first K, or the last V of the first layer
         size_t at = rows + 8 + 12 + (change == 2 ? 5 * 32 - 4 : 0);
         float x;
         memcpy(&x, f.bytes + at, sizeof x);

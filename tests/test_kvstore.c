@@ -1,5 +1,4 @@
-// tests/test_kvstore.c: blocks in a directory: which are found again, which are refused, and which directories cannot
-// be used.
+// tests/test_kvstore.c: blocks in a directory: found blocks, refused blocks, and directories that cannot be used.
 #define _GNU_SOURCE
 #include "tests/rig/kvstore_rig.h"
 
@@ -43,7 +42,7 @@ static void test_lengths(void **state) {
             }
 }
 
-// Existing blocks are not written again, and a growing sequence adds its new ones.
+// Existing blocks must not be written again; a growing sequence adds its new blocks.
 static void test_adding(void **state) {
     (void)state;
     Store s;
@@ -65,7 +64,7 @@ static void test_adding(void **state) {
     store_close(&s);
 }
 
-// From the middle of a sequence on; not from inside a block, and not for a cache of its own kind.
+// Loading may begin in the middle of a sequence, but not inside a block, and not in a cache that does not share.
 static void test_where_it_begins(void **state) {
     (void)state;
     Store s;
@@ -96,7 +95,7 @@ static void test_where_it_begins(void **state) {
     store_close(&s);
 }
 
-// A cache without room takes what it can; what came is shared in memory from then on.
+// A small cache loads as much as it has room for; loaded blocks are shared in memory afterwards.
 static void test_small_cache(void **state) {
     (void)state;
     Store s;
@@ -126,7 +125,7 @@ static void test_modes(void **state) {
     Sequence q = {0};
     push(&q, 8, 1);
     assert_int_equal(stat(s.dir, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0700); // a prompt is its author's
+    assert_int_equal(info.st_mode & 0777, 0700); // only the user may read prompts
     assert_int_equal(stat(block_path(&s, &like, q.tokens, 0), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     sequence_free(&q);
@@ -138,7 +137,7 @@ static void test_modes(void **state) {
 typedef struct {
     Store store;
     int tokens[40];
-    uint8_t *bytes; // of the file of block 2 of 5
+    uint8_t *bytes; // bytes of the file of block 2 of 5
     size_t n;
     char path[1200];
 } Victim;
@@ -162,7 +161,8 @@ static void victim_close(Victim *v) {
     store_close(&v->store);
 }
 
-// With these bytes in the third block's place two blocks come, the file is named and gone, and saving mends it.
+// If the third block's file has these bytes, two blocks are loaded, the file is named and removed, and saving writes it
+// again.
 static void assert_block_refused(Victim *v, const void *bytes, size_t n, const char *words) {
     Status st;
     write_bytes(v->path, bytes, n);
@@ -199,7 +199,7 @@ static void test_every_cut(void **state) {
     victim_close(&v);
 }
 
-// Right checksums, wrong content: another block under the name, another parent, place, token, model, type or length.
+// Right checksums, but other content than the name says: another block, parent, place, token, model, type or length.
 static void test_other_blocks(void **state) {
     (void)state;
     Victim v;
@@ -233,7 +233,7 @@ static void test_other_blocks(void **state) {
     victim_close(&v);
 }
 
-// Another model finds nothing and disturbs nothing.
+// Another model finds no blocks and changes none.
 static void test_another_model(void **state) {
     (void)state;
     Store s;
@@ -251,17 +251,17 @@ static void test_another_model(void **state) {
         kvstore_close(other.s);
     }
     Store other = s;
-    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK / 2, &like, "test", &other.s)); // other blocks
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK / 2, &like, "test", &other.s)); // another block size
     assert_int_equal(load_one(&other, 60, 5, NULL), 0);
     kvstore_close(other.s);
-    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "best", &other.s)); // other kernels
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "best", &other.s)); // other kernels have other names
     assert_int_equal(load_one(&other, 60, 5, NULL), 0);
     kvstore_close(other.s);
     assert_int_equal(load_one(&s, 60, 5, NULL), 40);
     store_close(&s);
 }
 
-// What is no file is passed over, quickly, and stays.
+// Entries that are not files are skipped without waiting, and are not removed.
 static void test_no_files(void **state) {
     (void)state;
     Victim v;
@@ -298,14 +298,14 @@ static void test_unusable_directories(void **state) {
         assert_null(s);
     }
     unlink(test_tmp("file"));
-    // A block of a file is whole groups.
+    // A block in a file must consist of whole groups.
     KvHead sealed = like;
     sealed.type_k = TYPE_Q8_0;
     sealed.group = kv_group(TYPE_Q8_0, TYPE_F16);
     Status st = kvstore_open(test_tmp("store"), 1, BLOCK, &sealed, "test", &s);
     assert_int_equal(st.code, QUILL_USAGE);
-    assert_non_null(
-        strstr(st.message, "whole groups of 32 slots of Q8_0 and F16 in a block expected, found --kv-block 8"));
+    assert_non_null(strstr(
+        st.message, "--kv-dir with Q8_0 and F16: blocks of whole groups of 32 slots expected, found --kv-block 8"));
     assert_int_equal(access(test_tmp("store"), F_OK), -1);
 }
 
@@ -319,7 +319,7 @@ static Status try_to_save(Store *s, int n, uint64_t seed) {
     return st;
 }
 
-// Said once; reading goes on.
+// A failed write is reported once; reading continues.
 static void test_refused_writes(void **state) {
     (void)state;
     Store s;
@@ -329,18 +329,18 @@ static void test_refused_writes(void **state) {
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     low.rlim_max = old.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &low); // as a full disk
+    setrlimit(RLIMIT_FSIZE, &low); // like a full disk
     Status st = try_to_save(&s, 40, 5);
     setrlimit(RLIMIT_FSIZE, &old);
     assert_int_equal(st.code, QUILL_IO);
     assert_non_null(strstr(st.message, "File too large"));
     assert_int_equal(count_files(&s, ""), 3); // no temporary file is left
     assert_ok(try_to_save(&s, 40, 5));
-    assert_int_equal(count_files(&s, ""), 3); // and nothing more is tried
+    assert_int_equal(count_files(&s, ""), 3); // no further write is tried
     assert_int_equal(load_one(&s, 60, 5, NULL), 24);
     kvstore_close(s.s);
     assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "test", &s.s));
-    remove_directory(s.dir); // somebody removes it while it is in use
+    remove_directory(s.dir); // the directory is removed while it is in use
     assert_int_equal(load_one(&s, 60, 5, NULL), 0);
     st = try_to_save(&s, 40, 5);
     assert_int_equal(st.code, QUILL_IO);

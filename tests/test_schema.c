@@ -1,5 +1,5 @@
-// tests/test_schema.c: JSON schemas as automata: texts that a schema admits and texts that it does not, what is refused
-// and where, and that a large schema compiles at once.
+// tests/test_schema.c: JSON schemas as automata: texts that a schema admits and texts that it does not, refused schemas
+// with the place of the error, and that a large schema compiles quickly.
 #define _GNU_SOURCE // strsep
 #include "tests/rig/testing.h"
 
@@ -34,7 +34,8 @@ static bool takes(const Compiled *c, const char *text) {
     return automaton_state(c->a, state)->accepts;
 }
 
-// yes, no: texts with | between them.
+// texts: separated by
+// ; want: whether the schema admits them.
 static void check(const char *schema, const char *texts, bool want) {
     Compiled c;
     Status st = compile(schema, true, &c);
@@ -176,11 +177,11 @@ static void test_errors(void **state) {
         {"{\"$ref\":\"#\"}", ""},
         {"{\"allOf\":[{\"$ref\":\"#\"}]}", "reference in allOf to itself"},
         {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"maxLength\":3}]}", "exclude each other"},
-        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no text fits"},
-        {"{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text fits"},
+        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no text matches"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text matches"},
         {"{\"type\":\"integer\",\"multipleOf\":1.7}", "multipleOf"},
         {"{\"type\":\"string\",\"maxLength\":1000000}", "maxLength: a whole number"},
-        {"{\"enum\":[1],\"minimum\":3}", "no text fits"},
+        {"{\"enum\":[1],\"minimum\":3}", "no text matches"},
         {"{\"enum\":1,\"minimum\":3}", "enum: a list"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -192,7 +193,7 @@ static void test_errors(void **state) {
     }
 }
 
-// 10 kB: objects of objects with bounds, patterns and recursion.
+// A schema of 10 kB: nested objects with bounds, patterns and recursion.
 static void test_large(void **state) {
     (void)state;
     Buf s = {0};

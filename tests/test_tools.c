@@ -1,5 +1,5 @@
-// tests/test_tools.c: tools and their calls: what real chat templates write of a call is read back and is what the
-// rules admit; random answers of the rules are read as calls of the tools; what is wrong with definitions is named.
+// tests/test_tools.c: tools and their calls: the calls that real chat templates write must be read back and be admitted
+// by the grammar; random answers of the grammar must be read as calls; errors in definitions must be named.
 #include "tests/rig/testing.h"
 
 #include "answer/call_format.h"
@@ -21,7 +21,8 @@ static const char call_text[] =
     "{\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":"
     "{\"city\":\"New York\",\"days\":3}}}]}";
 
-// The templates of the outside data, with the format that each shows; shows_call: it writes calls of a conversation.
+// Templates of the outside data, with their format of calls. shows_call: the template can write calls of a
+// conversation.
 static const struct {
     const char *file, *format;
     bool shows_call;
@@ -55,9 +56,9 @@ static const struct {
 };
 
 typedef struct {
-    Tokenizer *t; // whose vocabulary has none of the marks as control tokens
+    Tokenizer *t; // a tokenizer without control tokens for the marks
     Gguf *g;
-    Vocabulary *v; // of single bytes, and an end
+    Vocabulary *v; // a vocabulary of single bytes and an end token
     Tools tools;
 } World;
 
@@ -70,7 +71,7 @@ static const char *bytes(void) {
 static void open_world(World *w, const char *choice) {
     Str pieces[257] = {{0}};
     for (size_t i = 0; i < 256; i++) pieces[i] = (Str){bytes() + i, 1};
-    pieces[255].n = 0; // begins control tokens
+    pieces[255].n = 0; // the empty piece before control tokens
     assert_ok(gguf_open(test_data("tokenizers/ggml-vocab-gpt-2.gguf"), &w->g));
     assert_ok(tokenizer_load(w->g, &w->t));
     w->v = vocabulary_new(pieces, 257, 257, (int[]){256}, 1);
@@ -125,7 +126,7 @@ static json_t *arguments_of(const json_t *calls, size_t i) {
     return json_loads(json_string_value(text), JSON_ALLOW_NUL, NULL);
 }
 
-// What the template writes of an answer with a call, without what stands before it.
+// The text that the template writes for an answer with a call, without the prompt before it.
 static void render_call(const ChatTemplate *c, const World *w, Rendered *out) {
     json_t *more = json_loads(call_text, 0, NULL);
     Message m[2] = {{"user", str_of("The weather?"), NULL}, {"assistant", str_of(""), more}};
@@ -134,7 +135,8 @@ static void render_call(const ChatTemplate *c, const World *w, Rendered *out) {
     assert_ok(chat_template_render(c, m, 1, w->tools.json, true, &before));
     size_t same = 0;
     while (same < before.text.n && same < out->text.n && before.text.data[same] == out->text.data[same]) same++;
-    while (same > 0 && out->text.data[same - 1] != '>' && out->text.data[same - 1] != '\n') same--; // not within a mark
+    // begins at the start of a mark or a line
+    while (same > 0 && out->text.data[same - 1] != '>' && out->text.data[same - 1] != '\n') same--;
     memmove(out->text.data, out->text.data + same, out->text.n - same);
     out->text.n -= same;
     buf_append(&out->text, "", 1);
@@ -143,7 +145,7 @@ static void render_call(const ChatTemplate *c, const World *w, Rendered *out) {
     json_decref(more);
 }
 
-// The longest beginning of the text that is a whole answer, in bytes; -1: none is.
+// The length in bytes of the longest beginning of the text that is a complete answer; -1: there is none.
 static int longest_answer(Grammar *g, Str text) {
     int state = grammar_start(g), longest = -1;
     for (size_t i = 0; i < text.n && state != STATE_DEAD; i++) {
@@ -170,7 +172,7 @@ static bool check_rendered(const World *w, size_t i, const ChatTemplate *c, cons
     if (!str_is(str_of(json_string_value(json_object_get(arguments, "city"))), "New York") ||
         json_integer_value(json_object_get(arguments, "days")) != 3)
         fail_msg("%s: other arguments than those of the call", templates[i].file);
-    // From somewhere at its beginning on, the text is an answer of calls alone up to where the turn ends.
+    // From some byte near its beginning to the end of the turn, the text must be an answer of calls only.
     Grammar *g = grammar_of(w, f);
     bool found = false;
     for (size_t from = 0; from < r.text.n && !found; from++) {
@@ -206,7 +208,7 @@ static void test_templates(void **state) {
     close_world(&w);
 }
 
-// An answer of random bytes along the masks; short, so that it is whole.
+// Draws random bytes under the masks; `most` is small, so that the answer gets complete.
 static void random_answer(Grammar *g, uint64_t *random, int most, Buf *out) {
     int state = grammar_start(g);
     for (int left = most; left > 0; left--) {
@@ -271,7 +273,7 @@ static void test_random_answers(void **state) {
     check_choice("none", 0, 0);
 }
 
-// Thoughts, then what is said: the rules follow the stream that divides them.
+// Thoughts before the answer: the grammar must agree with the stream that separates thoughts.
 static void test_thoughts(void **state) {
     (void)state;
     static const struct {
@@ -305,7 +307,10 @@ static void test_thoughts(void **state) {
         Automaton *a = automaton_new(&nfa);
         for (int want = 0; want < 2; want++) {
             const char *list = want ? all[i].yes : all[i].no;
-            // alternatives are separated by | outside of <| |>
+            // Alternatives are separated by
+            // outside of <
+            //
+            // >.
             int at = automaton_start(a);
             for (const char *s = list;; s++) {
                 bool ends = !*s || (*s == '|' && s[1] != '>' && (s == list || s[-1] != '<'));
@@ -326,7 +331,7 @@ static void test_thoughts(void **state) {
     close_world(&w);
 }
 
-// Marks are control tokens where the vocabulary has them, and the rest of a mark is text.
+// Marks are control tokens if the vocabulary has them; the other parts of a mark are text.
 static void test_marks(void **state) {
     (void)state;
     static const struct {
@@ -365,8 +370,8 @@ static void test_errors(void **state) {
         {"[{\"name\":\"a\"},{\"name\":\"a\"}]", NULL, "tool 2: each name once"},
         {"[{\"name\":\"a\",\"parameters\":3}]", NULL, "parameters: a JSON schema"},
         {"[{\"name\":\"a\"}]", "b", "tool choice: auto, none, required"},
-        {"[]", "required", "tools expected beside it"},
-        {NULL, "a", "tools expected beside it"},
+        {"[]", "required", "tools expected with it"},
+        {NULL, "a", "tools expected with it"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Tools t;

@@ -273,7 +273,7 @@ PYTHON
         done
         "$QUILL" kv diff q.kv q.kv | grep -q '^same'
     done
-    "$QUILL" kv info q.kv | grep -q '^KV         K in Q8_0, V in Q8_0, exact; sealed in groups of 32 slots; K turned'
+    "$QUILL" kv info q.kv | grep -q '^KV         K in Q8_0, V in Q8_0, exact; sealed in groups of 32 slots; K rotated'
     "$QUILL" kv cut -n 100 --kv-out r.kv q.kv
     "$QUILL" kv check r.kv | grep -q '100 tokens, K and V of 96, 0 logits'
     "$QUILL" decode -m "$TINY/base.gguf" -ctk q8_0 -ctv q8_0 --kv-rotate -v -n 5 --kv-in r.kv 2>&1 >/dev/null | grep -q '^prefill    4 tokens, 96 cached'
