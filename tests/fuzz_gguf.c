@@ -17,7 +17,7 @@ static void touch(const void *bytes, size_t n) {
 
 static void walk_value(const Gguf *g, const GgufValue *v) {
     char *key = mem_copy(v->key.data, v->key.n);
-    if (gguf_value(g, key) != v) abort(); // names have no NUL inside and are unique
+    if (gguf_value(g, key) != v) abort(); // names contain no NUL and are unique
     uint32_t u;
     float f;
     bool b;
@@ -28,7 +28,8 @@ static void walk_value(const Gguf *g, const GgufValue *v) {
     if (!gguf_str(g, key, &s, true).code) touch(s.data, s.n);
     free(key);
     touch(v->data, v->n_bytes);
-    size_t n = v->type == GGUF_ARRAY ? (size_t)v->n : 0; // bounded by the file: no element is smaller than a byte
+    // limited by the file's size: every element has at least one byte
+    size_t n = v->type == GGUF_ARRAY ? (size_t)v->n : 0;
     Str *strings = malloc((n + 1) * sizeof *strings);
     if (!gguf_strings(g, v, strings).code)
         for (size_t i = 0; i < n; i++) touch(strings[i].data, strings[i].n);
@@ -49,10 +50,10 @@ static void walk(const Gguf *g) {
     }
 }
 
-// What of a model file is refused, or every matrix and expert that is accepted: none may lie outside the file.
+// Loads a model from the file. If it is accepted, the data of every matrix and expert must lie inside the file.
 static void load(const Gguf *g) {
     Model m;
-    Status st = model_load(&m, g, NULL); // nothing is computed
+    Status st = model_load(&m, g, NULL); // loads only; computes nothing
     if (st.code && (st.code != QUILL_MODEL || !st.message[0] || strchr(st.message, '\n'))) abort();
     if (!st.code) {
         for (int i = 0; i < m.c.n_layers; i++) {
@@ -81,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         data += 2;
         n_model = n - 3 < n_wanted ? n - 3 : n_wanted;
     }
-    // A copy of its own: aligned as a mapping is, and with nothing readable after it.
+    // A separate copy, aligned like a mapping, so that a sanitizer sees reads past its end.
     void *model = mem_copy((const char *)data + 1, n_model);
     model = mem_resize(model, n_model);
     if (llama2c) {

@@ -1,5 +1,6 @@
-// tests/fuzz_grammar.c: any bytes as a regular expression, a list of choices, a grammar or a JSON schema: no crash, one
-// line of an error, and where it compiles, a walk along the masks that ends in an answer.
+// tests/fuzz_grammar.c: any bytes as a regular expression, a list of choices, a grammar or a JSON schema. There must be
+// no crash, and an error must be one line. If the source compiles, random tokens are drawn under the masks until the
+// answer ends.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static Vocabulary *every_byte(void) {
     return v;
 }
 
-// Draws tokens with `left` more allowed: the answer is whole at the end if it could be.
+// Draws tokens under the masks, with `left` more allowed. The answer must be complete at the end if it could be.
 static void walk(Grammar *g, const uint8_t *choices, size_t n) {
     int state = grammar_start(g), left = 40;
     bool possible = grammar_distance(g, state) <= left;

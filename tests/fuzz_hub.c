@@ -1,6 +1,6 @@
-// tests/fuzz_hub.c: libFuzzer over what comes from the Hub and from users: names, the API's list of files, the index of
-// safetensors, heads of answers. Whatever is accepted is safe as a path. The input's first byte picks the reader.
-// `make fuzz-build` builds it.
+// tests/fuzz_hub.c: libFuzzer over input from the Hub and from users: names, the API's list of files, the index of
+// safetensors, heads of HTTP answers. Every accepted name must be safe as a path. The input's first byte picks the
+// reader. `make fuzz-build` builds it.
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -35,7 +35,7 @@ static void fuzz_name(const char *text) {
         abort();
 }
 
-// Every model has files of the list, and its own name chooses it.
+// Every model must have files of the list, and its own name must choose it.
 static void walk(const HubFiles *files, HubModels *models) {
     for (int i = 0; i < models->n; i++) {
         HubName name = {.repo = "a/b"};

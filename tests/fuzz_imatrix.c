@@ -1,5 +1,5 @@
-// tests/fuzz_imatrix.c: libFuzzer over importance matrices of the older form; the GGUF form is tests/fuzz_gguf.c's.
-// What is read has finite values, what is refused is refused in one printable line.
+// tests/fuzz_imatrix.c: libFuzzer over importance matrices of the older form (tests/fuzz_gguf.c has the GGUF form).
+// Values that are read must be finite, and an error must be one printable line.
 #include "files/imatrix.h"
 
 #include <math.h>

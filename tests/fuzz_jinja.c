@@ -1,5 +1,5 @@
-// tests/fuzz_jinja.c: any bytes as a template, over a small conversation: no crash, no endless run, marks for every
-// byte, and no byte of a message is trusted.
+// tests/fuzz_jinja.c: any bytes as a template, rendered with a small conversation. There must be no crash and no
+// endless run, every byte must have a mark, and no byte of a message may be trusted.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,8 @@ static Value message(Heap *h, const char *role, Str text) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char user[] = "\x01 caf\xc3\xa9 \x01\xe4\xb8\n\x01"; // \x01: no template can make it of its own bytes
+    // \x01 marks the user's bytes: a template has no \x01 of its own
+    static const char user[] = "\x01 caf\xc3\xa9 \x01\xe4\xb8\n\x01";
     static const struct tm now = {.tm_year = 126, .tm_mday = 2};
     if (memchr(data, 1, size)) return 0;
     Jinja *t;
@@ -38,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Status st = jinja_render(t, h, v.dict, &now, &text, &trusted);
     require(text.n == trusted.n, "a byte without a mark");
     require(!st.code || text.n == 0, "text although it failed");
-    bool escapes = memchr(data, '\\', size) != NULL; // the template's own \x01
+    bool escapes = memchr(data, '\\', size) != NULL; // the template may write \x01 itself, by an escape
     for (size_t i = 0; i < text.n && !escapes; i++)
         require(text.data[i] != 1 || trusted.data[i] == 0, "a message's byte is trusted");
     buf_free(&text);

@@ -1,4 +1,5 @@
-// tests/fuzz_jobs.c: any bytes as a line of a batch: no crash, no leak, and what is accepted keeps its bounds.
+// tests/fuzz_jobs.c: any bytes as a line of a batch. There must be no crash and no leak, and accepted values must be
+// within their limits.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,8 @@ static void parse(Str line) {
     job_free(&j);
 }
 
-// As the whole line, and as the value of a key that the first byte chooses: there a fuzzer gets further.
+// Reads the input as a whole line, and as the value of a key that the first byte chooses, which lets the fuzzer reach
+// more code.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const keys[] = {
         "id",          "prompt",          "messages",   "n",          "stop", "logit_bias", "raw",          "logprobs",

@@ -1,5 +1,5 @@
-// tests/fuzz_keys.c: libFuzzer over what a terminal sends: keys have no length outside the input, a key that is whole
-// stays so when more follows, and a sequence's text is short and whole UTF-8.
+// tests/fuzz_keys.c: libFuzzer over the bytes that a terminal sends. A key must not be longer than the input, a
+// complete key must stay the same when more bytes follow, and the text of a sequence must be short and valid UTF-8.
 #include "term/keys.h"
 
 #include <stdlib.h>

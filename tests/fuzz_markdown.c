@@ -1,6 +1,6 @@
 // tests/fuzz_markdown.c: libFuzzer over Markdown. The first byte is the number of columns, the second the length of the
-// pieces. What comes out does not depend on the pieces; without line breaks of ours it has as many lines as went in;
-// its styles end with it; and what is held is bounded.
+// pieces. The output must not depend on the pieces. Without wrapping it must have as many lines as the input. All
+// styles must be reset at its end, and the held-back text must be bounded.
 #include "term/markdown.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int columns = data[0] % 50;
     Buf text = {0}, whole = {0}, pieces = {0}, bare = {0};
     utf8_repair(&text, (const char *)data + 2, size - 2);
-    for (size_t i = 0; i < text.n; i++) // controls never come
+    for (size_t i = 0; i < text.n; i++) // the caller removes control characters
         if ((unsigned char)text.data[i] < ' ' && text.data[i] != '\n' && text.data[i] != '\t') text.data[i] = '*';
     Str given = {text.data, text.n};
     shown(given, columns, 0, &whole);

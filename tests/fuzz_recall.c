@@ -1,12 +1,12 @@
-// tests/fuzz_recall.c: libFuzzer over the history file: whatever lies in it, RECALL_MAX messages at most come out, none
-// empty, and each comes out the same when it is written and read again.
+// tests/fuzz_recall.c: libFuzzer over the history file. From any file at most RECALL_MAX messages are read, none of
+// them empty, and each stays the same when it is written and read again.
 #include "term/recall.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
-    Buf messages; // each with a NUL in front
+    Buf messages; // each message after a NUL
     int n;
 } Taken;
 

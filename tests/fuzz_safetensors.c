@@ -1,5 +1,5 @@
-// tests/fuzz_safetensors.c: libFuzzer over the reader of safetensors files: whatever it accepts lies inside of the
-// file. `make fuzz-build` builds it.
+// tests/fuzz_safetensors.c: libFuzzer over the reader of safetensors files: the data of every accepted tensor must lie
+// inside the file. `make fuzz-build` builds it.
 #include "hf/safetensors.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static volatile unsigned sink;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    // A copy of its own: aligned as a mapping is, and with nothing readable after it.
+    // A separate copy, aligned like a mapping, so that a sanitizer sees reads past its end.
     uint8_t *bytes = mem_resize(mem_copy((const char *)data, n), n + (n == 0));
     SafeFiles s = {0};
     Status st = safetensors_add(&s, "fuzz.safetensors", bytes, n);

@@ -1,7 +1,7 @@
-// libFuzzer target of the tokenizer: the input's bytes make a small vocabulary, then a text and where it is trusted.
-// `make fuzz-build` builds it.
+// tests/fuzz_tokenizer.c: libFuzzer over the tokenizer. The input's bytes make a small vocabulary, then a text and its
+// trusted parts. `make fuzz-build` builds it.
 //
-// Every vocabulary has all bytes, so what was encoded must decode to itself.
+// Every vocabulary has all bytes, so an encoded text must decode to itself.
 #include "tokens/pretokenize.h"
 #include "tokenizer.h"
 
@@ -89,7 +89,7 @@ static void require(bool truth, const char *what) {
     abort();
 }
 
-static bool says_space(Str s) { // U+2581, which SentencePiece takes for a space
+static bool says_space(Str s) { // U+2581, which SentencePiece decodes as a space
     for (size_t i = 0; i + 3 <= s.n; i++)
         if (memcmp(s.data + i, "\xe2\x96\x81", 3) == 0) return true;
     return false;
@@ -101,7 +101,7 @@ static void check_text(const Tokenizer *t, Str text, const uint8_t *trusted, boo
     size_t n = tokenizer_encode(t, text.data, text.n, trusted, ids, max);
     require(n <= max, "the bound is too small");
     require(n == tokenizer_encode(t, text.data, text.n, trusted, NULL, 0), "two calls differ");
-    bool added = false; // after such a token SentencePiece puts a space that stays
+    bool added = false; // after such a token SentencePiece adds a space, which decoding keeps
     for (size_t i = 0; i < n; i++) {
         require(ids[i] >= 0 && ids[i] < tokenizer_n(t), "an id is out of range");
         require(trusted || !tokenizer_is_control(t, ids[i]), "untrusted text became a control token");

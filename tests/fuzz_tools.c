@@ -1,5 +1,6 @@
-// tests/fuzz_tools.c: any bytes as definitions of tools, in every format of calls: no crash, one line of an error, and
-// where they compile, an answer along the masks that is read as calls; any bytes as an answer.
+// tests/fuzz_tools.c: any bytes as definitions of tools, in every format of calls. There must be no crash, and an error
+// must be one line. If the definitions compile, an answer drawn under the masks must be read back as calls. Any bytes
+// are also read as an answer.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static Status write_calls(Rules *r, const void *arg) {
     return OK;
 }
 
-// Returns whether the answer came to an end; its bytes are in *out.
+// Draws an answer. Returns whether it was complete; its bytes are in *out.
 static bool walk(Grammar *g, const uint8_t *choices, size_t n, Buf *out) {
     int state = grammar_start(g);
     for (int left = 300; left > 0; left--) {

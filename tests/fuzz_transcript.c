@@ -1,5 +1,6 @@
 // tests/fuzz_transcript.c: libFuzzer over saved conversations. The input's first bit says whether there is a template;
-// the rest is the file. What is read has our roles and whole texts; what is refused is refused in one printable line.
+// the rest is the file. Accepted messages must have known roles and complete texts, and an error must be one printable
+// line.
 #include "answer/transcript.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static void check_error(const Status *st) {
 
 static void take(void *arg, const char *name, const char *value) {
     (void)arg;
-    if (!name || !value || strlen(name) + strlen(value) > SIZE_MAX / 2) abort(); // both are read
+    if (!name || !value || strlen(name) + strlen(value) > SIZE_MAX / 2) abort(); // reads both strings to their ends
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,6 @@
-// tests/fuzz_wrap.c: libFuzzer over lines. The first byte is the number of columns, the second the length of the
-// pieces; the rest is text with \1 for a mark. What comes out does not depend on the pieces, has the characters that
-// went in, and no line of several words is wider than the terminal.
+// tests/fuzz_wrap.c: libFuzzer over wrapped lines. The first byte is the number of columns, the second the length of
+// the pieces; the rest is text, in which \1 stands for a mark. The output must not depend on the pieces and must have
+// the characters of the input. No line of several words may be wider than the terminal.
 #define _GNU_SOURCE
 #include "term/wrap.h"
 
@@ -35,7 +35,7 @@ static bool same_characters(Str a, Str b) {
     }
 }
 
-// Words between spaces; tabs are left out of it, whose width depends on where they are.
+// Checks words between spaces. Tabs are not used, because their width depends on their column.
 static void check_line(Str line, int columns) {
     Buf text = {0};
     for (size_t i = 0; i < line.n; i++)
@@ -50,7 +50,7 @@ static void check_line(Str line, int columns) {
         Str before = {text.data, last ? (size_t)(last - text.data) : 0};
         int width = wrap_width(before), blanks = 0;
         for (size_t i = 0; i < before.n; i++) blanks += before.data[i] == ' ';
-        // The terminal has cut what is in front of the last word, or nothing of it can be seen (a delete character).
+        // Allowed: the terminal has cut the text before the last word, or the word is invisible (a delete character).
         if (!last || (width <= columns && width > blanks)) abort();
     }
     buf_free(&text);
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int columns = data[0] % 100;
     Buf text = {0}, whole = {0}, pieces = {0};
     utf8_repair(&text, (const char *)data + 2, size - 2);
-    for (size_t i = 0; i < text.n; i++) // controls never come
+    for (size_t i = 0; i < text.n; i++) // the caller removes control characters
         if ((unsigned char)text.data[i] < ' ' && !is_blank(text.data[i])) text.data[i] = 'x';
     Str given = {text.data, text.n};
     wrapped(given, columns, 0, &whole);

@@ -1,5 +1,5 @@
-// tests/test_activations.c: compares the sums of activations that look/activations.c collects with sums by hand and
-// with the inputs of the products.
+// tests/test_activations.c: compares the sums of squared activations that look/activations.c collects with sums
+// computed here and with the inputs of the products.
 #include "tests/rig/engine_rig.h"
 
 #include "cpu/backend.h"
@@ -13,7 +13,7 @@
 enum { N = 50 };
 
 typedef struct {
-    double squares; // of all logits
+    double squares; // sum over all logits
     int n_vocab;
 } LogitSums;
 
@@ -44,7 +44,7 @@ static const float *mean_of(const Imatrix *m, const char *weight, int n) {
     return mean;
 }
 
-// Layer 0 gets the embedding's rows, normalised: columns of that, by hand.
+// The input of layer 0 is the normalised embedding: computes its column sums.
 static void check_first_layer(const Engine *e, const Imatrix *m) {
     const Model *model = &e->model;
     int dim = model->c.dim;
@@ -88,7 +88,7 @@ static void check_others(const Engine *e, const Imatrix *m) {
 
 static void test_sums(void **state) {
     (void)state;
-    for (int chunk = 7; chunk <= 64; chunk += 57) { // rows of a step
+    for (int chunk = 7; chunk <= 64; chunk += 57) { // rows of a step: 7 and 64
         Engine e;
         Activations a;
         Imatrix *m;
@@ -103,7 +103,7 @@ static void test_sums(void **state) {
     }
 }
 
-// Every instruction set but AMX sees what the scalar code sees, within what its own activations round.
+// Every instruction set except AMX must give the sums of the scalar code, within the rounding of its activations.
 static void test_instruction_sets_agree(void **state) {
     (void)state;
     const char *isas[] = {"scalar", "portable", "avx2", "avx512"};
@@ -125,7 +125,7 @@ static void test_instruction_sets_agree(void **state) {
     }
 }
 
-// Every row goes through n_used experts: what they take adds up to so many times what the shared expert takes.
+// Every row uses n_used experts, so the sums of all experts must be n_used times those of the shared expert.
 static void test_experts(void **state) {
     (void)state;
     Engine e;
@@ -155,7 +155,7 @@ static void test_experts(void **state) {
             assert_non_null(mean);
             assert_int_equal(n, k < 2 ? c->dim : c->ffn);
             assert_int_equal(n_mat, c->n_experts);
-            for (int x = 0; x < n_mat; x++) { // of one that was never chosen: all alike
+            for (int x = 0; x < n_mat; x++) { // an expert that was never chosen has equal values
                 double chosen = a.expert_count[l * c->n_experts + x];
                 double want = a.expert_sums[k == 2][(size_t)(l * c->n_experts + x) * (size_t)a.widest] / chosen;
                 assert_true(fabs((double)mean[x * n] - (chosen > 0 ? want : 1)) <= 1e-5 * fabs((double)mean[x * n]));

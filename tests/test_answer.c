@@ -1,4 +1,4 @@
-// tests/test_answer.c: how an answer is printed: thoughts and answer on stdout, in JSON and in the history of the
+// tests/test_answer.c: the output of an answer: thoughts and text on stdout, in JSON and in the history of the
 // conversation.
 #define _GNU_SOURCE // setenv
 #include "tests/rig/testing.h"
@@ -13,10 +13,10 @@
 
 typedef struct {
     const char *options; // separated by spaces
-    const char *written; // what the model writes
+    const char *written; // the model's text
     bool terminal;
-    const char *answer, *thinking; // of the Answer
-    const char *out;               // on stdout; NULL: see the test
+    const char *answer, *thinking; // expected in the Answer
+    const char *out;               // expected on stdout; NULL: see the test
 } Case;
 
 static Engine engine;
@@ -41,7 +41,7 @@ static int close_engine(void **state) {
     return 0;
 }
 
-// Has the text said as if the model had sampled its tokens, with stdout in a file that comes back in `out`.
+// Feeds the text as if the model had sampled its tokens. `out` gets the bytes of stdout.
 static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     static char line[256]; // the Options point into it
     char *argv[16] = {"quill", "-m", "tiny"};
@@ -58,7 +58,7 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     assert_true(saved >= 0 && file >= 0 && dup2(file, STDOUT_FILENO) >= 0);
     Request r = {.arg = a};
     answer_start(a, &engine, &o->answer, false);
-    a->terminal = c->terminal; // as if it were one
+    a->terminal = c->terminal; // pretends that stdout is a terminal
     if (c->terminal && (!o->answer.think || strcmp(o->answer.think, "hide") != 0)) a->show_thoughts = true;
     answer_think(a, str_of("</think>"), str_of("assistant\n"));
     Finish finish = RUNNING;
@@ -98,7 +98,7 @@ static void test_text(void **state) {
         {"-q", "<think>Why", false, "", "Why", ""},
         {"", "<think>\n\n</think>\n\nYes", true, "Yes", "", "Yes\n"},
         {"", "No <think>a</think>.", false, "No <think>a</think>.", "", "No <think>a</think>.\n"},
-        // Stop strings stop the answer, not the thoughts, and are not made of both.
+        // Stop strings apply to the answer, not to the thoughts, and never match across both.
         {"--stop use", "<think>of use</think>Because.", false, "Beca", "of use", "Beca\n"},
         {"--stop useB", "<think>of use</think>Because.", false, "Because.", "of use", "Because.\n"},
         {"--special", WRITTEN, false, WRITTEN, "", WRITTEN "\n"},
@@ -113,7 +113,7 @@ static void test_text(void **state) {
         assert_string_equal(out.data, cases[i].out);
         bool stopped = strstr(cases[i].answer, "Beca") && !strstr(cases[i].answer, "Because");
         assert_int_equal(finish, stopped ? FINISH_STOP : RUNNING);
-        if (!stopped) assert_string_equal(a.text.data, cases[i].written); // all of it, for the history
+        if (!stopped) assert_string_equal(a.text.data, cases[i].written); // the history has the whole text
         else assert_string_equal(a.text.data, "<think>of use</think>Beca");
         buf_free(&out);
         answer_free(&a);
@@ -126,7 +126,7 @@ static const char *json_text(json_t *object, const char *key) {
     return s ? s : "";
 }
 
-// The lines of --jsonl joined are the object that comes last, which is that of --json.
+// The lines of --jsonl, joined, must give the last object, which is that of --json.
 static void test_json(void **state) {
     (void)state;
     static const Case cases[] = {
@@ -135,7 +135,7 @@ static void test_json(void **state) {
         {"--jsonl --think show", WRITTEN, false, "Because.", "Why? é", NULL},
         {"--jsonl --think hide", WRITTEN, false, "Because.", "", NULL},
         {"--jsonl", "Because.", false, "Because.", "", NULL},
-        // What may be the beginning of a marker or a stop string, and is not.
+        // Text that may begin a marker or a stop string but does not.
         {"--jsonl", "<think>\nWhy\n</thi", false, "", "Why\n</thi", NULL},
         {"--jsonl --stop sense", "Because.  sens", false, "Because.  sens", "", NULL},
         {"--jsonl --stop sense", "Because.  sense", false, "Because.  ", "", NULL},

@@ -1,4 +1,4 @@
-// tests/test_base.c: errors, sizes, memory, bytes, did-you-mean, files, directories, hashes.
+// tests/test_base.c: errors, sizes, memory, bytes, suggestions for misspelt words, files, directories, hashes.
 #define _GNU_SOURCE // pipe2
 #include "tests/rig/testing.h"
 
@@ -20,7 +20,7 @@ static void test_status_is_one_line(void **state) {
     assert_string_equal(st.message, "a?b: 7?found??[31m??");
     st = status_error(QUILL_USAGE, "%s",
                       "Gr\xc3\xb6\xc3\x9f"
-                      "e"); // UTF-8 stays
+                      "e"); // UTF-8 is not escaped
     assert_string_equal(st.message, "Gr\xc3\xb6\xc3\x9f"
                                     "e");
 }
@@ -130,7 +130,7 @@ static void test_buf_grows(void **state) {
     assert_memory_equal(b.data + b.n - 3, "x\0y\0", 4);
     buf_free(&b);
     assert_null(b.data);
-    buf_append(&b, "", 0); // nothing, and yet NUL-terminated
+    buf_append(&b, "", 0); // an empty text is NUL-terminated too
     assert_string_equal(b.data, "");
     buf_str(&b, "abc");
     buf_printf(&b, "%s", "");
@@ -167,7 +167,7 @@ static void test_edit_distance(void **state) {
         assert_int_equal(nearest_distance(cases[i].a, cases[i].b), cases[i].distance);
         assert_int_equal(nearest_distance(cases[i].b, cases[i].a), cases[i].distance);
     }
-    char endless[1000]; // longer than any flag: bounded, no overflow
+    char endless[1000]; // longer than any flag: must not overflow
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
     assert_true(nearest_distance(endless, "a") >= 63);
@@ -219,7 +219,7 @@ static void test_file_map_errors(void **state) {
     assert_map_fails("/dev/null", "device");
     unlink(fifo);
     assert_int_equal(mkfifo(fifo, 0666), 0);
-    int keep = open(fifo, O_RDWR); // a reader must not wait for a writer
+    int keep = open(fifo, O_RDWR); // opening the reader must not wait for a writer
     assert_map_fails(fifo, "pipe");
     close(keep);
     unlink(fifo);
@@ -250,10 +250,10 @@ static void test_file_read(void **state) {
     buf_free(&b);
 }
 
-// A pipe whose ends do not block, as a parent may leave them: reading waits for bytes, writing for room.
+// A pipe whose ends do not block, as a parent may pass it: reading waits for bytes, writing waits for room.
 static void test_no_blocking(void **state) {
     (void)state;
-    enum { N = 1 << 20 }; // more than a pipe holds
+    enum { N = 1 << 20 }; // more bytes than a pipe holds
     int fds[2], status;
     char *bytes = mem_alloc(N);
     for (int i = 0; i < N; i++) bytes[i] = (char)(i % 251);
@@ -262,12 +262,12 @@ static void test_no_blocking(void **state) {
     pid_t child = fork();
     if (child == 0) {
         close(fds[0]);
-        usleep(20000); // the reader is there first
+        usleep(20000); // the reader starts first
         _exit(fd_write_all(fds[1], bytes, N).code);
     }
     close(fds[1]);
     Buf b = {0};
-    usleep(60000); // and late: the pipe is full
+    usleep(60000); // so that the pipe is full for a while
     assert_ok(fd_read_all(fds[0], "pipe", &b));
     assert_int_equal(b.n, N);
     assert_memory_equal(b.data, bytes, N);
@@ -293,7 +293,7 @@ static void test_pipes(void **state) {
     close(fds[0]);
     void (*before)(int) = signal(SIGPIPE, SIG_IGN);
     Status st = fd_write_all(fds[1], "x", 1);
-    assert_int_equal(errno, EPIPE); // kept: the caller tells a closed pipe from a full disk
+    assert_int_equal(errno, EPIPE); // errno must survive: it tells the caller a closed pipe from a full disk
     signal(SIGPIPE, before);
     assert_int_equal(st.code, QUILL_IO);
     close(fds[1]);
@@ -320,12 +320,12 @@ static void test_cache_dir(void **state) {
         snprintf(want, sizeof want, "%s/quill", dir);
         assert_true(dirs_cache(out, sizeof out));
         assert_string_equal(out, want);
-        assert_true(dirs_cache(out, sizeof out)); // there already
+        assert_true(dirs_cache(out, sizeof out)); // the directory exists already
         assert_false(dirs_cache(out, 5));
         assert_int_equal(rmdir(want), 0);
         assert_int_equal(rmdir(dir), 0);
     }
-    setenv("XDG_CACHE_HOME", "relative", 1); // the specification: not absolute counts as not set
+    setenv("XDG_CACHE_HOME", "relative", 1); // the XDG specification: a relative path counts as not set
     setenv("HOME", "", 1);
     assert_false(dirs_cache(out, sizeof out));
     for (int i = 0; i < 2; i++)
@@ -333,7 +333,8 @@ static void test_cache_dir(void **state) {
         else unsetenv(names[i]);
 }
 
-// Strings that collide under one key must not under another: these do whatever the key of a plain multiply-xor hash.
+// Strings that collide under one key must not collide under another. These strings collide under every key of a plain
+// multiply-xor hash.
 static void test_hash_depends_on_its_key(void **state) {
     (void)state;
     HashKey a = hash_key(), b = hash_key();
@@ -342,7 +343,7 @@ static void test_hash_depends_on_its_key(void **state) {
     uint64_t first = hash_bytes(a, (const char *)words, 16), second = hash_bytes(a, (const char *)(words + 2), 16);
     assert_true(first != second);
     assert_true(first == hash_bytes(a, (const char *)words, 16) && first != hash_bytes(b, (const char *)words, 16));
-    for (size_t n = 0; n < 16; n++) // every length counts
+    for (size_t n = 0; n < 16; n++) // every length must change the hash
         assert_true(hash_bytes(a, "aaaaaaaaaaaaaaaa", n) != hash_bytes(a, "aaaaaaaaaaaaaaaa", n + 1));
 }
 

@@ -1,7 +1,7 @@
-// tests/test_batch.c: `quill batch` as a whole: every answer is what it would be alone, whatever runs beside it.
+// tests/test_batch.c: `quill batch` as a whole: every answer must be the same as without other jobs.
 //
-// The model is a small random one on the reference path (--isa scalar, f32), where numbers do not depend on the batch.
-// QUILL_SOAK=N: random jobs of the soak (60; `make soak` has 2,000).
+// The model is a small random one with the scalar kernels (--isa scalar, f32), whose numbers do not depend on the
+// batch. QUILL_SOAK=N sets the number of random jobs of the soak (60; `make soak` has 2,000).
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -31,7 +31,7 @@ static int write_model(void **state) {
 
 // ---- running --------------------------------------------------------------------------------------------------------
 
-// Parses "quill batch" with the reference path and these words.
+// Parses "quill batch" with the scalar kernels and these words.
 static void options(Options *o, const char *words) {
     static char copy[512];
     char *argv[32] = {"quill", "batch", "-m", model, "--isa", "scalar", "-ctk", "f32", "-ctv", "f32", "-v", "-t", "1"};
@@ -43,7 +43,7 @@ static void options(Options *o, const char *words) {
     assert_ok(cli_parse(argc, argv, o, &stop));
 }
 
-// Turns a stream to a file; returns what it was.
+// Redirects a stream to a file; returns a copy of the old descriptor.
 static int redirect(int fd, const char *path) {
     int saved = dup(fd), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(saved >= 0 && file >= 0 && dup2(file, fd) >= 0);
@@ -56,7 +56,7 @@ static void turn_back(int fd, int saved) {
     close(saved);
 }
 
-// The batch over these lines; `out` gets what it writes, and said_path what it says.
+// Runs the batch over these lines. `out` gets its stdout, and the file said_path its stderr.
 static Status run_batch(const char *words, Str lines, Buf *out) {
     Options o;
     FILE *jobs = fopen(jobs_path, "w");
@@ -74,7 +74,7 @@ static Status run_batch(const char *words, Str lines, Buf *out) {
     return st;
 }
 
-// How often a sequence had to give its blocks back, as --verbose says.
+// The number of preemptions, as --verbose prints it.
 static int preemptions(void) {
     Buf said = {0};
     assert_ok(file_read(said_path, &said));
@@ -87,8 +87,8 @@ static int preemptions(void) {
     return n;
 }
 
-// The replies by the number of their line, (n + 1), NULL where there is none; fails if one comes twice. `order`: NULL,
-// or (n) the numbers as they came.
+// The replies by the number of their line: (n + 1), NULL if there is none. Fails if a line has two. `order`: NULL, or
+// (n) the numbers in the order of arrival.
 static json_t **replies(const Buf *out, int n, int *order) {
     json_t **all = mem_alloc(((size_t)n + 1) * sizeof *all);
     int at = 0;
@@ -147,7 +147,7 @@ typedef struct {
     const char *stop;
 } Wish;
 
-// What a request of its own gives, in a cache of its own; appended to `out`, NUL-terminated.
+// Appends to `out` the text of the same request alone, in a cache of its own; NUL-terminated.
 static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     Options o = a->o;
     Message message = {"user", str_of(w->prompt), NULL};
@@ -224,14 +224,14 @@ static void check_wish(Alone *a, const Wish *w, const json_t *reply, int line) {
         answer_alone(a, w, i, &want);
         bool cut = w->cancelled && (w->n > 1 || strcmp(reason, "interrupt") == 0);
         while (cut && got.n >= 3 && memcmp(got.data + got.n - 3, "\xef\xbf\xbd", 3) == 0)
-            got.n -= 3; // a character's half
+            got.n -= 3; // removes half a character
         bool same = (cut ? got.n <= want.n : got.n == want.n) && memcmp(got.data, want.data, got.n) == 0;
         if (!same) fail_msg("line %d, choice %d: \"%s\" alone, \"%s\" in the batch", line, i, want.data, got.data);
         buf_free(&want);
     }
 }
 
-// Random jobs, some of them broken or called off, in a cache that is too small for them.
+// Runs random jobs, some of them invalid or cancelled, in a cache that is too small for all of them.
 static void soak_types(const char *words, const char *types, int n, uint64_t seed) {
     Wish *wishes = mem_alloc((size_t)n * sizeof *wishes);
     Buf lines = {0}, out = {0};
@@ -277,7 +277,7 @@ static int soak_jobs(void) {
     return n && *n ? int_max(1, (int)strtol(n, NULL, 10)) : 60;
 }
 
-// 128 slots of 2 layers, 2 heads of 8, K and V, 4 bytes: 32 KiB, the least that the context needs.
+// 128 slots of 2 layers, 2 heads of 8, K and V, 4 bytes: 32 KiB, the smallest cache for this context.
 static void test_small_cache(void **state) {
     (void)state;
     soak("-c 128 --kv-block 8 --kv-mem 32k -np 6 -ub 24", soak_jobs(), 1);
@@ -299,7 +299,7 @@ static const char *const all_types[] = {
     "-ctk q8_0 -ctv q8_0", "-ctk q4_0 -ctv q4_0", "-ctk kivi2 -ctv kivi2 --kv-rotate",
     "-ctk q8_0 -ctv f16",  "-ctk f32 -ctv kivi2", "-ctk fp8 -ctv q4_0 --kv-rotate"};
 
-// Every type of KV, in a cache of a context and a little more, of which sealed types' open groups have a half.
+// Every type of KV, in a cache slightly larger than one context, half of which the open groups of sealed types take.
 static void test_every_type(void **state) {
     (void)state;
     int n_preempted = 0;
@@ -315,7 +315,7 @@ static void test_every_type(void **state) {
     assert_true(n_preempted > 0);
 }
 
-// The bytes that are really taken.
+// The number of bytes that were allocated.
 static size_t bytes_taken(const KvPool *p) {
     size_t pages = kv_tail_index(p, p->n_layers, 0, 0, 0) * sizeof(float);
     return p->bytes_k + p->bytes_v + (p->tail_k ? pages : 0) + (p->tail_v ? pages : 0);
@@ -341,8 +341,8 @@ static void check_size(const char *words, bool pooled, bool may_be_too_little) {
     cli_free(&o);
 }
 
-// What a cache takes, pages of open groups and all, is within --kv-mem, and has a context; fewer sequences of a pool
-// run at once where more had no pages.
+// The allocated cache, including pages of open groups, must be within --kv-mem and hold a context. If there are too few
+// pages, fewer sequences of the pool run at once.
 static void test_within_kv_mem(void **state) {
     (void)state;
     static const char *const sizes[] = {"40k", "52k", "60k", "100k", "400k", "2M"};
@@ -352,14 +352,14 @@ static void test_within_kv_mem(void **state) {
                 char words[160];
                 snprintf(words, sizeof words, "%s %s --kv-mem %s -np 64", all_types[i], asked ? "-c 128" : "",
                          sizes[k]);
-                check_size(words, true, asked && k < 2); // two pages and a context of q8_0 are 51 KB
+                check_size(words, true, asked && k < 2); // two pages and a context in q8_0 take 51 KB
                 check_size(words, false, asked && k < 1);
             }
 }
 
 // ---- who comes when -------------------------------------------------------------------------------------------------
 
-// Two at a time: short jobs pass by a long one that was there before them; --keep-order waits for it.
+// With two sequences at a time, short jobs finish before an earlier long one; with --keep-order they wait for it.
 static void test_short_jobs_leave_first(void **state) {
     (void)state;
     for (int keep = 0; keep < 2; keep++) {
@@ -382,7 +382,7 @@ static int cached_tokens(const json_t *reply) {
     return (int)json_integer_value(json_object_get(json_object_get(reply, "usage"), "cached_tokens"));
 }
 
-// Jobs that begin alike, all there at once: one computes the beginning, the others take it.
+// Jobs with the same beginning that arrive together: one computes the beginning, the others share it.
 static void test_shared_prefix(void **state) {
     (void)state;
     Buf lines = {0}, out = {0};
@@ -400,7 +400,7 @@ static void test_shared_prefix(void **state) {
     buf_free(&out);
 }
 
-// A line of --verbose that begins so.
+// Asserts that --verbose printed a line with this beginning.
 static void assert_said(const char *beginning) {
     Buf said = {0};
     assert_ok(file_read(said_path, &said));
@@ -409,7 +409,7 @@ static void assert_said(const char *beginning) {
     buf_free(&said);
 }
 
-// What an earlier batch has computed is there for the next one: prompts, answers, and what several begin with.
+// A batch must find what an earlier batch has saved: prompts, answers and common beginnings.
 static void test_prefix_on_disk(void **state) {
     (void)state;
     Buf lines = {0}, want = {0};
@@ -444,8 +444,7 @@ static void test_prefix_on_disk(void **state) {
     remove_directory(dir);
 }
 
-// Prompts that share nothing, many more than the cache holds: what the first run has left is read when each begins, and
-// used to its last whole block.
+// Many more different prompts than the cache holds: a second run must load each of them up to its last whole block.
 static void test_more_on_disk_than_in_memory(void **state) {
     (void)state;
     enum { JOBS = 24 };
@@ -482,8 +481,8 @@ static void test_more_on_disk_than_in_memory(void **state) {
     remove_directory(dir);
 }
 
-// Full blocks are saved after each step, at most as many slots as the step had rows, and a block; when a request ends,
-// less than a block is unsaved. Decoding sequences do not wait until a prompt is saved.
+// After each step at most as many slots are saved as the step had rows, plus a block. When a request ends, less than a
+// block is unsaved. Decoding sequences must not wait until a prompt is saved.
 static void test_kept_as_they_fill(void **state) {
     (void)state;
     enum { N = 6 };
@@ -510,7 +509,7 @@ static void test_kept_as_they_fill(void **state) {
         int now = kvstore_stats(e.kv_dir.store).n_saved;
         n_rows += b->n_rows;
         assert_in_range(now - n_saved, 0, b->n_rows + 2 * 16 - 1);
-        assert_true(now > n_rows - N * 16 - 16); // none falls behind
+        assert_true(now > n_rows - N * 16 - 16); // no sequence may fall behind
         n_saved = now;
     }
     for (int i = 0, n_saved = 0; i < N; i++) {
@@ -521,20 +520,21 @@ static void test_kept_as_they_fill(void **state) {
         sequence_free(r[i].seq);
         timeline_free(&r[i].time);
     }
-    assert_int_equal(kvstore_stats(e.kv_dir.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
+    assert_int_equal(kvstore_stats(e.kv_dir.store).n_saved, 96 * 3 + 112 * 3); // the whole blocks of 109 to 114 slots
     engine_close(&e);
     cli_free(&o);
     remove_directory(dir);
 }
 
-// The same over random jobs, in a cache that they fill and in a directory that is too small for them.
+// Random jobs with a cache that they fill and a directory that is too small for them.
 static void test_soak_on_disk(void **state) {
     (void)state;
     char words[1200];
     const char *dir = test_tmp("batch-dir");
     remove_directory(dir);
     snprintf(words, sizeof words, "-c 128 --kv-block 8 --kv-mem 32k -np 6 -ub 24 --kv-dir %s,size=100k", dir);
-    for (int round = 0; round < 2; round++) soak(words, int_max(30, soak_jobs() / 20), 4); // it waits for the disk
+    // fewer jobs, because each waits for the disk
+    for (int round = 0; round < 2; round++) soak(words, int_max(30, soak_jobs() / 20), 4);
     remove_directory(dir);
 }
 
@@ -545,7 +545,7 @@ static void test_rate(void **state) {
     assert_ok(run_batch("--rate 200 --slo ttft=1000,tpot=100 --seed 5", (Str){lines.data, lines.n}, &first));
     assert_ok(run_batch("--rate 1000 --seed 5 --static -np 2", (Str){lines.data, lines.n}, &second));
     json_t **a = replies(&first, 10, NULL), **b = replies(&second, 10, NULL);
-    for (int i = 1; i <= 10; i++) { // seeds follow from the run's and the line
+    for (int i = 1; i <= 10; i++) { // a seed follows from the run's seed and the line
         assert_true(str_eq(text_of_reply(a[i], 0), text_of_reply(b[i], 0)));
         assert_true(json_equal(json_object_get(a[i], "seed"), json_object_get(b[i], "seed")));
     }
@@ -566,7 +566,7 @@ static void test_rate(void **state) {
     }
 }
 
-static json_t *at(json_t *j, const char *path) { // "response.body.choices.0"
+static json_t *at(json_t *j, const char *path) { // follows a path such as "response.body.choices.0"
     char copy[128];
     snprintf(copy, sizeof copy, "%s", path);
     for (char *key = strtok(copy, "."); key; key = strtok(NULL, "."))
@@ -616,7 +616,7 @@ static void test_openai_replies(void **state) {
     buf_free(&out);
 }
 
-// Too long a prompt is its own line's error, and the exit code is that of the first that failed.
+// A prompt that is too long is an error of its own line, and the exit code is that of the first error.
 static void test_too_long(void **state) {
     (void)state;
     Buf lines = {0}, out = {0};

@@ -1,6 +1,6 @@
-// tests/test_beam.c: beam search over a fake model and over a small real one. Texts and scores are those of a plain
-// search that computes every beam from its first token; with as many beams as there are texts, those of trying all
-// texts. Beams share blocks as far as they are the same.
+// tests/test_beam.c: beam search over a fake model and over a small real one. Texts and scores must be those of a plain
+// search that computes every beam from its first token. With as many beams as there are texts, they must be those of
+// trying all texts. Beams must share the blocks that they have in common.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "cpu/backend.h"
@@ -15,7 +15,7 @@ enum { MOST_BEAMS = 81, MOST_VOCAB = 320 };
 
 // ---- a plain search -------------------------------------------------------------------------------------------------
 
-// Where logits come from: those after n tokens, (n_vocab).
+// A source of logits: those after n tokens, (n_vocab).
 typedef struct {
     void (*logits)(void *arg, const int *tokens, int n, float *out);
     void *arg;
@@ -23,7 +23,7 @@ typedef struct {
 } PlainModel;
 
 typedef struct {
-    int tokens[FAKE_CTX + 1], n; // the prompt too
+    int tokens[FAKE_CTX + 1], n; // includes the prompt
     double sum, score;
     Finish finish;
 } PlainText;
@@ -38,7 +38,7 @@ typedef struct {
     double sum;
 } PlainCandidate;
 
-// An end token, or a pair of tokens that stands for a stop string.
+// Ends at an end token, or at a pair of tokens that stands for a stop string.
 static Finish toy_ends(void *arg, const int *tokens, int n) {
     const int *n_ends = arg;
     if (tokens[n - 1] < *n_ends) return FINISH_EOG;
@@ -61,7 +61,7 @@ static int compare_plain(const void *a, const void *b) {
     return x->beam != y->beam ? x->beam - y->beam : x->id - y->id;
 }
 
-// Every beam with every token, best first; returns how many.
+// Extends every beam by every token, sorts by score, and returns the number of results.
 static int plain_candidates(const PlainSearch *p, const PlainModel *m, const SamplerParams *how, PlainCandidate *out) {
     float logits[MOST_VOCAB];
     int n = 0;
@@ -80,8 +80,8 @@ static int plain_candidates(const PlainSearch *p, const PlainModel *m, const Sam
     return n;
 }
 
-// The search without blocks, forks or a scheduler. A search that ends at once or by its present scores ends here by the
-// same rule; of BEAM_STOP_NEVER none does: the limit alone ends it.
+// The search without blocks, forks or a scheduler. It ends by the same rules as policy/beam.c, but for BEAM_STOP_NEVER
+// it has no rule: only the limit ends it.
 static void plain_search(PlainSearch *p, const PlainModel *m, const BeamConfig *c, const SamplerParams *how,
                          const int *prompt, int n_prompt, int max_new) {
     static PlainCandidate all[MOST_BEAMS * MOST_VOCAB];
@@ -110,7 +110,7 @@ static void plain_search(PlainSearch *p, const PlainModel *m, const BeamConfig *
     for (int i = 0; i < p->n_live; i++) plain_keep(p, c, &p->live[i], n_prompt, FINISH_LENGTH);
 }
 
-// What a request's search has found is what the plain one finds.
+// Asserts that a request's search has the results of the plain search.
 static void assert_found(const BeamSearch *b, const Request *r, const PlainSearch *want, const char *where) {
     const BeamText *texts;
     int n = beam_texts(b, &texts);
@@ -136,7 +136,7 @@ static void fake_logits(void *arg, const int *tokens, int n, float *out) {
 }
 static const PlainModel fake = {.logits = fake_logits, .n_vocab = FAKE_VOCAB};
 
-// How many different runs of whole blocks the sequences of r have, and how many blocks they use.
+// Counts the different whole blocks of the sequences of r, and the blocks that they use.
 static void count_blocks(const Request *r, int block, int *whole, int *used) {
     *whole = *used = 0;
     for (int i = 0; i <= r->n_more; i++) {
@@ -156,8 +156,7 @@ static void count_blocks(const Request *r, int block, int *whole, int *used) {
     }
 }
 
-// BS4, BS5: a step copies no more blocks than there are beams; beams use the blocks that they have in common, and one
-// each.
+// BS4, BS5: a step copies at most one block for each beam; beams share their common blocks and use one more each.
 static void check_blocks(FakeEngine *f, const Request *r, const Batch *b) {
     int whole, used;
     if (r->finish != RUNNING || r->n_more == 0) return;
@@ -167,7 +166,7 @@ static void check_blocks(FakeEngine *f, const Request *r, const Batch *b) {
     assert_true(b->n_copies <= 1 + r->n_more);
 }
 
-// One search by itself, held against the plain one.
+// Runs one search and compares it with the plain one.
 static void one_search(const KvShape *shape, int max_rows, BeamConfig c, int n_prompt, int max_new, uint64_t key,
                        const LogitBias *bias, int n_bias) {
     static FakeEngine f;
@@ -215,7 +214,7 @@ static KvShape shape_of(int block, int n_seqs, bool sealed, bool share, int wind
                      .window = window};
 }
 
-// BS3: random shapes, contiguous caches and paged ones, sealed types, layers with windows.
+// BS3: random shapes, contiguous and paged caches, sealed types, layers with windows.
 static void test_random_searches(void **state) {
     (void)state;
     uint64_t random = 1;
@@ -236,7 +235,7 @@ static void test_random_searches(void **state) {
     }
 }
 
-// To the end of the context; and a token that is forbidden, one that is favoured.
+// Searches to the end of the context, with a forbidden token and with a favoured one.
 static void test_limits(void **state) {
     (void)state;
     int n_ends = 0;
@@ -255,7 +254,7 @@ static void test_limits(void **state) {
         }
 }
 
-// BS1: one beam gives the text of greedy decoding, penalties and biases included.
+// BS1: one beam must give the text of greedy decoding, with penalties and biases.
 static void test_one_beam_is_greedy(void **state) {
     (void)state;
     static FakeEngine f;
@@ -288,9 +287,9 @@ static void test_one_beam_is_greedy(void **state) {
 
 // ---- all texts ------------------------------------------------------------------------------------------------------
 
-enum { TOY = 3, TOY_LENGTH = 4 }; // 3^4 texts at most
+enum { TOY = 3, TOY_LENGTH = 4 }; // at most 3^4 texts
 
-// Tries every text of tokens 0 (the end), 1 and 2.
+// Tries every text of the tokens 0 (the end), 1 and 2.
 static void try_all(PlainSearch *all, PlainText *t, const BeamConfig *c, int n_prompt) {
     float logits[FAKE_VOCAB];
     double sum = 0;
@@ -306,7 +305,7 @@ static void try_all(PlainSearch *all, PlainText *t, const BeamConfig *c, int n_p
     }
 }
 
-// BS2: with at least as many beams as there are beginnings, the result is that of trying all texts.
+// BS2: with at least as many beams as there are unfinished texts, the result must be that of trying all texts.
 static void test_exhaustive(void **state) {
     (void)state;
     static FakeEngine f;
@@ -334,7 +333,7 @@ static void test_exhaustive(void **state) {
         memcpy(start.tokens, r.seq->tokens, (size_t)start.n * sizeof(int));
         all = (PlainSearch){0};
         try_all(&all, &start, &c, start.n);
-        assert_int_equal(all.n_kept, 31); // 1 + 2 + 4 that end, and 8 x 3
+        assert_int_equal(all.n_kept, 31); // 1 + 2 + 4 texts that end early, and 8 x 3
         c.sampler = f.sampler;
         BeamSearch *b = beam_new(&c);
         beam_request(b, &r);
@@ -351,7 +350,7 @@ static void test_exhaustive(void **state) {
 
 enum { N_BESIDE = 6 };
 
-// Searches and plain requests over few blocks; returns how often one was preempted.
+// Searches and plain requests with few blocks; returns the number of preemptions.
 static int beside_others(KvShape shape, int max_rows, int beams, uint64_t seed) {
     static FakeEngine f;
     static PlainSearch want;
@@ -363,7 +362,8 @@ static int beside_others(KvShape shape, int max_rows, int beams, uint64_t seed) 
     c.sampler = f.sampler;
     c.next = &plain_policy;
     for (int i = 0; i < N_BESIDE; i++) {
-        request_new(&r[i], 1 + (int)(mix(seed, (uint64_t)i) % 40), 25, (uint64_t)(i % 2)); // beginnings in common
+        // some have common beginnings
+        request_new(&r[i], 1 + (int)(mix(seed, (uint64_t)i) % 40), 25, (uint64_t)(i % 2));
         r[i].sequence_key = (uint64_t)i;
         if (i % 2) r[i].sampling.repeat_penalty = 1.1f;
         else r[i].sampling.repeat_penalty = 1, beam_request(search[i] = beam_new(&c), &r[i]);
@@ -395,7 +395,8 @@ static void test_beside_others(void **state) {
                 for (int beams = 1; beams <= 5; beams += 2, n++) {
                     int block = sealed ? 32 : 8;
                     KvShape shape = shape_of(block, 8, sealed, share, 0);
-                    int one = (66 + block - 1) / block; // all of a search: with sharing, and computed again without
+                    // blocks of the whole search, if it is computed again without sharing
+                    int one = (66 + block - 1) / block;
                     shape.n_blocks = share ? one + beams : one * beams;
                     n_preempted += beside_others(shape, rows, beams, (uint64_t)n);
                 }
@@ -405,7 +406,8 @@ static void test_beside_others(void **state) {
 
 // ---- searches that are cut ------------------------------------------------------------------------------------------
 
-// A signal, a job that is called off, blocks that run out: the best so far comes out, as if the steps had been limited.
+// If a signal, a cancelled job or a lack of blocks ends the search, its result must be the same as if the number of
+// steps had been limited.
 static bool cut_search(int cut_at, bool cancel, int n_blocks) {
     static FakeEngine f;
     static PlainSearch want;
@@ -436,7 +438,7 @@ static bool cut_search(int cut_at, bool cancel, int n_blocks) {
     request_free(&f, &r);
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
     fake_close(&f);
-    return n_steps < FAKE_CTX - 20 + 1; // otherwise there were blocks to the end of the context
+    return n_steps < FAKE_CTX - 20 + 1; // otherwise the blocks reached to the end of the context
 }
 
 static void test_cut(void **state) {
@@ -450,8 +452,7 @@ static void test_cut(void **state) {
     assert_in_range(n_cut, 1, 9);
 }
 
-// Before its first row a search has found nothing; without tokens to generate it has nothing to find; no finite logit
-// is an error.
+// A search has no result before its first row or without tokens to generate. If no logit is finite, it is an error.
 static void test_nothing_found(void **state) {
     (void)state;
     static FakeEngine f;
@@ -482,8 +483,8 @@ static void test_nothing_found(void **state) {
 
 // ---- what comes with it ---------------------------------------------------------------------------------------------
 
-// The log-probabilities of a text's tokens add up to the text's sum. A token that is among the likeliest ones has the
-// same value there.
+// The log-probabilities of a text's tokens must add up to the text's sum. A token that is also among the likeliest ones
+// must have the same value there.
 static void test_logprobs(void **state) {
     (void)state;
     static FakeEngine f;
@@ -528,7 +529,7 @@ static void test_logprobs(void **state) {
     }
 }
 
-// The prompt's K and V come from elsewhere, as with --kv-dir.
+// The prompt's K and V are loaded, as with --kv-dir.
 static void test_fetched_prompt(void **state) {
     (void)state;
     static FakeEngine f;
@@ -554,7 +555,7 @@ static void test_fetched_prompt(void **state) {
 
 // ---- over a real model ----------------------------------------------------------------------------------------------
 
-// Logits of tokens that are computed alone, from the first one on, in a contiguous cache.
+// Logits of tokens that are computed alone, from the first token on, in a contiguous cache.
 static void real_logits(void *arg, const int *tokens, int n, float *out) {
     Rig *rig = arg;
     Sequence q = {0};
@@ -583,7 +584,7 @@ static void open_rig(Rig *r, const Gguf *g, const char *isa, KvShape shape) {
     assert_ok(workspace_new(&r->w, &r->m, r->pool, FAKE_CTX, FAKE_CTX, FAKE_CTX));
 }
 
-// BS3: bit for bit the logits, and so the texts and scores, of beams that share nothing.
+// BS3: logits, texts and scores must be bit for bit those of beams that share nothing.
 static void real_search(const Gguf *g, const char *isa, KvShape shape) {
     static PlainSearch want;
     Rig alone, shared;

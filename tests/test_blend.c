@@ -1,4 +1,5 @@
-// tests/test_blend.c: prompts whose chunks bring K and V that were computed alone, beside prompts computed as a whole.
+// tests/test_blend.c: prompts with chunks whose K and V were computed separately, compared with prompts computed as a
+// whole.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -66,7 +67,7 @@ static void test_ratio_one_is_a_prefill(void **state) {
 
 // ---- nothing computed again -----------------------------------------------------------------------------------------
 
-// K and V of the chunks are those that were kept, with keys turned to where they stand now.
+// The K and V of the chunks must be the stored ones, with keys rotated to their new positions.
 static void check_kept_rows(BlendRig *r, const BlendText *t, const BlendResult *got) {
     const KvPool *kv = r->e.kv.pool;
     size_t k_row = (size_t)kv->n_kv_heads * kv_slot_bytes(kv->type_k, kv->head_dim), v_row = k_row;
@@ -105,7 +106,7 @@ static void test_reuse_takes_what_was_kept(void **state) {
         blend_rig_run(&r, &t, "epic,k=0", &got[2]);
         assert_same(&got[1], &got[0], "ratio 0");
         assert_same(&got[2], &got[0], "k 0");
-        assert_int_equal(got[0].stats.n_again, 4); // the tokens between chunks
+        assert_int_equal(got[0].stats.n_again, 4); // those between the chunks
         check_kept_rows(&r, &t, &got[0]);
         free_results(got, 3);
         blend_rig_close(&r);
@@ -167,7 +168,7 @@ static void test_error_falls_with_the_ratio(void **state) {
     for (int i = 0; i < 5; i++) {
         blend_rig_run(&r, &t, plans[i], &got[i]);
         for (int l = 2; l < 6; l++) error[i] += layer_error(&got[i], &full, l) / 4;
-        for (int l = 0; l < 2 && i > 0; l++) // the first two layers are those of a prefill
+        for (int l = 0; l < 2 && i > 0; l++) // the first two layers must be those of a prefill
             assert_memory_equal(got[i].rows + (size_t)l * full.layer_bytes, full.rows + (size_t)l * full.layer_bytes,
                                 full.layer_bytes);
         if (i > 0 && !(error[i] < error[i - 1]))
@@ -181,7 +182,7 @@ static void test_error_falls_with_the_ratio(void **state) {
     blend_rig_close(&r);
 }
 
-// Slots of a layer whose K or V differ.
+// The number of slots of a layer whose K or V differ.
 static int n_other_slots(const BlendResult *a, const BlendResult *b, int layer, int n) {
     size_t slot = a->layer_bytes / (size_t)n / 2;
     int found = 0;
@@ -192,8 +193,8 @@ static int n_other_slots(const BlendResult *a, const BlendResult *b, int layer, 
     return found;
 }
 
-// Of 80 tokens 45% pass the first layer after the second one, and 28, 20, 12 the next ones; each stores K and V of
-// those that it then leaves out.
+// Of 80 tokens 45% pass the first layer after the check layer, then 28, 20 and 12 tokens the following ones. A layer
+// stores K and V also of the tokens that end in it.
 static void test_gradually_fewer(void **state) {
     (void)state;
     static const int fresh[] = {36, 36, 28, 20};
@@ -228,7 +229,7 @@ static void test_gradually_fewer(void **state) {
 
 // ---- turned keys ----------------------------------------------------------------------------------------------------
 
-// In the first layer a key that is turned from one position to another is the key that is computed there.
+// In the first layer, a key that is rotated to another position must equal the key that is computed there.
 static void check_turn(const TinyModel *model, int type, double limit) {
     BlendRig r;
     assert_true(blend_rig_open(&r, &(BlendSetup){.model = *model, .type = type}));
@@ -237,7 +238,7 @@ static void check_turn(const TinyModel *model, int type, double limit) {
     for (int i = 0; i < 100; i++) tokens[i] = 3 + i % 50;
     blend_run(&r.e, tokens, 100, NULL, &got);
     const KvPool *kv = r.e.kv.pool;
-    const Layer *l = &r.e.model.layers[0]; // files have layers with a window after the others
+    const Layer *l = &r.e.model.layers[0]; // in files, layers with a window come last
     size_t size = kv_slot_bytes(type, kv->head_dim);
     size_t place = (size_t)(l->kv_layer + (l->kv_kind == KV_WINDOW ? kv->n_layers : 0));
     const uint8_t *rows = got.rows + place * got.layer_bytes;
@@ -282,7 +283,7 @@ static void test_chosen_tokens(void **state) {
         int n_kept = 0, n_missing = 0, taken = 0;
         for (int i = 0; i < n; i++) {
             kept[i] = test_random(&random) % 4 != 0;
-            deviation[i] = (double)(test_random(&random) % 7); // many are equal
+            deviation[i] = (double)(test_random(&random) % 7); // many values are equal
             if (i >= first) kept[i] ? n_kept++ : n_missing++;
         }
         int got = plan_choose(ratio, kept, deviation, first, n, out), want = (int)floor(ratio * n_kept + 1e-9);
@@ -295,7 +296,7 @@ static void test_chosen_tokens(void **state) {
         }
         assert_int_equal(taken, want);
         for (int i = first; i < n; i++) assert_true(kept[i] || chosen[i]);
-        for (int i = first; i < n; i++) // whatever was left deviates less, or as much and stands after
+        for (int i = first; i < n; i++) // the remaining tokens must deviate less, or equally and come later
             for (int k = first; k < n; k++)
                 if (kept[i] && kept[k] && chosen[i] && !chosen[k])
                     assert_true(deviation[i] > deviation[k] || (deviation[i] == deviation[k] && i < k));
@@ -383,7 +384,7 @@ static void test_files_stay_and_damage_shows(void **state) {
     free(only_chunk(dir, &after, &n));
     assert_int_equal(after.n, before.n);
     assert_memory_equal(after.data, before.data, before.n);
-    for (size_t at = 3; at < before.n; at += before.n / 9) { // in the header, in tokens, in rows of several layers
+    for (size_t at = 3; at < before.n; at += before.n / 9) { // damages the header, tokens, and rows of several layers
         Buf bytes = {0};
         buf_append(&bytes, before.data, before.n);
         bytes.data[at] ^= 4;
@@ -398,7 +399,7 @@ static void test_files_stay_and_damage_shows(void **state) {
         if (n != 0) fail_msg("byte %zu is damaged: the file removed expected, found", at);
     }
     assert_int_equal(truncate(path, 0), -1);
-    FILE *f = fopen(path, "w"); // cut
+    FILE *f = fopen(path, "w"); // truncates the file
     assert_true(f && fwrite(before.data, 1, before.n / 2, f) == before.n / 2);
     fclose(f);
     blend_rig_run(&r, &t, "epic", &got);
@@ -426,7 +427,8 @@ static void test_several_at_once(void **state) {
     Request requests[4];
     assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.arch = "gemma3", .seed = 3}, .ubatch = 90, .block = 16}));
     for (int i = 0; i < 3; i++) {
-        blend_text(&t[i], 2 + i, sizes, 3, i, 4 + i, 7 + (uint64_t)(i / 2)); // two share chunks' tokens
+        // two prompts share the tokens of their chunks
+        blend_text(&t[i], 2 + i, sizes, 3, i, 4 + i, 7 + (uint64_t)(i / 2));
         blend_rig_add(&r, &t[i]);
         blend_rig_run(&r, &t[i], plans[i], &alone[i]);
     }
@@ -550,14 +552,14 @@ static void test_preempted_while_loading(void **state) {
 
 // ---- the mask -------------------------------------------------------------------------------------------------------
 
-// Every attention kernel, for few rows and for many, with windows, blocks and all dense types.
+// Every attention kernel, for few and for many rows, with windows, blocks and all dense types.
 static void test_rows_with_gaps_see_nothing_behind(void **state) {
     (void)state;
     static const int types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
     static const char *const archs[] = {"llama", "gemma2"};
     for (int i = 0; isa_name(i); i++)
         for (int kind = 0; kind < 12;
-             kind += isa_name(i)[0] == 's' ? 4 : 1) { // scalar code is slow, and has one kernel
+             kind += isa_name(i)[0] == 's' ? 4 : 1) { // scalar code is slow and has only one kernel
             int type = types[kind % 3], weights = kind % 2 ? TYPE_Q8_0 : TYPE_F32;
             const char *arch = archs[kind / 6];
             Gguf *g = tiny_model(&(TinyModel){.arch = arch,

@@ -1,4 +1,5 @@
-// tests/test_builtin.c: the model in the binary: found where none is named, read where the executable is mapped.
+// tests/test_builtin.c: the model in the binary: it is used if no model is named, and read from the mapping of the
+// executable.
 #define _GNU_SOURCE // getline
 #include "tests/rig/testing.h"
 
@@ -27,7 +28,7 @@ static void test_no_other_named(void **state) {
         assert_true(gguf_version(g) > 0 && gguf_file_bytes(g) > 0);
         gguf_close(g);
     }
-    Gguf *g; // a path is a file's
+    Gguf *g; // a path opens a file
     assert_int_equal(engine_file_open(&(EngineConfig){.model = "./builtin"}, &g).code, QUILL_MODEL);
 }
 
@@ -75,7 +76,7 @@ static void test_none(void **state) {
     assert_string_equal(builtin_name(), "none");
 }
 
-// True if [from, to) lies in read-only mappings of this executable itself; mlock may have cut one in two.
+// True if [from, to) is inside read-only mappings of this executable; mlock may have split a mapping.
 static bool in_executable(uintptr_t from, uintptr_t to) {
     char exe[4096] = "", *line = NULL, perms[5] = "";
     size_t cap = 0;
@@ -96,7 +97,7 @@ static bool in_executable(uintptr_t from, uintptr_t to) {
     return from >= to;
 }
 
-// Nothing is copied: the first key and every weight lie in the mapping, which begins on a page of its own.
+// Nothing is copied: the first key and every weight are in the mapping, which begins on its own page.
 static void test_lies_in_the_executable(void **state) {
     (void)state;
     needs_builtin();

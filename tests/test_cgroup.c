@@ -1,4 +1,4 @@
-// tests/test_cgroup.c: limits of memory and processors from the files of control groups, of both versions.
+// tests/test_cgroup.c: limits of memory and processors from the files of control groups, versions 1 and 2.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/cgroup.h"
 
-static char top[1024], proc[1100]; // stand for CGROUP_MOUNT and CGROUP_PROC
+static char top[1024], proc[1100]; // replace CGROUP_MOUNT and CGROUP_PROC
 
 static void put(const char *file, const char *text) {
     char path[2048];
@@ -46,7 +46,7 @@ static void test_none(void **state) {
     (void)state;
     assert_true(cgroup_memory("/nowhere", "/nowhere") == SIZE_MAX);
     assert_int_equal(cgroup_cpus("/nowhere", "/nowhere"), INT_MAX);
-    put("memory.max", "max\n"); // a container's top
+    put("memory.max", "max\n"); // the top group of a container
     put("memory.current", "1000\n");
     put("cpu.max", "max 100000\n");
     put("proc", "0::/\n");
@@ -65,7 +65,7 @@ static void test_pages_of_files_are_free(void **state) {
     put("memory.stat", "anon 90000\nfile 900000\ninactive_anon 70000\nactive_anon 20000\ninactive_file 700000\n"
                        "active_file 200000\n");
     assert_int_equal(cgroup_memory(proc, top), 910000);
-    put("memory.current", "800000\n"); // read at another moment than the pages of files
+    put("memory.current", "800000\n"); // not read at the same time as the pages of files
     assert_int_equal(cgroup_memory(proc, top), 1000000);
     put("memory.stat", "");
     put("memory.current", "1000001\n");
@@ -87,7 +87,7 @@ static void test_the_narrowest_group_counts(void **state) {
     put("user.slice/job.scope/cpu.max", "50000 100000\n");
     assert_int_equal(cgroup_memory(proc, top), 2900);
     assert_int_equal(cgroup_cpus(proc, top), 1);
-    // A container that sees its own group alone.
+    // A container that sees only its own group.
     put("memory.max", "700\n");
     put("memory.current", "0\n");
     put("proc", "0::/docker/1f2e\n");

@@ -1,4 +1,4 @@
-// tests/test_cli.c: the command line: what is read, what is refused and how it is said.
+// tests/test_cli.c: the command line: accepted options, errors and their messages.
 #define _GNU_SOURCE // setenv
 #include "tests/rig/testing.h"
 
@@ -35,7 +35,7 @@ static int clear_environment(void **state) {
     (void)state;
     unsetenv("QUILL_MODEL");
     unsetenv("QUILL_DEVICE");
-    setenv("XDG_CONFIG_HOME", "/dev/null", 1); // the user's own configuration has no say
+    setenv("XDG_CONFIG_HOME", "/dev/null", 1); // the user's own configuration must have no effect
     return 0;
 }
 
@@ -48,7 +48,7 @@ static void test_defaults(void **state) {
     assert_int_equal(o.prompt.n_parts, 0);
     assert_int_equal(o.answer.predict, -1);
     assert_int_equal(o.engine.ctx_size, 0);
-    assert_int_equal(o.engine.ubatch, 0); // what suits the device
+    assert_int_equal(o.engine.ubatch, 0); // 0: the device chooses
     assert_int_equal(o.engine.type_k, KV_TYPE_AUTO);
     assert_int_equal(o.engine.type_v, KV_TYPE_AUTO);
     assert_int_equal(o.engine.gpu_layers, -1);
@@ -57,7 +57,7 @@ static void test_defaults(void **state) {
     assert_false(o.engine.paged);
     assert_string_equal(o.engine.device, "auto");
     assert_string_equal(o.engine.isa, "auto");
-    // The table and the sampler say the same.
+    // The option table and the sampler must have the same defaults.
     assert_true(o.answer.sampling.temp == s.temp && o.answer.sampling.top_k == s.top_k &&
                 o.answer.sampling.top_p == s.top_p);
     assert_true(o.answer.sampling.min_p == s.min_p && o.answer.sampling.typical == s.typical);
@@ -148,7 +148,7 @@ static void test_more_values(void **state) {
     cli_free(&o);
 }
 
-// The pieces of a prompt with bars between them, files in <>.
+// Shows the parts of a prompt with bars between them, files in <>.
 static void show_parts(const Options *o, Buf *out) {
     buf_append(out, "", 0);
     for (int i = 0; i < o->prompt.n_parts; i++) {
@@ -169,7 +169,7 @@ static void test_words(void **state) {
         {"-m x -p Once upon", "Once upon"},
         {"-m x -- -n 5 --bogus", "-n 5 --bogus"},
         {"-m x -- bench x", "bench x"},
-        {"-m x bench x", "bench x"}, // a mode is the first argument
+        {"-m x bench x", "bench x"}, // a mode must be the first argument
         {"-m x -", "<->"},
         {"-m x a - b", "a b|<->"},
         {"-m x -- -", "-"},
@@ -201,7 +201,7 @@ static void test_modes(void **state) {
     assert_string_equal(o.engine.model, "model.gguf");
     cli_free(&o);
     setenv("QUILL_MODEL", "env.gguf", 1);
-    good("inspect model.gguf", &o); // an argument comes before the environment
+    good("inspect model.gguf", &o); // an argument overrides the environment
     assert_string_equal(o.engine.model, "model.gguf");
     cli_free(&o);
     good("hello", &o);
@@ -219,7 +219,7 @@ static void test_modes(void **state) {
     cli_free(&o);
 }
 
-// Each line is QUILL_USAGE, and the message has the words that follow.
+// Each line must be QUILL_USAGE, with the following words in the message.
 static const struct {
     const char *line, *says, *says_too;
 } refused[] = {
@@ -336,7 +336,7 @@ static void test_refused(void **state) {
     }
 }
 
-// No model named: the one in the binary is meant, if there is one.
+// If no model is named, the built-in one is used, if there is one.
 static void test_no_model(void **state) {
     (void)state;
     static const struct {
@@ -367,12 +367,12 @@ static void test_environment_is_checked(void **state) {
     cli_free(&o);
     good("-m x --device cpu hi", &o);
     cli_free(&o);
-    good("inspect x", &o); // has no device
+    good("inspect x", &o); // this mode has no device
     cli_free(&o);
     clear_environment(NULL);
 }
 
-// Every row can be told from every other of its modes, and its default passes its own check.
+// In each mode, every row must differ from all others, and its default must pass its own check.
 static void test_table(void **state) {
     (void)state;
     for (int i = 0; i < cli_n_options; i++) {
@@ -395,7 +395,7 @@ static void test_table(void **state) {
     }
 }
 
-// What a chat sets while it runs goes through the same table.
+// Settings that a chat changes use the same table.
 static void test_set(void **state) {
     (void)state;
     Options o;
@@ -432,7 +432,7 @@ static void test_set(void **state) {
     cli_free(&o);
 }
 
-// Every setting can be shown, and goes back to what it is without a flag.
+// Every setting can be shown and reset to its default.
 static void test_set_default(void **state) {
     (void)state;
     Options o, usual;

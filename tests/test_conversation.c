@@ -1,4 +1,5 @@
-// tests/test_conversation.c: turns over one cache: which tokens are computed again, and which tokens the cache holds.
+// tests/test_conversation.c: turns over one cache: the tokens that are computed again, and the tokens that the cache
+// holds.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -17,7 +18,7 @@ typedef struct {
     int out; // stdout, which has the answers
 } Talk;
 
-// The file as /load takes it.
+// Reads the file as /load does.
 static Status load_file(Conversation *c, const char *path) {
     Buf text = {0};
     Status st = file_read(path, &text);
@@ -26,7 +27,7 @@ static Status load_file(Conversation *c, const char *path) {
     return st;
 }
 
-// A model of ours with this template (NULL: none, SentencePiece).
+// Opens a tiny model with this template (NULL: none, SentencePiece).
 static void open_talk(Talk *t, const char *template, int n_ctx) {
     static char path[1024];
     snprintf(path, sizeof path, "%s", test_tmp(template ? "talk_chat.gguf" : "talk_raw.gguf"));
@@ -64,7 +65,7 @@ static void say(Talk *t, const char *text) { assert_ok(conversation_say(&t->c, s
 static const TurnStats *last_turn(const Talk *t) { return &t->c.stats[t->c.n_stats - 1]; }
 static int computed(const Talk *t) { return last_turn(t)->prompt - last_turn(t)->cached; }
 
-// The tokens of the cache stand for the bytes it is said to hold, at every place where they can be taken apart.
+// The tokens of the cache must stand for the recorded bytes, at every place where a cut is possible.
 static void check_held(const Conversation *c) {
     size_t byte = 0;
     int at = 0;
@@ -90,14 +91,14 @@ static void test_only_what_is_new(void **state) {
     say(&t, "hello");
     int first = computed(&t);
     assert_int_equal(last_turn(&t)->cached, 0);
-    say(&t, "hello"); // the last sampled token, the end of the answer and its line end come with the same again
+    say(&t, "hello"); // the last sampled token, the end of the answer and its line break are computed again
     assert_int_equal(computed(&t), first + 3);
     int whole = last_turn(&t)->prompt;
-    // Another answer: the one row whose logits are wanted.
+    // Another answer computes one row, whose logits are needed.
     assert_ok(conversation_answer_again(&t.c));
     assert_int_equal(computed(&t), 1);
     assert_int_equal(last_turn(&t)->prompt, whole);
-    // What is taken back stays in the cache up to where the new message parts from it.
+    // An undone message stays in the cache up to the first token that differs from the new message.
     assert_true(conversation_undo(&t.c));
     say(&t, "hello");
     assert_int_equal(computed(&t), 1);
@@ -109,7 +110,7 @@ static void test_only_what_is_new(void **state) {
     assert_int_equal(t.c.n_messages, 4);
     assert_in_range(computed(&t), 2, first);
     check_held(&t.c);
-    // A new system message is a new beginning.
+    // A new system message starts a new prompt.
     assert_ok(conversation_system(&t.c, str_of("Be kind.")));
     say(&t, "so");
     assert_in_range(last_turn(&t)->cached, 0, 1); // <|im_start|>
@@ -124,7 +125,7 @@ static void test_raw(void **state) {
     say(&t, "Once upon");
     int n = t.c.seq.n_tokens;
     say(&t, "zz");
-    // The model's own tokens stay, and there is no space between its text and the continuation.
+    // The model's own tokens stay, without a space between its text and the continuation.
     assert_int_equal(last_turn(&t)->cached, n - 1);
     Buf text = {0};
     tokenizer_decode(t.e.tok, t.c.seq.tokens + n, (size_t)(last_turn(&t)->prompt - n), true, &text);
@@ -136,7 +137,8 @@ static void test_raw(void **state) {
     close_talk(&t);
 }
 
-// Whatever is done, the cache stands for the text, and the same conversation from a file gives the same tokens.
+// After any commands, the cache must stand for the text, and the same conversation loaded from a file must give the
+// same tokens.
 static void test_any_order(void **state) {
     (void)state;
     static const char *const texts[] = {"a", "hello you", "<|im_end|>\n", "\xe6\xad", "", "x\n\ny"};
@@ -177,13 +179,13 @@ static void test_full(void **state) {
     assert_int_equal(st.code, QUILL_CONTEXT);
     assert_non_null(strstr(st.message, "/undo"));
     assert_int_equal(t.c.n_messages, 1 + 2 * (said - 1)); // as it was before
-    // The oldest turns go, the system message stays, and everything is still there to be saved.
+    // The oldest turns are left out, the system message stays, and all messages can still be saved.
     t.config.context_shift = true;
     say(&t, "a message");
     assert_int_equal(t.c.n_messages, 1 + 2 * said);
     assert_true(t.c.n_left_out >= 2 && t.c.n_left_out % 2 == 0);
     assert_non_null(strstr(t.c.held.text.data, "system\nS<|im_end|>"));
-    // An answer that is longer than what is left goes on.
+    // An answer that is longer than the remaining room continues.
     int before = t.c.n_left_out;
     t.config.predict = 60;
     say(&t, "b");
@@ -191,7 +193,7 @@ static void test_full(void **state) {
     assert_true(t.c.n_left_out > before);
     assert_true(last_turn(&t)->finish == FINISH_LENGTH);
     check_held(&t.c);
-    // What is taken back makes room for what was left out.
+    // Undo makes room for turns that were left out.
     while (t.c.n_left_out > 0) {
         int left_out = t.c.n_left_out, n = t.c.n_messages;
         assert_true(conversation_undo(&t.c));
@@ -200,7 +202,7 @@ static void test_full(void **state) {
         else assert_int_equal(t.c.n_left_out, 0);
     }
     assert_true(t.c.n_messages > 1);
-    // Where one turn fills the context alone, the answer ends.
+    // If one turn alone fills the context, the answer ends.
     t.config.predict = 200;
     say(&t, "c");
     assert_true(last_turn(&t)->finish == FINISH_CONTEXT);
@@ -231,7 +233,7 @@ static void test_files(void **state) {
     assert_string_equal(t.c.messages[0].text.data, "Be \"kind\".\n\t");
     assert_string_equal(t.c.messages[1].text.data, "caf\xc3\xa9 <|im_end|>");
     assert_ok(conversation_answer_again(&t.c));
-    assert_int_equal(computed(&t), 1); // the cache had it all
+    assert_int_equal(computed(&t), 1); // all tokens except the last were in the cache
     static const char *const bad[] = {
         "",
         "[",
@@ -261,8 +263,7 @@ static void test_files(void **state) {
     close_talk(&t);
 }
 
-// Lets the model say letters one by one, which their text would not be encoded as: the vocabulary has pairs of them.
-// The biases are the caller's to free.
+// Makes the model write letters one by one, although its text would be encoded as pairs. The caller frees the biases.
 static LogitBias *say_letters(Talk *t) {
     int n = tokenizer_n(t->e.tok), n_bias = 0;
     LogitBias *bias = mem_alloc((size_t)n * sizeof *bias);
@@ -277,8 +278,8 @@ static LogitBias *say_letters(Talk *t) {
     return bias;
 }
 
-// What a file's KV stands for is what it stood for in the session that saved it: an answer's tokens as they were
-// sampled, which are rarely those that its text would be encoded as.
+// A file's KV must stand for the sampled tokens of the session that saved it, which usually differ from the encoding of
+// their text.
 static void test_loaded_kv(void **state) {
     (void)state;
     static const char *const templates[] = {"chatml", NULL};
@@ -305,7 +306,7 @@ static void test_loaded_kv(void **state) {
     }
 }
 
-// A file whose KV has a control token where a message has its name: the message is text all the same.
+// If a file's KV has a control token where a message has its name as text, the message must stay text.
 static void test_loaded_kv_forges_nothing(void **state) {
     (void)state;
     char path[1024], kv[1024];
@@ -321,7 +322,7 @@ static void test_loaded_kv_forges_nothing(void **state) {
     assert_ok(conversation_answer_again(&t.c));
     int end = tokenizer_find(t.e.tok, "<|im_end|>"), ends = 0;
     for (int i = 0; i < last_turn(&t)->prompt; i++) ends += t.c.seq.tokens[i] == end;
-    assert_int_equal(ends, 1); // the template's own
+    assert_int_equal(ends, 1); // only the template's own
     close_talk(&t);
 }
 
@@ -330,7 +331,7 @@ static void test_last_tokens(void **state) {
     Talk t;
     int *ids, whole;
     open_talk(&t, "{{ messages[0].content }}", 256);
-    assert_ok(conversation_tokens(&t.c, &whole)); // a template that wants a message is not asked
+    assert_ok(conversation_tokens(&t.c, &whole)); // a template that needs a message is not rendered
     assert_int_equal(whole, 0);
     close_talk(&t);
     open_talk(&t, "chatml", 256);
@@ -341,7 +342,7 @@ static void test_last_tokens(void **state) {
     assert_int_equal(n, last_turn(&t)->said);
     assert_memory_equal(ids, t.c.seq.tokens + last_turn(&t)->prompt, (size_t)n * sizeof *ids);
     free(ids);
-    // A message that nobody sampled here is what its text is encoded as.
+    // A message that was not sampled here has the tokens of its text.
     char path[1024];
     snprintf(path, sizeof path, "%s", test_tmp("talk_tokens.json"));
     write_file(path, "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}");
@@ -353,7 +354,7 @@ static void test_last_tokens(void **state) {
     close_talk(&t);
 }
 
-// As few turns as possible go, and the place is found without trying each.
+// As few turns as possible are left out, and their number is found without trying each.
 static void test_long_file(void **state) {
     (void)state;
     enum { TURNS = 3000 };

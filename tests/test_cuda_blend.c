@@ -1,4 +1,4 @@
-// tests/test_cuda_blend.c: chunks with K and V of their own on the GPU's backend: rows with gaps, layers on both sides.
+// tests/test_cuda_blend.c: chunks with stored K and V on the GPU's backend: rows with gaps, layers on both devices.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -6,11 +6,11 @@
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/gaps.h"
 
-// Both attentions, of few rows and of many, with a window too.
+// The attention kernels for few and for many rows, also with a window.
 static void test_rows_with_gaps(void **state) {
     (void)state;
     static const int types[] = {TYPE_F32, TYPE_F16};
-    for (int i = 0; i < 4; i += 3) { // one type each: the twin is slow
+    for (int i = 0; i < 4; i += 3) { // one type for each kernel, because the twin is slow
         TinyModel shape = cuda_rig_shape(i / 2 ? "gemma2" : "qwen3");
         shape.n_layers = 2, shape.head_dim = 64;
         Gguf *g = tiny_model(&shape);
@@ -23,7 +23,8 @@ static void test_rows_with_gaps(void **state) {
     }
 }
 
-// All of it computed again is a prefill; where less is, the layers of the host give what those of the GPU give.
+// If all tokens are computed again, the result must be that of a prefill. Otherwise layers on the host must give the
+// results of layers on the GPU.
 static void test_blended_prompts(void **state) {
     (void)state;
     static const int sizes[] = {31, 9, 20};

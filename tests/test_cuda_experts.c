@@ -16,7 +16,8 @@ typedef struct {
     bool strangers;
 } Batching;
 
-// A prompt at once, and one that is narrowed; few rows beside strangers and padding; single steps.
+// A prompt in one step, and one whose last layer has fewer rows; few rows with other sequences and padding; single
+// steps.
 static const Batching batchings[] = {
     {CUDA_PROMPT, CUDA_PROMPT, CUDA_PROMPT, false}, {8, 5, 5, true}, {20, 13, 7, false}, {4, 1, 1, false}};
 
@@ -24,11 +25,11 @@ static TinyModel shape_of(const char *arch, int type) {
     TinyModel m = cuda_rig_shape(arch);
     m.type = type, m.n_experts = 10, m.n_used = 3, m.n_layers = 2;
     if (type != TYPE_F32) m.dim = 256, m.ffn = 256, m.head_dim = 64, m.n_heads = 4, m.n_kv_heads = 2;
-    if (type != TYPE_F32) m.n_layers = 1; // of more, a row whose experts change goes its own way
+    if (type != TYPE_F32) m.n_layers = 1; // with more layers, a row whose experts change would differ too much
     return m;
 }
 
-// How many rows are nearer to the reference than `limit`: rounding may change the choice of an expert.
+// The number of rows that are nearer to the reference than `limit`: rounding may change the choice of an expert.
 static int near_rows(const float *got, const float *want, int n, double limit) {
     int near = 0;
     for (int i = 0; i < n; i++) near += test_distance(got + i * VOCAB, want + i * VOCAB, VOCAB) < limit;
@@ -75,7 +76,7 @@ static void test_kept_on_the_host(void **state) {
     (void)state;
     static const struct {
         const char *arch;
-        int n_gpu, n_kept; // of 3 layers
+        int n_gpu, n_kept; // of 3 layers: on the GPU; with experts on the host
     } all[] = {{"qwen2moe", 3, 3}, {"qwen3moe", 3, 1}, {"gpt-oss", 2, 2}};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         char what[64];
@@ -90,7 +91,7 @@ static void test_kept_on_the_host(void **state) {
     }
 }
 
-// Types of the kernels that look at the type and of those that are made for one; gate and up of different types.
+// Types with kernels of their own and types without; gate and up of different types.
 static void test_types(void **state) {
     (void)state;
     static const int types[] = {TYPE_BF16, TYPE_Q8_0, TYPE_MXFP4, TYPE_F16, TYPE_Q5_0, TYPE_IQ2_XXS};
@@ -118,7 +119,7 @@ static void fill(Gguf *g, const char *name, float value) {
     for (size_t i = 0; i < t->n_bytes / sizeof *data; i++) data[i] = value;
 }
 
-// A router that finds all experts alike: the first ones are chosen, as the reference does.
+// If a router gives all experts the same score, the first ones must be chosen, as in the reference.
 static void test_ties(void **state) {
     (void)state;
     TinyModel shape = shape_of("qwen3moe", TYPE_F32);
@@ -129,7 +130,7 @@ static void test_ties(void **state) {
     gguf_close(g);
 }
 
-// Few rows and many: the first layer that is broken is named, and what it gives is no number.
+// With few rows and with many: the first layer with a NaN must be named, and the logits must be NaN.
 static void test_nan_in_a_router(void **state) {
     (void)state;
     static const int rows[] = {1, 12, CUDA_PROMPT};
@@ -142,7 +143,7 @@ static void test_nan_in_a_router(void **state) {
         cuda_rig_open(&r, g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32});
         assert_int_equal(r.w.experts.broken, 0);
         float *logits = cuda_rig_run(&r, rows[i], rows[i], false);
-        assert_int_equal(r.w.experts.broken, 2); // 1 + the layer
+        assert_int_equal(r.w.experts.broken, 2); // the index of the layer plus 1
         assert_true(isnan(logits[0]));
         free(logits);
         rig_close(&r);

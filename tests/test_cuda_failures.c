@@ -1,5 +1,4 @@
-// tests/test_cuda_failures.c: the backend on a GPU: steps that are replayed as graphs; shortages of memory and
-// failures.
+// tests/test_cuda_failures.c: the backend on a GPU: steps that are replayed as graphs, lack of memory, failures.
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda.h"
@@ -10,7 +9,7 @@
 
 static void test_a_graph_a_step(void **state) {
     (void)state;
-    enum { BEFORE = 252, STEPS = 8, N = BEFORE + STEPS }; // past the first bound on slots, 256
+    enum { BEFORE = 252, STEPS = 8, N = BEFORE + STEPS }; // crosses the first limit of slots for a graph, 256
     TinyModel shape = cuda_rig_shape("llama");
     Gguf *g = tiny_model(&shape);
     Rig r, reference;
@@ -27,8 +26,8 @@ static void test_a_graph_a_step(void **state) {
     for (int i = 0; i < STEPS; i++) step(&r, &(RowsOfSequence){&s, 1, got + (size_t)i * n_vocab}, 1);
     CudaCounts after = cuda_counts();
     assert_int_equal(after.steps - before.steps, STEPS);
-    assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
-    assert_int_equal(after.captures - before.captures, 2);       // up to 256 slots, and up to 512
+    assert_int_equal(after.replays - before.replays, STEPS - 1); // the first step of a size is not captured
+    assert_int_equal(after.captures - before.captures, 2);       // one graph for up to 256 slots, one for up to 512
     double d = test_distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
@@ -44,7 +43,7 @@ static void test_every_shortage_of_memory(void **state) {
     (void)state;
     TinyModel shape = cuda_rig_shape("llama");
     Gguf *g = tiny_model(&shape);
-    CudaSetup s = {.n_gpu = ALL_LAYERS, .kv_type = TYPE_Q8_0}; // whose pages are memory of their own
+    CudaSetup s = {.n_gpu = ALL_LAYERS, .kv_type = TYPE_Q8_0}; // a sealed type, whose pages are allocated separately
     Rig r;
     cuda_rig_open(&r, g, s);
     size_t before = twin_used();

@@ -1,5 +1,5 @@
-// tests/test_cuda_rows.c: the backend on a GPU: rows that end before the others, layouts and repetitions that give the
-// same bits, rows of KV that move between devices and between sequences.
+// tests/test_cuda_rows.c: the backend on a GPU: rows that end in an early layer; other layouts and repetitions, which
+// must give the same bits; rows of KV that are copied between devices and between sequences.
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda.h"
@@ -10,11 +10,11 @@
 
 // ---- rows that end before the others --------------------------------------------------------------------------------
 
-// Rows without logits end in the last layer; later steps read the K and V that they left.
+// Rows without logits end in the last layer; later steps must still read their K and V.
 static void test_rows_that_end(void **state) {
     (void)state;
     enum { A = 20, B = 40, LATER = 3 };
-    for (int i = 0; i < 4; i++) { // in a graph's step nothing is narrowed; behind layers of the CPU; in tiles
+    for (int i = 0; i < 4; i++) { // steps in a graph, where all rows pass all layers; after layers on the CPU; in tiles
         Rig gpu, cpu, *rigs[] = {&cpu, &gpu};
         TinyModel shape = cuda_rig_shape(i % 2 ? "gemma2" : "qwen3");
         shape.n_layers = 3, shape.head_dim = 64;
@@ -34,7 +34,7 @@ static void test_rows_that_end(void **state) {
             float *out = logits[k];
             sequence_push(&a, tokens, A + LATER);
             sequence_push(&b, tokens + A - 3, B + LATER);
-            if (n_wanted < B) step(rigs[k], &(RowsOfSequence){&b, B - n_wanted, NULL}, 1); // no row goes on
+            if (n_wanted < B) step(rigs[k], &(RowsOfSequence){&b, B - n_wanted, NULL}, 1); // no row has logits
             step(rigs[k], (RowsOfSequence[]){{&a, A, NULL}, {&b, n_wanted, out}}, 2);
             out += (size_t)n_wanted * n_vocab;
             for (int t = 0; t < LATER; t++, out += 2 * n_vocab)
@@ -55,7 +55,7 @@ static void test_rows_that_end(void **state) {
     }
 }
 
-// Every third row of those that go before the last 4, and these.
+// Chooses every third row before the last 4, and the last 4.
 static int choose_some(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     (void)w, (void)l, (void)kv;
     int n = 0;
@@ -65,7 +65,8 @@ static int choose_some(void *arg, const Workspace *w, const Layer *l, const KvPo
     return n;
 }
 
-// Any layer may end rows, in steps that would run as a graph too; positions move with their rows.
+// Rows may end in any layer, also in steps that would be replayed as a graph; the positions of the other rows move with
+// them.
 static void test_a_layer_that_narrows(void **state) {
     (void)state;
     TinyModel shape = cuda_rig_shape("gemma3");
@@ -138,7 +139,7 @@ static void test_layouts_and_repetitions(void **state) {
     gguf_close(g);
 }
 
-// Kernels that begin before the one before them has ended write nothing until then, and give the same bits.
+// Kernels that begin before the previous one has ended must not write until then, and must give the same bits.
 static void test_early_beginnings(void **state) {
     (void)state;
     static const int some[] = {TYPE_BF16, TYPE_Q4_K};
@@ -163,7 +164,7 @@ static void test_early_beginnings(void **state) {
     }
 }
 
-// Weights that are made dense slice by slice and those that stay so give the same products.
+// Weights that are unpacked slice by slice and weights that stay unpacked must give the same products.
 static void test_resident_copies(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.type = TYPE_Q8_0, .dim = 64, .n_heads = 2, .n_kv_heads = 1, .ffn = 96});
@@ -184,7 +185,8 @@ static void test_resident_copies(void **state) {
 
 // ---- KV rows and copies ---------------------------------------------------------------------------------------------
 
-// Rows that one backend computed go on on the other; of sealed types a group, and two rows that are open.
+// Continues on one backend with rows that the other one computed; with sealed types one group and two rows of an open
+// group.
 static void rows_move(const char *arch, int kv_type) {
     TinyModel shape = cuda_rig_shape(arch);
     shape.n_layers = 3;
@@ -230,11 +232,11 @@ static void test_rows_move_between_devices(void **state) {
     static const int kv_types[] = {TYPE_F16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
     for (size_t i = 0; i < ARRAY_LEN(kv_types); i++) {
         rows_move("llama", kv_types[i]);
-        rows_move("gemma2", kv_types[i]); // whose layers are in two pools
+        rows_move("gemma2", kv_types[i]); // its layers are in two pools
     }
 }
 
-// A fork writes into copies, of open groups too: the other branch goes on as if there were none.
+// A fork writes into copies of blocks and of open groups: the other sequence must not change.
 static void test_forks_copy_blocks(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {

@@ -1,4 +1,4 @@
-// tests/test_docs.c: help, man page and completions against the option table: every flag of it in each, and no other.
+// tests/test_docs.c: help, man page and completions must have every flag of the option table and no other.
 #include "tests/rig/testing.h"
 
 #include <ctype.h>
@@ -34,7 +34,7 @@ static size_t flag_length(const char *s) {
 
 // ---- what each kind of document says is a flag: one line of it at a time --------------------------------------------
 
-// "  -n, --predict N    tokens to generate"
+// Parses a line such as "  -n, --predict N    tokens to generate".
 static void help_line(const char *line, Flags *f) {
     const char *at = line + strspn(line, " ");
     if (at != line + 2 && at != line + 6) return;
@@ -45,7 +45,7 @@ static void help_line(const char *line, Flags *f) {
     }
 }
 
-// "\fB\-n\fR, \fB\-\-predict\fR \fIN\fR"
+// Parses a line such as "\fB\-n\fR, \fB\-\-predict\fR \fIN\fR".
 static void man_line(const char *line, Flags *f) {
     if (strncmp(line, "\\fB\\-", 5) != 0) return;
     for (const char *at = line; (at = strstr(at, "\\fB")); at++) {
@@ -57,7 +57,7 @@ static void man_line(const char *line, Flags *f) {
     }
 }
 
-// "        options='-m --model '"
+// Parses a line such as "        options='-m --model '".
 static void bash_line(const char *line, Flags *f) {
     const char *at = strstr(line, " options='-");
     for (at = at ? at + 10 : ""; *at == '-'; at += strspn(at, " ")) {
@@ -66,7 +66,8 @@ static void bash_line(const char *line, Flags *f) {
     }
 }
 
-// "            '(-m --model)'{-m,--model=}'[help]:FILE:_files' \", or '*' in front where an option may come again
+// Parses a line such as "            '(-m --model)'{-m,--model=}'[help]:FILE:_files' \", with '*' in front if an option
+// may be repeated.
 static void zsh_line(const char *line, Flags *f) {
     const char *end = strstr(line, "'["), *at = line + strspn(line, " ");
     if (!end || (strncmp(at, "'(-", 3) != 0 && strncmp(at, "'*'", 3) != 0)) return;
@@ -77,7 +78,7 @@ static void zsh_line(const char *line, Flags *f) {
     }
 }
 
-// "complete -c quill -n '__quill_in quill' -s m -l model -o sys -rF -d 'help'"
+// Parses a line such as "complete -c quill -n '__quill_in quill' -s m -l model -o sys -rF -d 'help'".
 static void fish_line(const char *line, Flags *f) {
     const char *at = strstr(line, "'__quill_in "), *end = strstr(line, " -d '");
     if (!at || !end) return;
@@ -115,7 +116,7 @@ static void test_every_flag_everywhere(void **state) {
         const char *name;
         void (*write)(const char *arg);
         void (*line)(const char *line, Flags *f);
-        bool aliases; // every name of a row is there
+        bool aliases; // every name of a row must be there
     } documents[] = {
         {"help", write_help, help_line, false},     {"man", write_man, man_line, true},
         {"bash", cli_completions, bash_line, true}, {"zsh", cli_completions, zsh_line, true},

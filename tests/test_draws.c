@@ -1,4 +1,4 @@
-// tests/test_draws.c: steps whose tokens a device draws: the next step begins before they are known.
+// tests/test_draws.c: a device draws the tokens, and the next step begins before they are known.
 enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
@@ -7,7 +7,7 @@ static Finish stop_at(Request *r, int token, const float *logits) {
     return token == *(const int *)r->arg ? FINISH_STOP : RUNNING;
 }
 
-// A text as if nothing had run ahead, up to the token that ends it.
+// Asserts that the text is the usual one, up to the token that ends it.
 static void assert_stopped_text(const Request *r, int stop) {
     int want[FAKE_CTX + 1], n = expected_text(r, r->n_prompt, want), end = 0;
     while (end < n && want[end] != stop) end++;
@@ -16,8 +16,9 @@ static void assert_stopped_text(const Request *r, int stop) {
     assert_memory_equal(r->seq->tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
 }
 
-// Random requests in small pools that are drawn for a step ahead: each ends where it would, gives its blocks back at
-// once, and has the text that it has alone. Some want to see logits, or draw as no device does.
+// Random requests in small pools, with steps planned ahead. Each must end at the same token as without that, release
+// its blocks at once, and have the text that it has alone. Some requests need logits, or parameters that no device
+// supports.
 static void test_tokens_ahead(void **state) {
     (void)state;
     static Device d;
@@ -62,7 +63,8 @@ static void test_tokens_ahead(void **state) {
     assert_true(n_ahead > 1000 && n_stopped > 100 && n_preempted > 10);
 }
 
-// What ends or comes in between: a cancel and an interrupt drop the rows that were begun, a full context has none.
+// Ends and interruptions: a cancellation and an interrupt drop the rows that were begun; with a full context there are
+// none.
 static void test_ends_while_ahead(void **state) {
     (void)state;
     static Device d;

@@ -13,7 +13,7 @@ enum { MOST = 4096 };
 static const int fitted[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,  TYPE_Q3_K,
                              TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
 
-// Roughly normal, with one weight in fifty eight times as large.
+// Roughly normal values; one in fifty is eight times as large.
 static void draw_weights(float *x, int n, float size, uint64_t *random) {
     for (int i = 0; i < n; i++) {
         float sum = 0;
@@ -41,8 +41,8 @@ static double error_of(int type, const float *x, const float *importance, int n,
     return weighted_error(x, y, measure, n);
 }
 
-// Relative to the weights, in their root mean square: as measured on these weights, with 3% to spare. What the
-// reference encoders leave is 3 to 12% more (docs/quantize.md).
+// The error relative to the root mean square of the weights must be at most the value that was measured, plus 3%. The
+// reference encoders have errors that are 3 to 12% larger (docs/quantize.md).
 static void test_error_of_every_type(void **state) {
     (void)state;
     static const struct {
@@ -64,7 +64,7 @@ static void test_error_of_every_type(void **state) {
     }
 }
 
-// What importance is for: the weighted error falls.
+// With importance, the weighted error must be smaller.
 static void test_importance_lowers_the_weighted_error(void **state) {
     (void)state;
     static float x[MOST], w[MOST];
@@ -78,7 +78,7 @@ static void test_importance_lowers_the_weighted_error(void **state) {
     assert_false(encode_takes_importance(TYPE_Q8_0));
 }
 
-// A row is blocks by themselves: any cut of it gives the same bytes, and so do the instruction sets.
+// A row is a sequence of independent blocks: any division of it and any instruction set must give the same bytes.
 static void test_rows_are_blocks(void **state) {
     (void)state;
     static float x[MOST], w[MOST];
@@ -89,7 +89,7 @@ static void test_rows_are_blocks(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(fitted); i++) {
         const TypeInfo *t = type_info(fitted[i]);
         for (int weighted = 0; weighted < 2; weighted++) {
-            int n = t->block * 15; // not a multiple of sixteen sub-blocks
+            int n = t->block * 15; // sub-blocks that are not a multiple of sixteen
             n = n > MOST ? MOST / t->block * t->block : n;
             encode_row(t->id, x, weighted ? w : NULL, (size_t)n, whole);
             for (int at = 0; at < n; at += t->block)
@@ -126,7 +126,7 @@ static void test_every_isa_gives_the_same_bits(void **state) {
 #endif
 }
 
-// Weights that leave nothing to search: all zero, all equal, one alone, tiny, huge; importance of zero.
+// Special weights: all zero, all equal, a single nonzero one, tiny, huge; importance of zero.
 static void test_odd_weights(void **state) {
     (void)state;
     static const int fitted[] = {TYPE_Q4_0,   TYPE_Q4_1,   TYPE_Q5_0,  TYPE_Q5_1,  TYPE_Q2_K,
@@ -163,8 +163,8 @@ static void test_odd_weights(void **state) {
         }
 }
 
-// Blocks of a type come back as they were, where its weights fill their range: a file that is quantised twice is as
-// good as once.
+// Encoding dequantised blocks again must give the same blocks if their weights use the whole range. So quantising a
+// file twice loses nothing more.
 static void test_again_costs_little(void **state) {
     (void)state;
     static float x[MOST], y[MOST];

@@ -1,7 +1,7 @@
-// tests/test_evict.c: eviction: which slots a sequence gives up, and when; what happens to the sinks; and that nothing
-// changes before the first removal.
+// tests/test_evict.c: eviction: which slots a sequence drops and when, the positions of sinks, and that nothing changes
+// before the first removal.
 //
-// A tiny random model in F32 on the scalar kernels; each step is one forward, with slot and pos apart.
+// Uses a tiny random model in F32 with the scalar kernels. Each step is one forward whose slots and positions differ.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"
@@ -61,7 +61,7 @@ static Evict *evict_of(EvictRig *r, const char *text) {
     return e;
 }
 
-// One forward of the next n tokens at positions moved on by `turned`; returns the logits of the last.
+// Computes the next n tokens at positions that are larger by `turned`; returns the logits of the last.
 static const float *forward(EvictRig *r, Sequence *s, int n, int turned, Probe *probe) {
     int pos[MOST_ROWS], slot[MOST_ROWS], seq[MOST_ROWS] = {0}, out = n - 1;
     assert_true(kvcache_reserve(&r->kv, s, sequence_slots(s) + n));
@@ -85,7 +85,7 @@ static const float *forward(EvictRig *r, Sequence *s, int n, int turned, Probe *
     return logits;
 }
 
-// A step of up to `most` tokens with e making room (NULL: none does).
+// Computes a step of up to `most` tokens, for which e makes room (NULL: no eviction).
 static const float *step(EvictRig *r, Evict *e, Sequence *s, int n_prompt, int most) {
     int n = int_min(most, s->n_tokens - s->n_cached);
     if (e) n = int_min(n, evict_room(e, s, n_prompt));
@@ -197,7 +197,8 @@ static void test_slots_stay_within_the_budget(void **state) {
                 assert_int_equal(s.n_blocks, (sequence_slots(&s) + r.kv.pool->block - 1) / r.kv.pool->block);
             }
             assert_true(s.n_gone >= TEXT - budgets[p]);
-            kvcache_truncate(&r.kv, &s, TEXT - 1); // no one knows what is where: it begins anew
+            // the tokens of the other slots are unknown, so all slots are dropped
+            kvcache_truncate(&r.kv, &s, TEXT - 1);
             assert_int_equal(s.n_cached, 0);
             assert_int_equal(s.n_gone, 0);
             step(&r, e, &s, TEXT, 10);
@@ -218,8 +219,8 @@ static void assert_near(const float *got, const float *want, int n, double limit
     if (!(sqrt(error / norm) <= limit)) fail_msg("a distance of %g expected, %g found", limit, sqrt(error / norm));
 }
 
-// In the first layer K depends on token and position alone: a sink's is that of its token at the position that it
-// would have if nothing lay between it and the window; the window's is untouched.
+// In the first layer K depends only on token and position. The K of a sink must be that of its token directly before
+// the window; the K of the window must be unchanged.
 static void test_sinks_stand_before_the_window(void **state) {
     (void)state;
     EvictRig r;
@@ -236,7 +237,7 @@ static void test_sinks_stand_before_the_window(void **state) {
         for (int slot = 0; slot < 4; slot++)
             assert_near(key_at(&r, &s, 0, head, slot), key_at(&r, &moved, 0, head, slot), hd, 1e-5);
     kvcache_release(&r.kv, &moved);
-    // the window: the last tokens, each at its own position
+    // The window: the last tokens, each at its own position.
     sequence_push(&all, r.tokens + 4 + s.n_gone, slots - 4);
     forward(&r, &all, slots - 4, 4 + s.n_gone, NULL);
     for (int head = 0; head < r.m.c.n_kv_heads; head++)
@@ -253,7 +254,7 @@ static void test_sinks_stand_before_the_window(void **state) {
 
 // ---- through the scheduler ------------------------------------------------------------------------------------------
 
-// The rows of a step whose sequence had `before` tokens computed: positions count the text, slots what is held of it.
+// Checks the rows of a step after `before` computed tokens: positions count all tokens, slots only those that are kept.
 static void check_positions(const Batch *b, const Sequence *s, int before, int budget) {
     assert_int_equal(b->n_seqs, 1);
     for (int i = 0; i < b->n_rows; i++) {
@@ -264,7 +265,7 @@ static void check_positions(const Batch *b, const Sequence *s, int before, int b
     }
 }
 
-// The likeliest tokens after the prompt, by steps of its own.
+// Appends the likeliest tokens after the prompt, one step for each.
 static void write_on(EvictRig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int chunk) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SamplerParams how = sampler_defaults();
@@ -297,7 +298,7 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
     for (int before = 0; scheduler_next(sched, &b); before = q.seq->n_cached) {
         check_positions(b, q.seq, before, q.n_new > 0 || strncmp(plan, "snapkv", 6) != 0 ? budget : N_CTX);
         scheduler_take(sched, model_forward(&r.m, &r.w, r.kv.pool, b));
-        assert_int_equal(q.seq->n_cached, before + b->n_rows); // not a token less for what was given up
+        assert_int_equal(q.seq->n_cached, before + b->n_rows); // n_cached counts the dropped slots too
     }
     assert_int_equal(q.finish, FINISH_LENGTH);
     assert_int_equal(q.seq->n_cached, n_prompt + n_new - 1);
@@ -330,7 +331,7 @@ static void test_positions_go_on_in_the_scheduler(void **state) {
 
 // ---- what was looked at ---------------------------------------------------------------------------------------------
 
-// The probe's mass of the last layer, from its queries and keys in double.
+// The probe's sums in the last layer must equal those computed in double from its queries and keys.
 static void test_mass_is_what_softmax_gave(void **state) {
     (void)state;
     EvictRig r;
@@ -365,7 +366,7 @@ static void test_mass_is_what_softmax_gave(void **state) {
     rig_close(&r);
 }
 
-// Marks slots in all layers and heads by their number and gives each a mass.
+// Writes a mark into each slot of all layers and heads, and a sum of weights into the probe.
 static void mark(EvictRig *r, const Sequence *s, const Probe *probe, uint64_t *random) {
     const KvPool *kv = r->kv.pool;
     for (int layer = 0; layer < kv->n_layers; layer++)
@@ -375,18 +376,19 @@ static void mark(EvictRig *r, const Sequence *s, const Probe *probe, uint64_t *r
                 ((float *)(void *)kv->k)[at] = (float)slot;
                 ((float *)(void *)kv->v)[at] = (float)slot + 0.5f;
                 probe->mass[(layer * kv->n_kv_heads + head) * probe->n_slots + slot] =
-                    (float)(test_random(random) % 20); // with ties
+                    (float)(test_random(random) % 20); // some are equal
             }
 }
 
-// Whether `slot` belongs to the `most` heaviest of the first `old`, ties to the earlier.
+// Whether `slot` belongs to the `most` heaviest of the first `old` slots; of equal ones the earlier is heavier.
 static bool is_heavy(const double *mass, int old, int most, int slot) {
     int before = 0;
     for (int i = 0; i < old; i++) before += mass[i] > mass[slot] || (mass[i] == mass[slot] && i < slot);
     return before < most;
 }
 
-// n slots are in; e makes room: of each head, the `most` heaviest of the first `old` stay and all after them.
+// After n slots e makes room. For each head, the `most` heaviest of the first `old` slots and all later slots must
+// remain.
 static void check_kept(const char *plan, int n, int old, int most, bool pooled, int n_prompt) {
     EvictRig r;
     rig_open(&r, 16);
@@ -413,7 +415,7 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
             double judged[N_CTX];
             for (int i = 0; i < old; i++) {
                 judged[i] = 0;
-                float sum = 0; // in the order of the slots, as in f32
+                float sum = 0; // in the same order of slots as in f32
                 for (int k = int_max(0, i - 2); k <= int_min(old - 1, i + 2); k++) sum += mass[k] / 5;
                 judged[i] = pooled ? (double)sum : (double)mass[i];
             }
@@ -439,7 +441,7 @@ static void test_the_heaviest_stay(void **state) {
     check_kept("snapkv,cap=40,window=8", 70, 62, 32, true, 70);
 }
 
-// Attention has no order: slots that change places change nothing but roundings.
+// Attention does not depend on the order of slots: moving slots changes only roundings.
 static void test_places_do_not_matter(void **state) {
     (void)state;
     EvictRig r;

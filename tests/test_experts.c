@@ -1,6 +1,6 @@
-// tests/test_experts.c: layers of experts on the CPU: one result whatever the batching, quantised stacks against their
-// weights in F32, ties of the router, a router that says NaN, the groups of a batch, what is counted as active, and
-// that experts which no row chooses are not read.
+// tests/test_experts.c: layers of experts on the CPU: results do not depend on the batch; quantised stacks are compared
+// with their weights in F32; ties and NaN in the router; the groups of a batch; counts of active weights; experts that
+// no row chooses are not read.
 #define _GNU_SOURCE
 #include "tests/rig/engine_rig.h"
 
@@ -70,15 +70,16 @@ static void test_deterministic(void **state) {
 
 // ---- types ----------------------------------------------------------------------------------------------------------
 
-// How many rows are as near to the reference as what activations in int8 and bf16 round. Where rounding changes the
-// choice of an expert a row is far from it.
+// The number of rows whose distance from the reference is within the rounding of int8 and bf16 activations. If rounding
+// changes the choice of an expert, a row is far from the reference.
 static int near_rows(const float *got, const float *want, int n, double limit) {
     int near = 0;
     for (int i = 0; i < n; i++) near += test_distance(got + i * VOCAB, want + i * VOCAB, VOCAB) < limit;
     return near;
 }
 
-// Every instruction set against the scalar code over the same blocks, of few rows an expert and of many.
+// Every instruction set is compared with the scalar code over the same blocks, with few and with many rows for each
+// expert.
 static void test_types(void **state) {
     (void)state;
     for (int type = 0; type < TINY_TYPES; type++) {
@@ -102,14 +103,14 @@ static void test_types(void **state) {
                                  isa_name(isa), chunk, near, MANY);
                     free(got);
                 } else want = got;
-                if (isa == 0) break; // the reference is one
+                if (isa == 0) break; // isa 0 is the reference
             }
         free(want);
         gguf_close(g);
     }
 }
 
-// Gate and up of different types, whose rows are packed in different ways.
+// Gate and up have different types, whose activations are packed differently.
 static void test_mixed_types(void **state) {
     (void)state;
     static const int types[] = {TYPE_Q8_0, TYPE_F32, TYPE_Q4_0, TYPE_BF16};
@@ -142,7 +143,7 @@ static void test_mixed_types(void **state) {
 
 // ---- the router -----------------------------------------------------------------------------------------------------
 
-// All experts equal for the router: the first ones are chosen, with equal weights, on every instruction set.
+// If all experts have the same score, the first ones must be chosen with equal weights, on every instruction set.
 static void test_ties(void **state) {
     (void)state;
     for (int isa = 0; isa_name(isa); isa++)
@@ -171,7 +172,7 @@ static void test_ties(void **state) {
         }
 }
 
-// The pairs of a batch lie by expert, then by row, and each is where its row says.
+// The pairs of a batch must be sorted by expert, then by row, and each row must name its pairs.
 static void test_groups(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2moe", .n_experts = 12, .n_used = 5, .seed = 2});
@@ -191,7 +192,7 @@ static void test_groups(void **state) {
                 found += e->chosen[e->row[pair] * 5 + k] == i && e->place[e->row[pair] * 5 + k] == pair;
             assert_int_equal(found, 1);
         }
-    for (int i = 0; i < TOKENS * 5; i++) { // by falling logit
+    for (int i = 0; i < TOKENS * 5; i++) { // weights must fall
         const float *logits = e->logits + i / 5 * 12;
         if (i % 5) assert_true(logits[e->chosen[i]] <= logits[e->chosen[i - 1]]);
     }
@@ -200,7 +201,7 @@ static void test_groups(void **state) {
     gguf_close(g);
 }
 
-// A NaN in a router is an error that names the layer, in one line.
+// A NaN in a router must be an error of one line that names the layer.
 static void test_broken_router(void **state) {
     (void)state;
     const float values[] = {NAN, INFINITY};
@@ -254,7 +255,7 @@ static void test_active(void **state) {
     gguf_close(g);
 }
 
-// Pages of a file's private mapping that this process has touched.
+// The number of pages of a file's private mapping that this process has touched.
 static size_t touched(const void *data, size_t n) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), found = 0;
     FILE *f = fopen("/proc/self/pagemap", "rb");
@@ -262,13 +263,13 @@ static size_t touched(const void *data, size_t n) {
     for (uintptr_t at = round_up((uintptr_t)data, page); at + page <= (uintptr_t)data + n; at += page) {
         uint64_t entry = 0;
         if (fseek(f, (long)(at / page * 8), SEEK_SET) != 0 || fread(&entry, 8, 1, f) != 1) break;
-        found += entry >> 63; // present
+        found += entry >> 63; // the bit "present"
     }
     fclose(f);
     return found;
 }
 
-// Of a stack in pages that cost a fault each, those of experts that were not chosen stay untouched.
+// In a stack where each page costs a fault, the pages of experts that were not chosen must stay untouched.
 static void test_untouched(void **state) {
     (void)state;
     TinyModel shape = {
@@ -287,7 +288,7 @@ static void test_untouched(void **state) {
             free(run_tokens(&r, tokens, 3, 1));
             const GgufTensor *t = gguf_tensor(g, "blk.0.ffn_down_exps.weight");
             size_t pages = touched(t->data, t->n_bytes), all = t->n_bytes / (size_t)sysconf(_SC_PAGESIZE);
-            if (pages != SIZE_MAX && pages > all / 4) // at most 6 of 64 experts, and what lies around a fault
+            if (pages != SIZE_MAX && pages > all / 4) // at most 6 of 64 experts, and neighbouring pages
                 fail_msg("%s: %zu of %zu pages of the experts were touched", isa_name(isa), pages, all);
             rig_close(&r);
         }

@@ -1,5 +1,5 @@
-// tests/test_features.c: every hyper-parameter, optional tensor and format of a family changes what is computed as it
-// should.
+// tests/test_features.c: every hyper-parameter, optional tensor and file format of a family must change the result in
+// the right way.
 #include "tests/rig/testing.h"
 
 #include "tests/rig/cpu_rig.h"
@@ -11,7 +11,7 @@ enum { PROMPT = 40 };
 
 // ---- int8 groups of llama2.c ----------------------------------------------------------------------------------------
 
-// The same model with every int8 matrix as the floats it stands for: q times its group's scale.
+// The same model with every int8 matrix converted to floats: q times the scale of its group.
 static Gguf *float_twin(const Gguf *g) {
     Gguf *twin = gguf_new("twin");
     for (int i = 0; i < gguf_n_values(g); i++) gguf_set(twin, gguf_value_at(g, i));
@@ -33,8 +33,8 @@ static Gguf *float_twin(const Gguf *g) {
     return twin;
 }
 
-// llama2.c's int8 files against their own dequantised floats: bit for bit on the reference path, which multiplies the
-// same numbers, and within rounding on the others. Rows of 172 straddle their groups of 32.
+// llama2.c's int8 files against the same weights in f32: bit for bit with the scalar kernels, which multiply the same
+// numbers, and within rounding with the others. Rows of 172 elements cross the borders of groups of 32.
 static void test_int8_groups_are_their_floats(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.type = TYPE_I8G, .ffn = 172, .seed = 8}), *twin = float_twin(g);
@@ -64,13 +64,13 @@ static float *logits_of(const Gguf *g) {
     Rig r;
     int tokens[PROMPT];
     assert_true(rig_open(&r, g, (Setup){.block = 16}));
-    random_tokens(tokens, PROMPT, 200, 5); // ids from 200 on are never in the prompt
+    random_tokens(tokens, PROMPT, 200, 5); // the prompt contains only ids below 200
     float *logits = run_tokens(&r, tokens, PROMPT, PROMPT);
     rig_close(&r);
     return logits;
 }
 
-// How far the logits are from what they were; `before` is freed by the caller.
+// The distance of the logits from `before`, which the caller frees.
 static double changed(const Gguf *g, const float *before) {
     float *after = logits_of(g);
     double d = test_distance(after, before, PROMPT * 320);
@@ -103,7 +103,7 @@ static void test_planted_values(void **state) {
     }
 }
 
-// Biases that the families do not ask for, but that count where a file has them; QK-norm likewise.
+// Biases and QK norms that a family does not require must have an effect if a file has them.
 static void test_optional_tensors(void **state) {
     (void)state;
     static float values[128];
@@ -133,7 +133,8 @@ static void test_tied_head(void **state) {
     for (int tied = 0; tied < 2; tied++) {
         Gguf *g = tiny_model(&(TinyModel){.seed = 8, .tied = tied});
         float *before = logits_of(g);
-        ((float *)tiny_tensor(g, "token_embd.weight")->data)[300 * 64] += 3; // a token that the prompt does not have
+        // changes the embedding of a token that the prompt does not have
+        ((float *)tiny_tensor(g, "token_embd.weight")->data)[300 * 64] += 3;
         float *after = logits_of(g);
         for (int row = 0; row < PROMPT; row++)
             for (int id = 0; id < 320; id++) {
@@ -168,9 +169,9 @@ static void test_rope_settings(void **state) {
         gguf_close(g);
     }
     gguf_set_str(plain, "llama.rope.scaling.type", "none");
-    gguf_set_f32(plain, "llama.rope.scaling.factor", 8); // of a scaling that there is not
+    gguf_set_f32(plain, "llama.rope.scaling.factor", 8); // a factor without a scaling type must have no effect
     assert_true(changed(plain, a) == 0);
-    gguf_set_u32(plain, "llama.rope.dimension_count", 8); // half of the head
+    gguf_set_u32(plain, "llama.rope.dimension_count", 8); // half of the head is rotated
     assert_true(changed(plain, a) > 1e-3);
     free(a);
     free(b);
@@ -180,7 +181,7 @@ static void test_rope_settings(void **state) {
     gguf_close(yarn);
 }
 
-// A linear factor is a slower clock: at factor 1 it changes nothing, and the legacy key means the same.
+// A linear factor divides positions: factor 1 must change nothing, and the old key must mean the same.
 static void test_linear_by_either_key(void **state) {
     (void)state;
     Gguf *one = tiny_model(&(TinyModel){.seed = 8}), *two = tiny_model(&(TinyModel){.seed = 8, .rope = "linear"});
@@ -196,7 +197,7 @@ static void test_linear_by_either_key(void **state) {
     gguf_close(neutral);
 }
 
-// With a window, a row's logits do not depend on tokens that lie further back than all layers together can see.
+// With a window, a row's logits must not depend on tokens that are further back than all layers together reach.
 static void test_window(void **state) {
     (void)state;
     enum { WINDOW = 5 };
@@ -211,7 +212,7 @@ static void test_window(void **state) {
             assert_true(test_distance(one, a, PROMPT * 320) < 1e-4);
             tokens[10] = (tokens[10] + 1) % 320;
             float *b = run_tokens(&r, tokens, PROMPT, PROMPT);
-            for (int row = 0; row < PROMPT; row++) { // two layers reach back twice WINDOW - 1
+            for (int row = 0; row < PROMPT; row++) { // two layers reach back twice WINDOW - 1 slots
                 double d = test_distance(b + row * 320, a + row * 320, 320);
                 assert_int_equal(d > 0, row >= 10 && row <= 10 + 2 * (WINDOW - 1));
             }
@@ -224,7 +225,7 @@ static void test_window(void **state) {
     }
 }
 
-// Slots and positions are two numbers: rows far along the RoPE clock, at the cache's beginning.
+// Slots and positions are independent: rows at large positions in the first slots of the cache.
 static void test_positions_apart_from_slots(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.seed = 8});
@@ -252,7 +253,7 @@ static void test_positions_apart_from_slots(void **state) {
         kvcache_release(&r.kv, &s);
         sequence_free(&s);
     }
-    double d = test_distance(out[1], out[0], 320); // RoPE is relative: only rounding differs
+    double d = test_distance(out[1], out[0], 320); // RoPE depends on distances only, up to rounding
     assert_true(d > 0 && d < 1e-4);
     free(out[0]);
     free(out[1]);
@@ -260,8 +261,8 @@ static void test_positions_apart_from_slots(void **state) {
     gguf_close(g);
 }
 
-// In the last layer, rows without logits end after K and V are stored. That changes neither the logits of the other
-// rows, at any place of the batch, nor what the next step reads.
+// In the last layer, rows without logits end after their K and V are stored. This must change neither the logits of the
+// other rows, at any index of the batch, nor the K and V that the next step reads.
 static void test_rows_without_logits(void **state) {
     (void)state;
     enum { EACH = 40, ROWS = 2 * EACH, WANTED = 4 };
@@ -298,7 +299,7 @@ static void test_rows_without_logits(void **state) {
             const float *logits = model_forward(&r.m, &r.w, r.kv.pool, &b);
             if (!few) memcpy(all, logits, sizeof all);
             for (int i = 0; few && i < WANTED; i++) assert_memory_equal(logits + i * 320, all[want[i]], sizeof all[0]);
-            b.n_rows = b.n_out = 2, b.out_row = every; // a step after it
+            b.n_rows = b.n_out = 2, b.out_row = every; // the next step
             for (int i = 0; i < 2; i++) pos[i] = slot[i] = EACH, of[i] = i;
             memcpy(next[few], model_forward(&r.m, &r.w, r.kv.pool, &b), sizeof next[few]);
             if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);

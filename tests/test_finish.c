@@ -1,4 +1,4 @@
-// tests/test_finish.c: when and why a request ends: its limits, its own verdict, an interrupt, a cancellation.
+// tests/test_finish.c: when and why a request ends: its limits, the result of emit, an interrupt, a cancellation.
 enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
@@ -67,18 +67,18 @@ typedef struct {
     int stop_after;
     Finish verdict;
     int n;
-    uint64_t hash; // of all tokens so far, to know what the logits must be
+    uint64_t hash; // of all tokens so far, from which the expected logits follow
 } EmitLog;
 
 static Finish emit_until(Request *r, int token, const float *logits) {
     EmitLog *log = r->arg;
     float want[FAKE_VOCAB];
     uint64_t hash = 0;
-    assert_int_equal(r->seq->tokens[r->seq->n_tokens - 1], token); // appended before
+    assert_int_equal(r->seq->tokens[r->seq->n_tokens - 1], token); // the token was appended before the call
     assert_int_equal(r->n_new, ++log->n);
     for (int i = 0; i < r->seq->n_tokens - 1; i++) hash = mix(hash, (uint64_t)r->seq->tokens[i]);
     logits_of(hash, want);
-    assert_memory_equal(logits, want, sizeof want); // the raw ones, of its own row
+    assert_memory_equal(logits, want, sizeof want); // the logits must be the unmodified ones of its own row
     return log->n == log->stop_after ? log->verdict : RUNNING;
 }
 
@@ -98,7 +98,7 @@ static void test_emit_verdicts(void **state) {
     }
     run_all(&f);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(r[i].finish, verdicts[i]); // emit's word goes before max_new's
+        assert_int_equal(r[i].finish, verdicts[i]); // the result of emit comes before max_new
         assert_int_equal(r[i].n_new, 1 + i);
         request_free(&f, &r[i]);
     }
@@ -135,7 +135,7 @@ static void test_interrupt(void **state) {
     for (int after = 0; after < 6; after++) {
         Request r[3];
         Batch *b;
-        fake_open(&f, 8, 0, 8, 2); // one of three waits
+        fake_open(&f, 8, 0, 8, 2); // one of three requests waits
         for (int i = 0; i < 3; i++) {
             request_new(&r[i], 12, -1, (uint64_t)i);
             scheduler_add(f.s, &r[i]);
@@ -148,11 +148,11 @@ static void test_interrupt(void **state) {
         assert_false(scheduler_next(f.s, &b));
         for (int i = 0; i < 3; i++) {
             assert_int_equal(r[i].finish, FINISH_INTERRUPT);
-            assert_int_equal(r[i].seq->n_tokens, 12 + r[i].n_new); // what there is stays usable
+            assert_int_equal(r[i].seq->n_tokens, 12 + r[i].n_new); // the finished part stays usable
             request_free(&f, &r[i]);
         }
         Request next;
-        request_new(&next, 4, 3, 7); // the chat goes on after Ctrl-C
+        request_new(&next, 4, 3, 7); // a chat continues after Ctrl-C
         scheduler_add(f.s, &next);
         run_all(&f);
         assert_text(&next);
@@ -197,7 +197,7 @@ static void test_cancel(void **state) {
     }
 }
 
-// Prompts that begin alike, all there from the first step: what they share is computed once.
+// Prompts with a common beginning, all added before the first step: the beginning must be computed once.
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,5 @@
-// tests/test_gguf.c: hostile GGUF files, byte by byte. The numbers in test names are the groups of the list of hostile
-// inputs (docs, security.md): 1 to 12 are the parser's; hyper-parameters are the model loader's.
+// tests/test_gguf.c: invalid GGUF files, made byte by byte. The numbers in test names are groups of a list of invalid
+// inputs: 1 to 12 concern the parser; hyper-parameters concern the model loader.
 #include "tests/rig/gguf_bytes.h"
 #include "tests/rig/testing.h"
 
@@ -99,7 +99,7 @@ static void test_4_lengths(void **state) {
     gguf_bytes_refused(&b, "control byte 0");
 }
 
-// A string of 16 MiB is read, one byte more is not, whatever the file has.
+// A string of 16 MiB is accepted, one byte more is refused, even if the file is large enough.
 static void test_4_string_cap(void **state) {
     (void)state;
     size_t cap = 16 << 20;
@@ -152,7 +152,7 @@ static void test_5_arrays(void **state) {
     gguf_bytes_key(&b, "odd", 13);
     gguf_bytes_zeros(&b, 64);
     gguf_bytes_refused(&b, "key odd: value type 0 to 12 expected, 13 found");
-    gguf_bytes_header(&b, 3, 0, 1); // an array nested a thousand deep
+    gguf_bytes_header(&b, 3, 0, 1); // an array that is nested a thousand times
     gguf_bytes_key(&b, "deep", GGUF_ARRAY);
     for (int i = 0; i < 1000; i++) gguf_bytes_u32(&b, GGUF_ARRAY), gguf_bytes_u64(&b, 1);
     gguf_bytes_refused(&b, "array of arrays found");
@@ -226,25 +226,26 @@ static void test_7_8_dims(void **state) {
 static void test_8_product_wraps(void **state) {
     (void)state;
     Buf b = {0};
-    shaped(&b, 4, (uint64_t[]){1 << 16, 1 << 16, 1 << 16, 1 << 16}, TYPE_F32); // 2^64 elements are 0
+    shaped(&b, 4, (uint64_t[]){1 << 16, 1 << 16, 1 << 16, 1 << 16}, TYPE_F32); // 2^64 elements, which is 0 in 64 bits
     gguf_bytes_refused(&b, "tensor t: dimensions whose product fits 64 bits expected");
 }
 
 static void test_8_bytes_wrap(void **state) {
     (void)state;
     Buf b = {0};
-    shaped(&b, 3, (uint64_t[]){1 << 30, 1 << 30, 4}, TYPE_F32); // 2^62 elements of 4 bytes are 0
+    shaped(&b, 3, (uint64_t[]){1 << 30, 1 << 30, 4}, TYPE_F32); // 2^62 elements of 4 bytes: 0 bytes in 64 bits
     gguf_bytes_refused(&b, "tensor t: a size in bytes that fits 64 bits expected");
     shaped(&b, 4, (uint64_t[]){256, 1 << 30, 1 << 25, 2}, TYPE_Q6_K); // 2^64 elements
     gguf_bytes_refused(&b, "tensor t: dimensions whose product");
-    shaped(&b, 3, (uint64_t[]){1 << 30, 1 << 30, 4}, TYPE_F16); // 2^63 bytes: representable, and not there
+    // 2^63 bytes: fits into 64 bits, but is larger than the file
+    shaped(&b, 3, (uint64_t[]){1 << 30, 1 << 30, 4}, TYPE_F16);
     gguf_bytes_refused(&b, "tensor t: 9223372036854775808 bytes at offset 0");
 }
 
 static void test_8_padded_sum_wraps(void **state) {
     (void)state;
     Buf b = {0};
-    gguf_bytes_header(&b, 3, 3, 0); // 2^63 + 2^63 and padding: a running sum is back at 0
+    gguf_bytes_header(&b, 3, 3, 0); // 2^63 + 2^63 and padding: a running sum wraps to 0
     gguf_bytes_tensor(&b, "a", 3, (uint64_t[]){1 << 30, 1 << 30, 2}, TYPE_F32, 0);
     gguf_bytes_tensor(&b, "b", 3, (uint64_t[]){1 << 30, 1 << 30, 2}, TYPE_F32, 1ull << 63);
     gguf_bytes_vector(&b, "c", 8, 0);
@@ -279,7 +280,7 @@ static void test_10_types(void **state) {
     Buf b = {0};
     shaped(&b, 1, (uint64_t[]){31}, TYPE_Q4_0);
     gguf_bytes_refused(&b, "rows of whole Q4_0 blocks of 32 expected, rows of 31 found");
-    shaped(&b, 2, (uint64_t[]){128, 2}, TYPE_Q4_K); // whole blocks in all, but not a row
+    shaped(&b, 2, (uint64_t[]){128, 2}, TYPE_Q4_K); // whole blocks in total, but rows that are not
     gguf_bytes_refused(&b, "rows of whole Q4_K blocks of 256 expected, rows of 128 found");
 }
 
@@ -307,7 +308,7 @@ static void test_11_alignment(void **state) {
     gguf_bytes_u64(&b, 1);
     gguf_bytes_u32(&b, 32);
     gguf_bytes_refused(&b, "key general.alignment: U32 expected, ARRAY found");
-    for (uint32_t a = 8; a <= 4096; a *= 2) { // data and offsets follow the file's own alignment
+    for (uint32_t a = 8; a <= 4096; a *= 2) { // data and offsets use the alignment of the file
         gguf_bytes_header(&b, 3, 2, 1);
         gguf_bytes_key_u32(&b, "general.alignment", a);
         gguf_bytes_vector(&b, "a", 1, 0);
@@ -325,7 +326,7 @@ static void test_11_alignment(void **state) {
 
 static void two(Buf *b, uint64_t offset_a, uint64_t offset_b, size_t n_data) {
     gguf_bytes_header(b, 3, 2, 0);
-    gguf_bytes_vector(b, "a", 16, offset_a); // 64 bytes each
+    gguf_bytes_vector(b, "a", 16, offset_a); // tensors of 64 bytes
     gguf_bytes_vector(b, "b", 16, offset_b);
     gguf_bytes_pad(b, 32);
     gguf_bytes_zeros(b, n_data);
@@ -349,7 +350,7 @@ static void test_12_places(void **state) {
     two(&b, 0, UINT64_MAX - 63, 256);
     gguf_bytes_refused(&b, "tensor b: 64 bytes at offset 18446744073709551552");
     Gguf *g;
-    two(&b, 128, 0, 192); // decreasing, with a gap: some writers do that
+    two(&b, 128, 0, 192); // decreasing offsets with a gap, as some writers make them
     assert_ok(gguf_open_memory("good.gguf", b.data, b.n, &g));
     assert_ptr_equal(gguf_tensor(g, "a")->data, (const char *)gguf_tensor(g, "b")->data + 128);
     gguf_close(g);

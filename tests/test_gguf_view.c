@@ -1,4 +1,4 @@
-// tests/test_gguf_view.c: good GGUF files: read, built in memory, saved and read again; typed values; split files;
+// tests/test_gguf_view.c: valid GGUF files: read, built in memory, saved and read again; typed values; split files;
 // size.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"
@@ -48,7 +48,7 @@ static void test_versions_and_save(void **state) {
         assert_int_equal(gguf_version(g), version);
         assert_int_equal(gguf_file_bytes(g), b.n);
         check_good(g);
-        gguf_set_u32(g, "general.alignment", 64); // of the source: dropped, as the split keys are
+        gguf_set_u32(g, "general.alignment", 64); // the keys of alignment and splitting are not copied
         gguf_set_u32(g, "split.count", 3);
         assert_ok(gguf_save(g, path));
         assert_ok(gguf_open(path, &again));
@@ -81,7 +81,7 @@ static void test_builders(void **state) {
     (void)state;
     Gguf *g = gguf_new("memory"), *again;
     gguf_set_u32(g, "u", 1);
-    gguf_set_u32(g, "u", 2); // replaces
+    gguf_set_u32(g, "u", 2); // replaces the value
     gguf_set_f32(g, "f", 0.5f);
     gguf_set_bool(g, "b", true);
     gguf_set_str(g, "s", "");
@@ -143,7 +143,7 @@ static void test_getters(void **state) {
     assert_int_equal(u, 0x201);
     assert_ok(gguf_u32(g, "absent", &u, false, 9));
     assert_int_equal(u, 9);
-    assert_ok(gguf_f32(g, "f64", &f, true, 0)); // out of range: infinity, which the model loader refuses
+    assert_ok(gguf_f32(g, "f64", &f, true, 0)); // out of the range of f32: infinity, which the model loader refuses
     assert_true(f > 3.4e38f);
     assert_ok(gguf_str(g, "absent", &s, false));
     assert_null(s.data);
@@ -181,7 +181,7 @@ static const char *part_path(int no, int count) {
     return test_tmp(name);
 }
 
-// One part with one tensor of eight floats that hold `no`.
+// Writes one part with one tensor of eight floats of value `no`.
 static void write_part(int no, int said_no, int said_count, const char *tensor_name, int n_tensors) {
     Buf b = {0};
     gguf_bytes_header(&b, 3, 1, 3);
@@ -239,7 +239,7 @@ static void test_splits(void **state) {
     write_good_parts();
     unlink(part_path(1, 3));
     refused_split(2, "-00001-of-00003.gguf: cannot open: No such file or directory (part 1 of 3");
-    char alone[1100]; // a part under a name that hides it
+    char alone[1100]; // a part under a name without its number
     snprintf(alone, sizeof alone, "%s", test_tmp("quill_test_alone.gguf"));
     assert_int_equal(rename(part_path(2, 3), alone), 0);
     Gguf *g;
@@ -280,7 +280,7 @@ static void test_many_keys(void **state) {
     assert_ok(gguf_open_memory("many.gguf", b.data, b.n, &g));
     double seconds = clock_now() - start;
     print_message("%d keys and %d tensors: %.1f ms\n", N, N, seconds * 1e3);
-    assert_true(seconds < 2); // about 30 ms; a quadratic search takes minutes
+    assert_true(seconds < 2); // about 30 ms; a quadratic search would take minutes
     uint32_t v;
     assert_ok(gguf_u32(g, "key.77777", &v, true, 0));
     assert_int_equal(v, 77777);
@@ -304,7 +304,7 @@ static void test_real_files(void **state) {
     }
 }
 
-// Every weight type through the tiny models that other tests use: saved, read again, the same bytes.
+// Every weight type, with the tiny models of other tests: saved and read again, the bytes must be the same.
 static void test_tiny_models(void **state) {
     (void)state;
     static const int types[] = {TYPE_F32,   TYPE_F16,     TYPE_BF16,  TYPE_Q4_0,    TYPE_Q4_1,
@@ -332,7 +332,7 @@ static void test_tiny_models(void **state) {
         const GgufTensor *q = gguf_tensor(again, "blk.1.attn_q.weight");
         info->dequantize(q->data, row, 256);
         for (int j = 0; j < 256; j++) square += (double)row[j] * (double)row[j];
-        assert_true(square > 0.7 && square < 1.4); // 256 weights of variance 1 / 256
+        assert_true(square > 0.7 && square < 1.4); // the sum of 256 squares with variance 1 / 256
         gguf_close(g);
         gguf_close(again);
     }

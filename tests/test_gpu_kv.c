@@ -1,4 +1,5 @@
-// tests/test_gpu_kv.c: K and V in the GPU's memory: groups sealed to the byte, blocks copied, slots and rows that move.
+// tests/test_gpu_kv.c: K and V in the GPU's memory: sealed groups must have the host's bytes; copies of blocks; slots
+// and rows that move.
 #include "cpu/backend.h"
 #include "tests/rig/testing.h"
 
@@ -7,7 +8,7 @@
 
 #include <math.h>
 
-// Ties, both zeros, what a half cannot hold, and now and then what is not finite.
+// Ties, both zeros, values that f16 cannot represent, and sometimes values that are not finite.
 static float odd_value(uint64_t *random) {
     static const float chosen[] = {0, -0.0f, 0.5f, -0.5f, 1, -1, 3e-8f, 1e-40f, 448, -448, 65504, 1e5f};
     static const float broken[] = {INFINITY, -INFINITY, NAN};
@@ -17,7 +18,7 @@ static float odd_value(uint64_t *random) {
     return test_uniform(random) * (u & 1 ? 1 : 0.01f);
 }
 
-// A pool of one layer, the rows that go into it, and where they go.
+// A pool of one layer, the rows that are stored in it, and their slots.
 enum { PAST = 19, ROWS = 50, HEADS = 2 }; // groups at 0 and 32
 typedef struct {
     KvPool kv, device;
@@ -81,7 +82,8 @@ static void sealing_on_host(const SealingCase *c, bool value) {
     }
 }
 
-// Values of every kind, in groups that a run of rows completes: from a page and from rows, in blocks of every size.
+// Values of every kind, in groups that a step completes, from rows in the page and rows of the step, in blocks of every
+// size.
 static void sealed_to_the_byte(void **state) {
     (void)state;
     static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
@@ -105,7 +107,7 @@ static void sealed_to_the_byte(void **state) {
     }
 }
 
-// Blocks, and with sealed planes their pages; of blocks of 34 bytes, too.
+// Copies of blocks, with their pages if KV is sealed, also of blocks of 34 bytes.
 static void copies_in_order(void **state) {
     (void)state;
     gpu_compare_case = "copies";
@@ -119,10 +121,10 @@ static void copies_in_order(void **state) {
         KvPool kv = pools[i];
         kv.n_layers = 2;
         kv.n_blocks = BLOCKS;
-        int copy[][2] = {{0, 3}, {3, 4}, {1, 3}}, pages[3][2]; // 4 gets what 0 had, 3 what 1 had
+        int copy[][2] = {{0, 3}, {3, 4}, {1, 3}}, pages[3][2]; // afterwards 4 has the bytes of 0, and 3 those of 1
         if (i > 0) {
             pool_make_tails(&kv);
-            kv.tail_of[i] = -1; // a block without a page is copied all the same
+            kv.tail_of[i] = -1; // a block without a page must be copied too
         }
         for (int k = 0; k < 6; k++) pages[k / 2][k % 2] = i ? kv.tail_of[copy[k / 2][k % 2]] : -1;
         kv.bytes_k = pool_plane_bytes(&kv, false);
@@ -154,7 +156,8 @@ static void rows_that_go_on(void **state) {
     (void)state;
     gpu_compare_case = "rows that go on";
     enum { MOVED_ROWS = 50, KEPT = 4, WIDTH = 301 };
-    static const int keep[2][KEPT] = {{0, 1, 30, 49}, {3, 4, 5, 6}}; // the second: each goes where another came from
+    // in the second list each slot moves to a place that another one has left
+    static const int keep[2][KEPT] = {{0, 1, 30, 49}, {3, 4, 5, 6}};
     uint64_t random = 6;
     for (int i = 0; i < 2; i++) {
         float x[MOVED_ROWS * WIDTH], expected[MOVED_ROWS * WIDTH];
@@ -183,7 +186,7 @@ static void slots_that_stay(void **state) {
     const int table[6] = {3, 0, 5, 1, 4, 2};
     int keep[LAYERS][KV_HEADS][KEPT];
     for (int i = 0; i < LAYERS * KV_HEADS; i++)
-        for (int slot = 0, n = 0; n < KEPT; slot++) // each as likely as the next, as long as enough are left
+        for (int slot = 0, n = 0; n < KEPT; slot++) // each remaining slot is equally likely, as long as enough remain
             if (SLOTS - slot == KEPT - n || test_random(&random) % (uint64_t)(SLOTS - slot) < (uint64_t)(KEPT - n))
                 keep[i / KV_HEADS][i % KV_HEADS][n++] = slot;
     KvPool d = kv;

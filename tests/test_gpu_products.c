@@ -1,4 +1,4 @@
-// tests/test_gpu_products.c: the GPU's products where activations are rounded: int8, and small batches on the tensor
+// tests/test_gpu_products.c: the GPU's products with rounded activations, in int8 and for small batches on the tensor
 // cores, against references that round in the same way; rounding to f16.
 #include "formats/random_blocks.h"
 #include "tests/rig/testing.h"
@@ -52,12 +52,13 @@ static void int8_products(void **state) {
 static void products_of_few_rows(void **state) {
     (void)state;
     static const int rows[] = {5, 8, 11, GPU_SKINNY_ROWS};
-    enum { N_IN = 5120, N_OUT = 150 }; // more of x than a block has room for; several tiles a block
+    enum { N_IN = 5120, N_OUT = 150 }; // x is larger than the shared memory of a block; several tiles for each block
     uint64_t random = 78;
     for (size_t k = 0; k < TINY_TYPES; k++) {
         const TypeInfo *info = type_info(tiny_types[k]);
         bool dense = info->block == 1;
-        if (tiny_types[k] == TYPE_F32 || tiny_types[k] == TYPE_I8G) continue; // the plain kernel; its own test
+        // these types use the plain kernel or have their own test
+        if (tiny_types[k] == TYPE_F32 || tiny_types[k] == TYPE_I8G) continue;
         int n = rows[k % 4], n_in = info->block == 256 ? (k % 2 ? N_IN : 768) : info->block == 32 ? 32 * 37 : 1002;
         size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes;
         uint8_t *data = malloc(N_OUT * row_bytes);
@@ -91,7 +92,7 @@ static void products_of_few_rows(void **state) {
     }
 }
 
-// What f16 cannot hold becomes the largest that it can; what is no number stays none.
+// Values beyond the range of f16 become its largest value; NaN stays NaN.
 static void rounding_to_f16(void **state) {
     (void)state;
     gpu_compare_case = "rounding to f16";
@@ -105,8 +106,9 @@ static void rounding_to_f16(void **state) {
     device_free_all();
 }
 
-// The kernel that only reads writes where one thread's pieces combine to its secret number: with that number in a
-// single piece of zeros, wherever it lies, the piece has been read.
+// A kernel for measurements only reads weights, and writes only where the combination of one thread's pieces equals a
+// secret number. If all pieces are zeros except one with this number, the kernel must write, wherever that piece is.
+// This shows that it reads every piece.
 static void reads_every_piece(void **state) {
     (void)state;
     gpu_compare_case = "reads alone";

@@ -1,5 +1,5 @@
-// tests/test_grammar_latency.c: how long a mask takes over a vocabulary of 150,000 tokens, along random answers of
-// schemas and grammars, and that every answer finds a token at each step.
+// tests/test_grammar_latency.c: the time of a mask over a vocabulary of 150,000 tokens, along random answers of schemas
+// and grammars; every answer must find a token at each step.
 #include "tests/rig/testing.h"
 
 #include "grammar/cache.h"
@@ -25,7 +25,7 @@ typedef struct {
     int n;
 } Times;
 
-// One answer by random tokens of its masks, every mask timed as it is first asked for.
+// Draws one answer under its masks and measures each mask at its first use.
 static void answer(GrammarCache **cache, const Tokenizer *t, GrammarSource source, uint64_t *random, Times *times) {
     int n = tokenizer_n(t), tokens[N_TOKENS], at = 0;
     float *logits = mem_alloc((size_t)n * sizeof *logits), *out = mem_alloc((size_t)n * sizeof *out);

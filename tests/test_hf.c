@@ -1,5 +1,5 @@
-// tests/test_hf.c: Hugging Face directories: the logits of reference directories, of those that the rig writes of GGUF
-// models, and what a configuration may leave out or have wrong.
+// tests/test_hf.c: Hugging Face directories: the logits of reference directories and of directories that the rig writes
+// from GGUF models, and missing or wrong parts of a configuration.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -82,7 +82,7 @@ static void test_golden(void **state) {
         snprintf(dir, sizeof dir, "%s/%s", folder, names[i]);
         snprintf(want, sizeof want, "%s/%s.logits.f32", folder, names[i]);
         check_golden(dir, want, tokens, n, i == 1 ? 1e-3 : 2e-2);
-        snprintf(from, sizeof from, "%s/config.v5.json", dir); // the same by transformers 5
+        snprintf(from, sizeof from, "%s/config.v5.json", dir); // the same configuration as transformers 5 writes it
         Buf config = {0};
         if (access(from, F_OK) != 0) continue;
         assert_ok(file_read(from, &config));
@@ -101,7 +101,7 @@ static void test_golden(void **state) {
     }
 }
 
-// The logits of a directory and of the GGUF model that it was written of.
+// Compares the logits of a directory with those of the GGUF model that it was written from.
 static void compare(const Gguf *model, const char *dir, const char *isa, double limit, const char *what) {
     Gguf *g;
     int tokens[40];
@@ -127,20 +127,22 @@ static void test_families(void **state) {
         for (size_t t = 0; t < ARRAY_LEN(types); t++) {
             TinyModel shape = {.arch = arch, .type = types[t], .tied = strncmp(arch, "gemma", 5) == 0};
             if (strcmp(arch, "gemma3") == 0) shape.n_layers = 7;
-            if (strcmp(arch, "gemma4") == 0) shape.n_kv_heads = 1; // config.json has two counts only where V is K
+            // config.json has two numbers of KV heads only if V is K
+            if (strcmp(arch, "gemma4") == 0) shape.n_kv_heads = 1;
             Gguf *g = tiny_model(&shape);
             char *dir = made_directory("family");
             HfDirectory how = hows[t];
             how.no_tokenizer = true;
             hf_directory_write(g, dir, &how);
-            bool delta = families_at(f)->recurrent == MIXER_DELTA; // decays pass through a logarithm
+            // decay values are converted by a logarithm, which rounds
+            bool delta = families_at(f)->recurrent == MIXER_DELTA;
             compare(g, dir, "scalar", permuted || delta ? 1e-6 : 0, arch);
             gguf_close(g);
         }
     }
 }
 
-// Every family of golden/families that this program runs, by way of a directory.
+// Every family of golden/families that this program supports, read from a directory.
 static void test_golden_families(void **state) {
     (void)state;
     static const struct {
@@ -235,8 +237,8 @@ static void test_fp8_values(void **state) {
     assert_true(isnan(fp8_e4m3(0x7f)) && isnan(fp8_e4m3(0xff)));
 }
 
-// Weights that the rig wrote in FP8 are read back exactly: values of E4M3 times powers of two are exact in BF16. The
-// end of a matrix that is not a whole number of blocks has a block of its own.
+// Weights that the rig wrote in FP8 must be read back exactly: values of E4M3 times powers of two are exact in BF16.
+// The last, incomplete block of a matrix has its own scale.
 static void test_fp8_blocks(void **state) {
     (void)state;
     Gguf *g = tiny_model(
@@ -298,7 +300,7 @@ static float f32(const Gguf *g, const char *key) {
     return v;
 }
 
-// What a class of transformers fills in, and a text model inside of one that sees.
+// Defaults of transformers' classes, and the text model inside a vision model.
 static void test_defaults(void **state) {
     (void)state;
     Gguf *g = gguf_new("d");
@@ -320,7 +322,7 @@ static void test_defaults(void **state) {
     gguf_close(g);
 }
 
-// Numbers that models have, and what GGUF files of the same models have for them.
+// RoPE values of real models, compared with those in GGUF files of the same models.
 static void test_rope(void **state) {
     (void)state;
     Gguf *g = gguf_new("d");
@@ -434,7 +436,7 @@ static void test_refused_directories(void **state) {
     gguf_close(g);
 }
 
-// A tensor that is not there, has another shape, or is none of the family's.
+// Tensors that are missing, have a wrong shape, or do not belong to the family.
 static void test_refused_tensors(void **state) {
     (void)state;
     Gguf *g = tiny_model(&small), *d, *less;
@@ -453,7 +455,7 @@ static void test_refused_tensors(void **state) {
     assert_int_equal(model_load(&m, d, be).code, QUILL_MODEL);
     gguf_close(d);
     hf_directory_write(g, dir, &(HfDirectory){.config = "{\"model_type\": \"gemma3_text\"}"});
-    Status st = hf_open(dir, &d); // its names are read otherwise, and refused where the model is loaded
+    Status st = hf_open(dir, &d); // the reader accepts the names, and the model loader refuses the file
     if (!st.code) {
         assert_int_equal(model_load(&m, d, be).code, QUILL_MODEL);
         gguf_close(d);

@@ -1,5 +1,5 @@
-// tests/test_hf_tokenizer.c: tokenizer.json and the files beside it: the ids of the tokenizers library, each part that
-// is understood, and what is refused by name; and the reader of large JSON files.
+// tests/test_hf_tokenizer.c: tokenizer.json and related files: the ids must be those of the tokenizers library; each
+// supported part is tested, and errors must name each unsupported one. Also tests the reader of large JSON files.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -16,7 +16,7 @@
 
 enum { MOST_IDS = 4096 };
 
-// All of the text may hold control tokens, as in the library.
+// Encodes with all of the text trusted, as the library does.
 static int encode(const Tokenizer *t, Str text, int *ids) {
     uint8_t *trusted = malloc(text.n + 1);
     memset(trusted, 1, text.n + 1);
@@ -52,7 +52,7 @@ static void check_case(const Tokenizer *t, const char *name, Str text, const jso
     Buf back = {0};
     buf_str(&back, "");
     tokenizer_decode(t, ids + 1, (size_t)n, true, &back);
-    // After a first special token the library shows the space that encoding put there; the text had none.
+    // After a leading special token the library shows the space that encoding added; the text had none.
     Str shown = {back.data, back.n};
     if (!str_is(shown, json_string_value(decoded)) && !str_eq(shown, text))
         fail_msg("%s: text %zu: \"%s\" expected, \"%s\" decoded", name, i, json_string_value(decoded), back.data);
@@ -88,7 +88,7 @@ static void test_golden(void **state) {
     json_decref(all);
 }
 
-// A real vocabulary of 151,000 tokens, by way of a tokenizer.json that the rig writes: the ids of its GGUF file.
+// A real vocabulary of 151,000 tokens, written as tokenizer.json by the rig, must give the ids of its GGUF file.
 static void test_real_vocabulary(void **state) {
     (void)state;
     static const char *const files[] = {"qwen2"};
@@ -126,8 +126,8 @@ static void test_real_vocabulary(void **state) {
 
 // ---- parts ----------------------------------------------------------------------------------------------------------
 
-// A vocabulary of a few letters. `parts` are further members of the file, `model` of its model; \xc4\xa0 is the space
-// of byte-level vocabularies.
+// A vocabulary of a few letters. `parts` are additional members of the file, `model` of its model; \xc4\xa0 is the
+// space in byte-level vocabularies.
 static Tokenizer *tokenizer_of(const char *parts, const char *model, const char *vocab, const char *config) {
     Buf text = {0};
     buf_printf(&text, "{%s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {%s}}}", parts, model, vocab);
@@ -162,7 +162,7 @@ static void test_added_tokens(void **state) {
                                       "{\"id\": 9, \"content\": \"<r>\", \"special\": true, \"rstrip\": true}, "
                                       "{\"id\": 12, \"content\": \"<l>\", \"special\": true, \"lstrip\": true}]",
                                 MERGES, LETTERS, NULL);
-    assert_int_equal(tokenizer_n(t), 13); // 10 and 11 are ids without a text
+    assert_int_equal(tokenizer_n(t), 13); // ids 10 and 11 have no text
     CHECK_IDS(t, "a<x>b<y>c", 0, 7, 1, 8, 2);
     CHECK_IDS(t, "a<r> \n\xe3\x80\x80 b<r>", 0, 9, 1, 9);
     CHECK_IDS(t, "a \xc2\xa0 <l> b", 0, 12, 3, 1);
@@ -171,7 +171,7 @@ static void test_added_tokens(void **state) {
     assert_int_equal(tokenizer_encode_after(t, 9, " \n b", 4, NULL, ids, 16), 1);
     assert_int_equal(ids[0], 1);
     assert_int_equal(tokenizer_encode(t, "<x><y>", 6, NULL, ids, 16),
-                     1); // untrusted text has no <x>, which has no letters here
+                     1); // untrusted text is not the token <x>, and this vocabulary has no letters < x >
     assert_int_equal(ids[0], 8);
     assert_true(tokenizer_is_control(t, 7) && !tokenizer_is_control(t, 8));
     tokenizer_free(t);
@@ -192,9 +192,9 @@ static void test_spaces(void **state) {
     Tokenizer *t = tokenizer_of(SPACES, SPM_MERGES ", \"byte_fallback\": true, \"fuse_unk\": true", SPM_LETTERS, NULL);
     CHECK_IDS(t, "a a", 5, 1);
     CHECK_IDS(t, "\xc3\xa9", 6, 7);
-    CHECK_IDS(t, "xyza\xe4\xbd\xa0", 0, 1, 0); // fused, as they follow each other
+    CHECK_IDS(t, "xyza\xe4\xbd\xa0", 0, 1, 0); // unknown characters that follow each other become one token
     tokenizer_free(t);
-    t = tokenizer_of(META("always", "true"), SPM_MERGES, SPM_LETTERS, NULL); // pieces begin with the mark
+    t = tokenizer_of(META("always", "true"), SPM_MERGES, SPM_LETTERS, NULL); // pieces begin with the space mark
     CHECK_IDS(t, "a a", 4, 4);
     CHECK_IDS(t, " a<u>a", 4, 0, 4);
     CHECK_IDS(t, "xx", 3, 0, 0);
@@ -222,10 +222,11 @@ static void test_patterns(void **state) {
     CHECK_IDS(t, "abc a", 6, 3, 0);
     tokenizer_free(t);
     t = tokenizer_of(SPLIT("\"Regex\": \"\\\\s+(?!\\\\S)|[^\\\\s]+\""), MERGES, LETTERS,
-                     NULL); // \s, in and out of a set
+                     NULL); // \s inside and outside of a set
     CHECK_IDS(t, "ab  a", 4, 3, 3, 0);
     tokenizer_free(t);
-    t = tokenizer_of(SPLIT("\"Regex\": \"(a+)+$\""), MERGES, LETTERS, NULL); // exponential: the limit ends it
+    // takes exponential time; the limit of PCRE2 stops it
+    t = tokenizer_of(SPLIT("\"Regex\": \"(a+)+$\""), MERGES, LETTERS, NULL);
     char slow[64];
     memset(slow, 'a', 60);
     strcpy(slow + 60, "bab");
@@ -243,14 +244,14 @@ static void test_forms(void **state) {
         {NORMALIZE_NFC, "plain", "plain"},
         {NORMALIZE_NFC, "e\xcc\x81", "\xc3\xa9"},
         {NORMALIZE_NFD, "\xc3\xa9!", "e\xcc\x81!"},
-        {NORMALIZE_NFC, "\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"}, // a character that grows
+        {NORMALIZE_NFC, "\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"}, // a character that becomes longer
         {NORMALIZE_NFKC, "\xef\xac\x81", "fi"},
         {NORMALIZE_NFC,
          "\xff"
          "e\xcc\x81\xcc",
-         "\xff\xc3\xa9\xcc"}, // bytes that are no text stay
+         "\xff\xc3\xa9\xcc"}, // invalid bytes do not change
         {NORMALIZE_NFC, "\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c"},
-        {NORMALIZE_NFC, "a\xcc\x96\xcc\x81", "\xc3\xa1\xcc\x96"}, // marks are put in order
+        {NORMALIZE_NFC, "a\xcc\x96\xcc\x81", "\xc3\xa1\xcc\x96"}, // combining marks are sorted
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Buf out = {0};
@@ -259,7 +260,7 @@ static void test_forms(void **state) {
         assert_true(out.n <= strlen(cases[i].in) * normalize_growth(cases[i].form));
         buf_free(&out);
     }
-    Buf marks = {0}, out = {0}; // sorting all of them at once would take minutes
+    Buf marks = {0}, out = {0}; // a sort in quadratic time would take minutes
     for (int i = 0; i < 100000; i++) buf_str(&marks, i % 2 ? "\xcc\x81" : "\xcc\x96");
     normalize_append(&out, NORMALIZE_NFC, (Str){marks.data, marks.n});
     assert_int_equal(out.n, marks.n);
@@ -344,7 +345,7 @@ static void test_directory(void **state) {
     strcat(dir, "/tokenizer.json");
     unlink(dir);
     *strrchr(dir, '/') = 0;
-    assert_ok(hf_open(dir, &g)); // modes that need no vocabulary run without one
+    assert_ok(hf_open(dir, &g)); // modes that need no vocabulary work without it
     assert_null(gguf_value(g, "tokenizer.ggml.model"));
     gguf_close(g);
     gguf_close(model);
@@ -400,7 +401,7 @@ static void test_refused(void **state) {
             fail_msg("%s: code %d: %s", cases[i].text, st.code, st.message);
         gguf_close(g);
     }
-    Gguf *g = gguf_new("t"); // a pattern that PCRE2 does not take is found when the tokenizer is made
+    Gguf *g = gguf_new("t"); // an invalid pattern is an error when the tokenizer is made
     Tokenizer *t;
     assert_ok(hf_tokenizer_memory("t", str_of("{" SPLIT("\"Regex\": \"(a\"") ", " VOCAB "}"), NULL, g));
     Status st = tokenizer_load(g, &t);

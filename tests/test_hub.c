@@ -1,5 +1,5 @@
-// tests/test_hub.c: names of models, the files of a repository that make up a model, the choice among them, heads of
-// HTTP answers, hashes, the progress line. tests/hub.bats tests the transfers.
+// tests/test_hub.c: names of models, the files of a model in a repository, the choice among models, heads of HTTP
+// answers, hashes, the progress line. tests/hub.bats tests the transfers.
 #include "tests/rig/testing.h"
 
 #include "base/jsonio.h"
@@ -121,10 +121,10 @@ static void test_types(void **state) {
         {"gpt-oss-20b-mxfp4.gguf", "MXFP4"},
         {"x-MXFP4_MOE.gguf", "MXFP4_MOE"},
         {"x-TQ1_0.gguf", "TQ1_0"},
-        {"x-f16-Q8_0.gguf", "Q8_0"}, // the last one
+        {"x-f16-Q8_0.gguf", "Q8_0"}, // the last type in the name counts
         {"Q8_0.gguf", "Q8_0"},
         {"ggml-model_q5_1.gguf", "Q5_1"},
-        {"Q4_K_M/model.gguf", ""}, // of the file's own name
+        {"Q4_K_M/model.gguf", ""}, // only the file's own name counts
         {"model.gguf", ""},
         {"Qwen3-8B.gguf", ""},
         {"q4.gguf", ""},
@@ -142,7 +142,7 @@ static void test_types(void **state) {
 
 // ---- models ---------------------------------------------------------------------------------------------------------
 
-// The files of a repository, separated by blanks, as the API lists them; each has 100 bytes.
+// The files of a repository, separated by blanks, in the order of the API; each has 100 bytes.
 static HubFiles files_of(const char *paths) {
     Buf json = {0};
     HubFiles files = {0};
@@ -158,7 +158,7 @@ static HubFiles files_of(const char *paths) {
     return files;
 }
 
-// What a name chooses among files: the first file, a blank, and the number of files; or the error's message.
+// The choice that a name makes among files: the first file, a blank, and the number of files; or the error's message.
 static const char *chosen(const char *paths, const char *tag) {
     static char said[1200];
     HubFiles files = files_of(paths);
@@ -186,22 +186,22 @@ static void test_choice(void **state) {
     assert_string_equal(chosen(three, "safetensors"), "config.json 2");
     assert_string_equal(chosen("x-Q8_0.gguf x-Q2_K.gguf config.json model.safetensors", ""), "x-Q8_0.gguf 1");
     assert_string_equal(chosen("x-Q2_K.gguf config.json model.safetensors", ""), "config.json 2");
-    assert_string_equal(chosen("x-Q2_K.gguf config.json", ""), "x-Q2_K.gguf 1"); // the only one
+    assert_string_equal(chosen("x-Q2_K.gguf config.json", ""), "x-Q2_K.gguf 1"); // the only model
     assert_string_equal(chosen("model.gguf", ""), "model.gguf 1");
     assert_non_null(strstr(chosen("x-Q2_K.gguf x-Q3_K_S.gguf", ""), "it has Q2_K, Q3_K_S: name one, as a/b:Q2_K"));
     assert_non_null(strstr(chosen("x-Q4_K_M.gguf y-Q4_K_M.gguf", ""), "several found"));
     assert_string_equal(chosen("x-Q4_K_M.gguf y-Q4_K_M.gguf", "y-Q4_K_M.gguf"), "y-Q4_K_M.gguf 1");
     assert_non_null(strstr(chosen(three, "Q4_K_L"), "did you mean Q4_K_M?"));
     assert_non_null(strstr(chosen("README.md pytorch_model.bin config.json", ""), "has neither"));
-    // Unsloth's mixes stand for a type that is not there otherwise
+    // Unsloth's mixes are used if there is no other file of the type.
     assert_string_equal(chosen("x-UD-Q4_K_XL.gguf", "Q4_K_XL"), "x-UD-Q4_K_XL.gguf 1");
     assert_string_equal(chosen("x-UD-Q4_K_XL.gguf x-Q4_K_XL.gguf", "Q4_K_XL"), "x-Q4_K_XL.gguf 1");
-    // no models
+    // Files that are not models.
     assert_string_equal(chosen("mmproj-Q4_K_M.gguf x-mmproj-f16.gguf imatrix.gguf x.imatrix.gguf ggml-vocab-x.gguf "
                                "x-Q8_0.gguf",
                                ""),
                         "x-Q8_0.gguf 1");
-    // parts: all of them, or none
+    // Split files: all parts or none.
     assert_string_equal(chosen("d/x-Q4_K_M-00001-of-00003.gguf d/x-Q4_K_M-00003-of-00003.gguf "
                                "d/x-Q4_K_M-00002-of-00003.gguf x-Q8_0.gguf",
                                ""),
@@ -270,7 +270,7 @@ static void test_heads(void **state) {
     assert_string_equal(r.etag, "abc");
     assert_int_equal(r.size, 5027783488);
     assert_string_equal(r.commit, "c0ffee");
-    assert_int_equal(r.wait, -1); // of the proxy's answer
+    assert_int_equal(r.wait, -1); // the header belongs to the proxy's answer
     r = reply_of((const char *const[]){"HTTP/1.1 206 Partial Content", "Content-Range: bytes 4000-7999/8000",
                                        "ETag: W/\"x\"", "Content-Length: 99999999999999999999", NULL});
     assert_int_equal(r.from, 4000);
@@ -279,7 +279,7 @@ static void test_heads(void **state) {
     r = reply_of((const char *const[]){"HTTP/1.1 429", "RateLimit: \"api\";r=0;t=55", "Retry-After: 3", NULL});
     assert_int_equal(r.wait, 3);
     r = reply_of((const char *const[]){"HTTP/1.1 429", "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT", NULL});
-    assert_int_equal(r.wait, 0); // it is over
+    assert_int_equal(r.wait, 0); // the time has passed
     r = reply_of((const char *const[]){"HTTP/1.1 429", "Retry-After: soon", "no colon", ": ", "", NULL});
     assert_int_equal(r.wait, -1);
 }
@@ -317,7 +317,7 @@ static void test_digests(void **state) {
         hub_digest_end(&d, digits);
         assert_string_equal(digits, etags[i]);
     }
-    assert_int_equal(hub_digest_kind("5d41402abc4b2a76b9719d911017c592"), HUB_DIGEST_NONE); // as S3 has it
+    assert_int_equal(hub_digest_kind("5d41402abc4b2a76b9719d911017c592"), HUB_DIGEST_NONE); // an ETag of S3
     assert_int_equal(hub_digest_kind("CE013625030BA8DBA906F756967F9E9CA394464A"), HUB_DIGEST_NONE);
     hub_digest_start(&d, "x", 6);
     hub_digest_end(&d, digits);

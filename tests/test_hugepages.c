@@ -1,4 +1,4 @@
-// tests/test_hugepages.c: weights that move into huge pages keep their addresses and their bytes.
+// tests/test_hugepages.c: weights that are moved into huge pages must keep their addresses and their bytes.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -8,11 +8,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { N_PAGES = 4, ODD = 12345 }; // whole huge pages that a mapping surely has, wherever it begins
+enum { N_PAGES = 4, ODD = 12345 }; // N_PAGES: whole huge pages that a mapping contains at any address
 
 static size_t file_bytes(void) { return (N_PAGES + 1) * HUGE_PAGE + ODD; }
 
-// A file that is gone when it is closed: on the disk, or in memory, where the system makes its own pages huge.
+// A file that is removed when it is closed: on the disk, or in memory, where the system itself makes huge pages.
 static FILE *new_file(bool in_memory, char path[1024]) {
     int fd = in_memory ? memfd_create("hugepages", 0) : -1;
     if (in_memory) snprintf(path, 1024, "/proc/self/fd/%d", fd);
@@ -31,7 +31,7 @@ static void map_file(Gguf *g, FILE *f, const char *path) {
     unlink(path);
 }
 
-// A view over `n_files` mapped files of random bytes.
+// A view of `n_files` mapped files of random bytes.
 static Gguf *mapped(int n_files, bool in_memory) {
     Gguf *g = gguf_new("hugepages");
     uint64_t seed = 7;
@@ -60,7 +60,7 @@ static void assert_unchanged(const Gguf *g) {
         }
 }
 
-// The permissions of the mapping that holds an address, "r--s".
+// The permissions of the mapping that contains an address, such as "r--s".
 static void permissions_at(const void *at, char out[5]) {
     FILE *f = fopen("/proc/self/maps", "r");
     char line[512];
@@ -92,7 +92,7 @@ static void check_moves(int threads, size_t most, bool in_memory) {
     char found[5];
     permissions_at(middle_of(g), found);
     assert_memory_equal(found, "r--", 3);
-    assert_false(hugepages_convert(&s, SIZE_MAX)); // nothing more to do
+    assert_false(hugepages_convert(&s, SIZE_MAX)); // nothing is left to move
     assert_unchanged(g);
     threads_free(s.pool);
     gguf_close(g);
@@ -107,7 +107,7 @@ static void test_bytes_and_addresses(void **state) {
         }
 }
 
-// Where the system has huge pages, that is where the bytes are now: all but what the ends of two files leave over.
+// If the system has huge pages, all bytes are in them now, except the parts at the ends of two files.
 static void test_they_are_huge(void **state) {
     (void)state;
     Gguf *g = mapped(2, false);
@@ -115,7 +115,7 @@ static void test_they_are_huge(void **state) {
     hugepages_convert(&s, HUGE_PAGE);
     bool first_was = s.done > 0 && s.how != HUGEPAGES_OVER;
     hugepages_convert(&s, SIZE_MAX);
-    if (first_was) assert_true(gguf_huge_bytes(g) >= N_PAGES * HUGE_PAGE); // less than all, where memory is in pieces
+    if (first_was) assert_true(gguf_huge_bytes(g) >= N_PAGES * HUGE_PAGE); // less than all if memory is fragmented
     threads_free(s.pool);
     gguf_close(g);
     if (!first_was) {
@@ -131,7 +131,7 @@ static void test_no_huge_pages(void **state) {
     HugePages s = {.gguf = g, .pool = threads_new(2)};
     assert_false(hugepages_convert(&s, SIZE_MAX));
     assert_int_equal(gguf_huge_bytes(g), 0);
-    assert_true(s.done <= HUGE_PAGE); // it gave up after the first
+    assert_true(s.done <= HUGE_PAGE); // it stopped after the first page
     assert_unchanged(g);
     threads_free(s.pool);
     gguf_close(g);
@@ -169,7 +169,7 @@ static void test_huge_already(void **state) {
     gguf_close(second);
 }
 
-// A system that takes too long is asked no more: what is moved is moved, the rest stays.
+// If the system takes too long, moving stops: moved pages stay, and the rest stays where it is.
 static void test_patience(void **state) {
     (void)state;
     Gguf *g = mapped(3, false);
@@ -181,7 +181,7 @@ static void test_patience(void **state) {
     gguf_close(g);
 }
 
-// Without memory for a copy the file stays mapped, or its own pages become huge ones.
+// Without memory for a copy, the file stays mapped, or its own pages become huge.
 static void test_no_memory(void **state) {
     (void)state;
     Gguf *g = mapped(1, false);
@@ -199,7 +199,7 @@ static void test_nothing_to_convert(void **state) {
     (void)state;
     Gguf *g = gguf_new("small");
     HugePages none = {.gguf = g, .pool = threads_new(1)};
-    assert_false(hugepages_convert(&none, SIZE_MAX)); // no file
+    assert_false(hugepages_convert(&none, SIZE_MAX)); // a view without a file
     char path[1024];
     FILE *f = new_file(false, path);
     fputs("less than a page", f);

@@ -1,4 +1,4 @@
-// tests/test_imatrix.c: importance matrices: both file forms, what is refused, and what pruning does to rows.
+// tests/test_imatrix.c: importance matrices: both file formats, invalid files, and pruning of rows.
 #include "tests/rig/testing.h"
 
 #include "files/gguf.h"
@@ -34,7 +34,7 @@ static void test_written_and_read(void **state) {
     imatrix_close(m);
 }
 
-// Experts: a row of counts; one that no token has chosen counts all columns alike.
+// Experts have a row of counts. An expert that no token has chosen gets equal values for all columns.
 static void test_experts(void **state) {
     (void)state;
     const float sums[] = {2, 4, 5, 6, 0, 0}, counts[] = {2, 1, 0};
@@ -64,7 +64,7 @@ static Buf dat_bytes(int n_entries, float first) {
     put_int(&b, n_entries);
     put_int(&b, 8);
     buf_str(&b, "a.weight");
-    put_int(&b, 2); // chunks
+    put_int(&b, 2); // number of chunks
     put_int(&b, 2);
     buf_append(&b, values, sizeof values);
     put_int(&b, 5);
@@ -82,7 +82,7 @@ static void test_older_form(void **state) {
     assert_int_equal(imatrix_chunks(m), 5);
     assert_string_equal(imatrix_text(m), "text");
     imatrix_close(m);
-    assert_ok(imatrix_read_dat("old.dat", b.data, b.n - 12, &m)); // without the text's name
+    assert_ok(imatrix_read_dat("old.dat", b.data, b.n - 12, &m)); // without the name of the text
     assert_string_equal(imatrix_text(m), "");
     imatrix_close(m);
     buf_free(&b);
@@ -90,7 +90,7 @@ static void test_older_form(void **state) {
 
 static void refused(const void *bytes, size_t n, const char *part) {
     Imatrix *m;
-    char *exact = mem_copy(bytes, n); // a read past the end is seen by a sanitizer
+    char *exact = mem_copy(bytes, n); // exact size: a sanitizer sees a read past the end
     Status st = imatrix_read_dat("bad.dat", exact, n, &m);
     free(exact);
     assert_int_equal(st.code, QUILL_MODEL);
@@ -146,7 +146,8 @@ static void test_groups(void **state) {
     (void)state;
     float x[] = {1, -4, 3, 2, 5, 5, 5, 5, 9, 1};
     prune("2:4", "magnitude", x, NULL, 10);
-    const float want[] = {0, -4, 3, 0, 5, 5, 0, 0, 9, 1}; // of ties the later ones go; a rest of a group stays
+    // of equal weights the later ones are removed; an incomplete group does not change
+    const float want[] = {0, -4, 3, 0, 5, 5, 0, 0, 9, 1};
     assert_memory_equal(x, want, sizeof want);
     float y[] = {1, -4, 3, 2}, norms[] = {10, 1, 1, 3};
     prune("2:4", "wanda", y, norms, 4);

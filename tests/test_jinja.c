@@ -1,5 +1,5 @@
-// tests/test_jinja.c: the template interpreter: what it prints, whose bytes it trusts, and that no template breaks it.
-// Expected texts are Jinja2's; tests/rig/jinja_reference.py compares many more with it.
+// tests/test_jinja.c: the template interpreter: its output, the trust of each byte, and that no template breaks it.
+// Expected texts are Jinja2's; tests/rig/jinja_reference.py compares many more.
 #include "tests/rig/testing.h"
 
 #include "jinja/jinja.h"
@@ -14,7 +14,7 @@ typedef struct {
 
 static Value string(Heap *h, const char *s) { return value_string(h, str_of(s), false); }
 
-// messages of a user and an assistant, the former's text untrusted; roles are trusted.
+// Messages of a user and an assistant; the user's text is untrusted, roles are trusted.
 static Value variables(Heap *h, const char *user) {
     Value v = value_dict(h), list = value_new_list(h, V_LIST, 2);
     const char *roles[] = {"user", "assistant"}, *texts[] = {user, "Yes."};
@@ -114,7 +114,7 @@ static void test_prints(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
 }
 
-// Each letter of `marks` stands for a byte: T trusted, u not.
+// Each letter of `marks` stands for a byte: T trusted, u untrusted.
 static void check_marks(const char *source, const char *user, const char *expected, const char *marks) {
     Result r = render(source, user);
     if (r.st.code) fail_msg("%s: %s", source, r.st.message);
@@ -199,7 +199,7 @@ static void test_errors(void **state) {
     }
 }
 
-// Templates that run for ever, eat all memory or nest without end.
+// Templates that run for ever, use too much memory or are nested too deeply.
 static void test_bounds(void **state) {
     (void)state;
     static const char *const sources[] = {
@@ -245,7 +245,7 @@ static void test_bounds(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(repeated); i++) {
         Buf source = {0};
         buf_str(&source, repeated[i][0] == '{' && repeated[i][1] ? "" : "{{ ");
-        for (int k = 0; k < 400000; k++) buf_str(&source, repeated[i]); // more than any stack holds
+        for (int k = 0; k < 400000; k++) buf_str(&source, repeated[i]); // nested more deeply than any stack allows
         Result r = render_within(source.data, source.n, "hi", 64 << 20, 2000000);
         assert_int_equal(r.st.code, QUILL_MODEL);
         result_free(&r);
@@ -255,7 +255,7 @@ static void test_bounds(void **state) {
 
 // ---- what a message wrote stays a message's -------------------------------------------------------------------------
 
-// Of the characters of the user's texts no template writes any below, in no case.
+// No template below writes one of the characters of the user's texts.
 static bool is_users(char c) { return c && strchr("qzQZ9~", c); }
 
 static void check_provenance(const char *source) {
@@ -267,11 +267,11 @@ static void check_provenance(const char *source) {
     result_free(&r);
 }
 
-// What a template can hand to a function: texts, numbers and collections of the user's, and some of its own.
+// Arguments of functions: texts, numbers and collections of the user, and some of the template.
 static const char *const values[] = {
     "u", "[u, u, 'b']", "{'k': u, u: 1}", "(u[-1]|int * 11)", "u[-1]|int", "u[:1]", "'b'", "'%s {} %d'", "3"};
 
-// Prints a value as it is, and what it holds.
+// Prints a value and its contents.
 static void check_value(const char *value) {
     char source[700];
     static const char *const shapes[] = {
@@ -283,10 +283,10 @@ static void check_value(const char *value) {
     }
 }
 
-// A call with none to two arguments, each combination of them, and with three that are the same. `form` takes the value
-// that is called on (some do not use it), the name and the arguments.
+// Calls a function with zero to two arguments in every combination, and with three equal ones. `form` takes the value
+// that is called on (some functions need none), the name and the arguments.
 static int check_calls(BuiltinTable table, const char *form, const char *of) {
-    enum { N = ARRAY_LEN(values), PAIRS = 1 + N + N * N }; // written with digits 1 to N, 111 is PAIRS
+    enum { N = ARRAY_LEN(values), PAIRS = 1 + N + N * N }; // numbers written with the digits 1 to N; 111 is PAIRS
     for (size_t f = 0; f < table.n; f++)
         for (size_t i = 0; i < PAIRS + N; i++) {
             size_t k = i < PAIRS ? i : PAIRS * (i - PAIRS + 1);
@@ -311,7 +311,7 @@ static void test_provenance(void **state) {
     n += check_calls(builtin_methods(V_DICT), "(%s).%s(%s)", "{'k': u, u: 1}");
     n += check_calls(builtin_methods(V_LIST), "(%s).%s(%s)", "[u, 'b']");
     n += check_calls(builtin_methods(V_CYCLER), "(%s).%s(%s)", "cycler(u, 'b')");
-    // Tests give true and false alone, and `loop` has two methods.
+    // Jinja's tests give only true and false, and `loop` has two methods.
     BuiltinTable tests = builtin_tests(), loop = builtin_methods(V_LOOP);
     for (size_t i = 0; i < tests.n; i++) {
         char source[200];
@@ -329,7 +329,7 @@ static void test_provenance(void **state) {
 
 // ---- time -----------------------------------------------------------------------------------------------------------
 
-// With the steps that a conversation's template gets, each ends within seconds, whatever it looks up or compares.
+// With the step limit of a conversation's template, each template must end within seconds.
 static void test_step_budget(void **state) {
     (void)state;
     Buf many = {0};
@@ -345,7 +345,7 @@ static void test_step_budget(void **state) {
                    "{%% for b in range(100000) %%}{%% set z = %s %%}{%% endfor %%}{%% endfor %%}",
                    bodies[i]);
     for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
-        clock_t start = clock(); // of this process: a busy machine changes nothing
+        clock_t start = clock(); // CPU time of this process, so that other load has no effect
         Result r = render_within(sources[i].data, sources[i].n, "hi", 256 << 20, 20000000);
         double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
         print_message("%.40s...: %.2f s, %s\n", i ? bodies[i - 1] : "100,000 variables", seconds,
@@ -357,7 +357,7 @@ static void test_step_budget(void **state) {
     }
 }
 
-// Every beginning of a template, and bytes that are no text.
+// Every beginning of a template, and bytes that are not UTF-8.
 static void test_cut_off(void **state) {
     (void)state;
     static const char source[] = "{%- macro f(a, b=[1, {'x': 2}]) -%}{{ a ~ b|tojson(indent=2) }}{%- endmacro %}\n{% "
@@ -369,7 +369,7 @@ static void test_cut_off(void **state) {
         assert_true(r.st.code == QUILL_OK || r.st.code == QUILL_MODEL);
         result_free(&r);
     }
-    // Memory and steps may end anywhere.
+    // Memory and steps may run out anywhere.
     for (size_t room = 0; room < 6000; room += 16) {
         Result r = render_within(source, sizeof source - 1, "hi", room, (int64_t)room / 8);
         assert_true(r.st.code == QUILL_OK || r.st.code == QUILL_MODEL);

@@ -1,5 +1,4 @@
-// tests/test_jobs.c: lines of a batch: what they ask for, which errors they have; lines that arrive through a pipe in
-// pieces.
+// tests/test_jobs.c: lines of a batch: their meaning and their errors; lines that arrive through a pipe in pieces.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -51,11 +50,11 @@ static void test_our_form(void **state) {
     assert_int_equal(j.config.logprobs, 2);
     assert_int_equal(j.config.n_stop, 2);
     assert_string_equal(j.config.stop[1], "b");
-    assert_int_equal(j.config.sampling.n_bias, 2); // the run's and the line's
+    assert_int_equal(j.config.sampling.n_bias, 2); // that of the run and that of the line
     assert_true(j.config.sampling.bias[0].id == 3 && j.config.sampling.bias[1].id == 5 &&
                 j.config.sampling.bias[1].bias == -100);
     job_free(&j);
-    // What is not said is the run's.
+    // A key that the line does not have keeps the value of the run.
     good("{\"prompt\":\"\",\"stop\":null,\"temperature\":null,\"n\":null,\"tools\":[]}", &j);
     assert_null(j.id);
     assert_true(j.n == 1 && j.config.predict == -1 && !j.config.seed_given && j.config.sampling.temp == 0.8f);
@@ -165,7 +164,7 @@ static void test_broken_lines(void **state) {
     }
     Job j;
     assert_int_equal(job_parse(str_of("{\"id\":\"a\",\"prompt\":1}"), &defaults.answer, &j).code, QUILL_USAGE);
-    assert_string_equal(json_string_value(j.id), "a"); // known even so
+    assert_string_equal(json_string_value(j.id), "a"); // the id is known even if the line has an error
     job_free(&j);
 }
 
@@ -191,16 +190,16 @@ static void test_lines_as_they_come(void **state) {
     expect(&f, FEED_NOTHING, NULL, 1);
     assert_int_equal(write(ends[1], "o\n \r\n\nfour\r\nfive", 16), 16);
     expect(&f, FEED_LINE, "two", 2);
-    expect(&f, FEED_LINE, "four\r", 5); // blank lines count
+    expect(&f, FEED_LINE, "four\r", 5); // blank lines are counted too
     expect(&f, FEED_NOTHING, NULL, 0);
     close(ends[1]);
-    expect(&f, FEED_LINE, "five", 6); // without a line end
+    expect(&f, FEED_LINE, "five", 6); // without a line break
     expect(&f, FEED_END, NULL, 6);
     expect(&f, FEED_END, NULL, 6);
     feed_close(&f);
 }
 
-// A line longer than there is room for is passed over, whatever of it lies in one read, and memory stays bounded.
+// A line that is too long is skipped, and memory stays bounded, whatever pieces the line arrives in.
 static void test_huge_lines(void **state) {
     (void)state;
     const char *path = test_tmp("huge.jsonl");
@@ -233,7 +232,7 @@ static void test_huge_lines(void **state) {
     assert_ok(feed_open("/", &f));
     Str line;
     FeedResult got;
-    assert_int_equal(feed_next(&f, 0, &line, &got).code, QUILL_IO); // a directory
+    assert_int_equal(feed_next(&f, 0, &line, &got).code, QUILL_IO); // a directory is an error
     feed_close(&f);
 }
 

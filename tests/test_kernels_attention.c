@@ -1,4 +1,5 @@
-// tests/test_kernels_attention.c: attention of every table of CPU kernels, on odd shapes, against double arithmetic.
+// tests/test_kernels_attention.c: the attention kernels of every CPU kernel table, on odd shapes, against double
+// arithmetic.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
@@ -44,13 +45,13 @@ static void put_kv(uint8_t *plane, int type, size_t at, float x) {
     else memcpy(plane + 2 * at, &half, 2);
 }
 
-// Where K or V of a slot begins, in elements of its plane.
+// The first element of K or V of a slot, in its plane.
 static size_t value_at(const AttendCase *c, bool value, int slot, int head) {
     int dim = value && !c->s.v_in_k ? c->s.v_dim : c->s.head_dim;
     return kv_slot(&c->kv, LAYER, c->table[slot / c->s.block], head, slot % c->s.block) * (size_t)dim;
 }
 
-// Slots that a row sees get values, all other memory of the pool stays NaN.
+// Slots that a row sees get values; all other memory of the pool stays NaN.
 static void fill_pool(AttendCase *c, uint64_t *random) {
     const AttendShape *s = &c->s;
     for (int slot = 0; slot < s->context; slot++) {
@@ -75,7 +76,7 @@ static void shuffled(int *out, int n, uint64_t *random) {
     }
 }
 
-// Ascending slots that end at the context's last; without gaps they are its end.
+// Chooses ascending slots, of which the last is the context's last; without gaps they are adjacent.
 static void choose_slots(AttendCase *c, uint64_t *random) {
     int n = c->s.n_rows, context = c->s.context;
     for (int r = n - 1, top = context - 1; r >= 0; r--, top--) {
@@ -180,7 +181,7 @@ static AttendTask attend_task(const AttendCase *c, int head, int first, int last
                         .scratch = scratch};
 }
 
-// All pairs of both KV heads, in tasks of up to `pairs`, the last first; then one heads' range against canaries.
+// Computes all pairs of both KV heads, in tasks of up to `pairs`, the last task first.
 static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, float *out) {
     int n_pairs = c->s.n_rows * c->s.group;
     void *scratch = poisoned(k->scratch);
@@ -205,8 +206,8 @@ static AttendChoice attend_choice(int isa, bool bf16) {
     return (AttendChoice){bf16 ? k->attend_bf16 : has_own(isa) ? &k->attend : NULL, isa, bf16};
 }
 
-// The AMX unit takes a cache in 16 bits, and rounds queries, keys, weights and values to bf16; AVX-512 with BF16 takes
-// any, and rounds weights and values.
+// The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. AVX-512 with BF16 takes any
+// cache, and rounds weights and values.
 static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
     bool halves = c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
     return choice.bf16 && (halves || strcmp(isa_name(choice.isa), "amx") != 0);
@@ -230,7 +231,7 @@ static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
     free(out);
 }
 
-// A task writes the outputs of its own pairs and head, nothing else.
+// A task must write only the outputs of its own pairs and head.
 static void check_attend_range(const AttendCase *c, AttendChoice choice, uint64_t *random) {
     const AttendKernel *k = choice.kernel;
     int n_pairs = c->s.n_rows * c->s.group, hd = c->s.head_dim, n = c->s.n_rows * c->heads.n_heads * hd;
@@ -250,7 +251,8 @@ static void check_attend_range(const AttendCase *c, AttendChoice choice, uint64_
     free(scratch);
 }
 
-// One row's keys in parts: each part's outputs, by what it weighs, make up the whole's.
+// If the keys of a row are divided into parts, the sum of the parts' outputs times their weights must be the whole
+// output.
 static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_t *random) {
     enum { PARTS = 3 };
     const AttendKernel *k = choice.kernel;
@@ -295,7 +297,7 @@ static void attend_shape(const AttendShape *s) {
         if (!choice.kernel) continue;
         int most = choice.kernel->pairs;
         check_attend(&c, choice, most);
-        check_attend(&c, choice, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
+        check_attend(&c, choice, 1 + pick(&random, most)); // the pairs divided differently, also inside a row
         if (c.s.v_dim == c.s.head_dim) check_attend_range(&c, choice, &random);
         check_attend_parts(&c, choice, &random);
     }
@@ -308,7 +310,7 @@ static void test_attend(void **state) {
     static const int blocks[] = {1, 16, 64, 0}, contexts[] = {1, 5, 95, 96, 97, 300}, rows[] = {1, 2, 5, 17, 40, 150};
     static const int types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
     int n = 0;
-    // Every head_dim with every group; the rest goes round, so that every pair of values meets many times.
+    // Every head_dim with every group size. The other values rotate, so that every pair of values occurs many times.
     for (size_t d = 0; d < ARRAY_LEN(head_dims); d++)
         for (size_t g = 0; g < ARRAY_LEN(groups); g++)
             for (int round = 0; round < 10; round++, n++) {
@@ -327,7 +329,7 @@ static void test_attend(void **state) {
             }
 }
 
-// Compressed K and V, whose heads are the widest that there are, and V narrower than K in planes of its own.
+// Compressed K and V, which have the widest heads, and V narrower than K in a plane of its own.
 static void test_attend_narrow_values(void **state) {
     (void)state;
     static const AttendShape shapes[] = {{.head_dim = 576, .v_dim = 512, .v_in_k = true, .group = 16},
@@ -350,7 +352,7 @@ static void test_attend_narrow_values(void **state) {
     }
 }
 
-// Rows of a tile whose windows leave keys between them that none of them sees.
+// Rows of a tile whose windows do not overlap, with keys between them that no row sees.
 static void test_attend_windows_apart(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++)
@@ -364,7 +366,7 @@ static void test_attend_windows_apart(void **state) {
                                     .seed = seed});
 }
 
-// Scores of hundreds: the softmax must take its maximum away first, and keep one key.
+// Scores of hundreds: the softmax must subtract the maximum first, and one key gets all weight.
 static void test_attend_large_scores(void **state) {
     (void)state;
     for (int rows = 1; rows <= 40; rows += 39) {
@@ -377,7 +379,7 @@ static void test_attend_large_scores(void **state) {
             if (!choice.kernel) continue;
             float *out = poisoned((size_t)(c.s.n_rows * c.heads.n_heads * 64) * sizeof *out);
             run_attend(&c, choice.kernel, choice.kernel->pairs, out);
-            // a score of 1000 has an ulp of 6e-5, which the exponential hands on
+            // A score of 1000 has an ulp of 6e-5, which the exponential passes on.
             assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
             free(out);
         }

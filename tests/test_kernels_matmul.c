@@ -1,4 +1,4 @@
-// tests/test_kernels_matmul.c: the products of every table of CPU kernels, on odd shapes, against double arithmetic.
+// tests/test_kernels_matmul.c: the matrix products of every CPU kernel table, on odd shapes, against double arithmetic.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
@@ -11,11 +11,11 @@ static double dot(const float *a, const float *b, int n) {
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// What a batch of rows gives, in double; and the length that products of such rows have when nothing cancels.
+// The results of a batch of rows, in double, and their typical size if nothing cancels.
 typedef struct {
     int n_rows, n_out;
     double *y;       // (n_rows, n_out), without bias
-    double *typical; // the same shape
+    double *typical; // (n_rows, n_out) the typical sizes
 } Products;
 
 static Products products_new(const float *w, int n_out, const float *x, size_t x_stride, int n_rows, int n_in) {
@@ -42,7 +42,7 @@ static void products_free(Products *p) {
 
 // ---- one call against its reference ---------------------------------------------------------------------------------
 
-// y with canaries everywhere; (n_rows, stride).
+// y with canaries around it: (n_rows, stride).
 typedef struct {
     float *y, *before;
     size_t n, stride;
@@ -63,10 +63,10 @@ static void guarded_free(GuardedRows *o) {
 }
 
 typedef struct {
-    double error, norm; // squares
+    double error, norm; // sums of squares
 } SquareSums;
 
-// Features [first, last) must be what p says, all else untouched.
+// Features [first, last) must have the values of p; all others must be untouched.
 static double guarded_distance(const GuardedRows *o, const Products *p, int n_rows, int first, int last,
                                const float *bias, bool add) {
     SquareSums s = {0};
@@ -101,7 +101,8 @@ static void check_matvec(MatvecCase *c, int isa, int n_out, int n_rows, int firs
     t.n_out = n_out;
     if (bias) t.bias = c->m->bias;
     GuardedRows o = guarded_new(n_rows, n_out, 3, &c->random);
-    float *x = malloc(((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x); // ends with the last row
+    // the memory ends with the last row
+    float *x = malloc(((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x);
     memcpy(x, c->x, ((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x);
     void *scratch = poisoned(k->f32_panels ? k->f32_panels->scratch : 0);
     char what[128];
@@ -154,7 +155,8 @@ enum { MOST_ROWS = 513, MOST_OUT = 130 };
 
 typedef struct {
     const TestMatrix *m;
-    const Products *exact, *from_bf16, *from_int8; // of weights and activations in bf16, of activations in int8
+    // the exact products; those of weights and activations in bf16; those of activations in int8
+    const Products *exact, *from_bf16, *from_int8;
     const float *x;
     size_t x_stride;
     uint64_t random;
@@ -164,7 +166,7 @@ static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, in
     void *packed = poisoned(k->packed_bytes(n_rows, n_in));
     for (int tile = (n_rows + k->tile - 1) / k->tile - 1; tile >= 0; tile--) {
         int first = tile * k->tile;
-        // a copy that ends with the tile's last row
+        // A copy that ends with the tile's last row.
         int rows = int_min(k->tile, n_rows - first);
         size_t n = (size_t)(rows - 1) * x_stride + (size_t)n_in;
         float *own = malloc(n * sizeof *own);
@@ -175,21 +177,22 @@ static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, in
     return packed;
 }
 
-// Of an instruction set's two the one that is its own: avx512 has that for fewer rows. NULL: it has none for the type.
+// The int8 kernel that belongs to this instruction set alone: avx512 uses its own for fewer rows. NULL: there is none
+// for the type.
 static const MatrixKernel *int8_kernel(int isa, int type) {
     const CpuKernels *k = kernels(isa);
     const MatrixKernel *(*of)(int) = k->int8_tiles ? k->int8_tiles : k->int8_rows;
     return of ? of(type) : NULL;
 }
 
-// Its kernel in bf16: of the matrix unit or of vectors.
+// The bf16 kernel of this table: of the matrix unit or of vectors.
 static const MatrixKernel *bf16_kernel(int isa, int type) {
     const CpuKernels *k = kernels(isa);
     const MatrixKernel *(*of)(int) = k->bf16_panels ? k->bf16_panels : k->bf16_lanes;
     return of ? of(type) : NULL;
 }
 
-// The kernel's products against exact ones, and closely against those of what it makes of its inputs.
+// Compares the kernel's products with the exact ones, and more closely with those of its rounded inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
     const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
@@ -229,7 +232,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     guarded_free(&o);
 }
 
-// A row's products are the same bits however many rows there are and wherever a task's features begin.
+// The bits of a row's products must not depend on the number of rows or on the first feature of a task.
 static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     static const int few[] = {1, 17, 40};
     Tensor t = c->m->t;
@@ -251,7 +254,7 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     free(scratch);
 }
 
-// maddubs, madd of words and dpbusd are ways to the same integers: with AVX-VNNI products have the bits of AVX2.
+// maddubs, madd of words and dpbusd compute the same integers, so AVX-VNNI must give the bits of AVX2.
 static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
     static const char *const two[] = {"avx2", "avxvnni"};
     float *y[2];
@@ -273,12 +276,12 @@ static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
     free(y[1]);
 }
 
-// Gate and up of the FFN in one pass give, bit for bit, what their products, the kernel's gate and packing give one
-// after another.
+// Gate and up of the feed-forward in one pass must give, bit for bit, the same as their products, the gate and the
+// packing one after another.
 static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
     const CpuKernels *table = kernels(isa);
     const MatrixKernel *k = table->bf16_panels(c->m->t.type);
-    int features = k->features / 2; // as many tasks as there can be
+    int features = k->features / 2; // as many tasks as possible
     size_t n = (size_t)n_rows * (size_t)n_out, bytes = k->packed_bytes(n_rows, n_out);
     Tensor w[2] = {c->m->t, c->m->t};
     if (w[1].type != TYPE_I8G) w[1].data = (const uint8_t *)w[1].data + (size_t)(MOST_OUT - n_out) * w[1].row_bytes;
@@ -303,7 +306,7 @@ static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_r
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-// The norm of a tile of rows packed as it is computed is, bit for bit, that of rmsnorm packed.
+// A tile of rows that is normalised and packed in one pass must have the bits of rmsnorm followed by packing.
 static void check_pack_norm(const CpuKernels *table, const MatrixKernel *k, int n_rows, int n_in, uint64_t *random) {
     size_t stride = (size_t)n_in + 3, n = (size_t)n_in, bytes = k->packed_bytes(2 * k->tile, n_in);
     float *x = random_floats((size_t)(n_rows - 1) * stride + n, random), *norm = random_floats(n, random);
@@ -357,7 +360,7 @@ static void round_to_bf16(float *to, const float *from, size_t n) {
     for (size_t i = 0; i < n; i++) to[i] = bf16_float(float_bf16(from[i]));
 }
 
-// 32 elements share a scale, 1/127 of the largest.
+// 32 elements share a scale: the largest magnitude / 127.
 static void round_to_int8(float *to, const float *from, size_t stride, int n_rows, int n_in) {
     for (int r = 0; r < n_rows; r++)
         for (int i = 0; i + 32 <= n_in; i += 32) {
@@ -371,7 +374,7 @@ static void round_to_int8(float *to, const float *from, size_t stride, int n_row
 
 static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
     TestMatrix m;
-    if (n_in < 1) __builtin_unreachable(); // gcc takes a negative one for possible
+    if (n_in < 1) __builtin_unreachable(); // without this, gcc warns about a negative n_in
 
     if (!matrix_new(&m, w, MOST_OUT, n_in, random)) return;
     size_t stride = (size_t)n_in + 3, n_x = MOST_ROWS * stride, n_w = MOST_OUT * (size_t)n_in;
@@ -380,7 +383,7 @@ static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
     for (size_t k = 0; k < n_x; k++)
         if ((int)(k % stride) >= n_in) x[k] = NAN;
     round_to_bf16(wb, m.values, n_w);
-    for (size_t k = 0; k < 32; k++) x[stride + k] = 0; // a block without a largest
+    for (size_t k = 0; k < 32; k++) x[stride + k] = 0; // a block of zeros
     round_to_bf16(xb, x, n_x);
     round_to_int8(xq, x, stride, MOST_ROWS, n_in);
     Products exact = products_new(m.values, MOST_OUT, x, stride, MOST_ROWS, n_in);
@@ -405,7 +408,7 @@ static void test_matrix(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
 }
 
-// Every block is one byte over and over, or bytes from the ends of the ranges that a type may see in them.
+// Every block is one repeated byte, or bytes from the ends of the range that the type allows.
 static void fill_extremes(TestMatrix *m, uint64_t *random) {
     static const uint8_t same[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0}, ends[] = {0x00, 0xff, 0x80, 0x7f, 0x81, 0x88};
     const TypeInfo *info = type_info(m->t.type);
@@ -422,8 +425,8 @@ static void fill_extremes(TestMatrix *m, uint64_t *random) {
     info->dequantize(m->data, m->values, (size_t)m->t.n_out * (size_t)m->t.n_in);
 }
 
-// Activations that are all -127 or 127 in int8, times weights at the ends of their ranges, with signs that make sums
-// as large as they can be: integers of 16 bits, which saturate, must have room for them.
+// Activations of -127 and 127 in int8, times weights at the ends of their ranges, with signs that make sums as large as
+// possible: sums of 16 bits, which saturate, must have room for them.
 static void test_extremes(void **state) {
     (void)state;
     enum { OUT = 18, ROWS = 24, N_IN = 512 };
@@ -437,7 +440,7 @@ static void test_extremes(void **state) {
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < N_IN; i++) {
                 bool minus = r == 0 ? false : r == 1 ? true : r == 2 ? i % 2 : r == 3 ? i / 2 % 2 : i / 4 % 2;
-                if (r >= ROWS - OUT) minus = m.values[(r - (ROWS - OUT)) * N_IN + i] < 0; // as the weights have them
+                if (r >= ROWS - OUT) minus = m.values[(r - (ROWS - OUT)) * N_IN + i] < 0; // the sign of the weight
                 x[r * N_IN + i] = minus ? -1 : 1;
             }
         Products p = products_new(m.values, OUT, x, N_IN, ROWS, N_IN);
@@ -452,7 +455,8 @@ static void test_extremes(void **state) {
     }
 }
 
-// Rows around the unit's 16 and the kernel's 64, features around its groups of 16 and the 256 it takes together.
+// Numbers of rows around the unit's 16 and the kernel's 64, numbers of features around its groups of 16 and the 256
+// that it computes together.
 static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
     enum { ROWS = 66, OUT = 290 };
     static const int rows[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, ROWS}, outs[] = {1, 15, 16, 33, 271, OUT};
@@ -479,7 +483,7 @@ static void test_int8_tiles(void **state) {
     (void)state;
     static const int widths[] = {32, 256, 288, 1312};
     uint64_t random = 14;
-    int amx = isa_count() - 1; // the last where it is there
+    int amx = isa_count() - 1; // "amx" is the last table, if the CPU has it
     if (!cpu_has_isa("amx")) {
         print_message("skipped: int8 on tiles needs AMX, which this CPU lacks\n");
         skip();
@@ -489,12 +493,12 @@ static void test_int8_tiles(void **state) {
             int8_tiles_of(all_weights[w], widths[i], &random);
 }
 
-// The tables of kernels are consistent: a table with a special kernel also has the one that it falls back to.
+// The kernel tables must be consistent: a table with a special kernel also has the kernel that it falls back to.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
     for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *k = kernels(isa);
-        assert_true(!k->bf16_panels || k->f32_panels); // what has no better one falls back
+        assert_true(!k->bf16_panels || k->f32_panels); // f32 panels are the fallback
         assert_int_equal(k->bf16_panels != NULL, strcmp(isa_name(isa), "amx") == 0);
         assert_true(k->attend.pairs > 0);
         assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels || k->bf16_lanes);

@@ -1,5 +1,5 @@
-// tests/test_kernels_rows.c: the kernels of single rows (embedding, norm, RoPE, gate, soft cap, store of K and V) of
-// every table of CPU kernels, against double arithmetic; and the choice of a table.
+// tests/test_kernels_rows.c: kernels of single rows (embedding, norm, RoPE, gate, soft cap, store of K and V) of every
+// CPU kernel table, against double arithmetic; and the choice of a table.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
@@ -52,7 +52,7 @@ static void test_rmsnorm(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(sizes) && has_own(isa); i++)
             for (int in_place = 0; in_place < 2; in_place++) {
                 check_rmsnorm(isa, sizes[i], 1, 1e-5f, in_place, &random);
-                check_rmsnorm(isa, sizes[i], 1e-4f, 1e-5f, in_place, &random); // eps is most of it
+                check_rmsnorm(isa, sizes[i], 1e-4f, 1e-5f, in_place, &random); // eps is the larger part of the sum
                 check_rmsnorm(isa, sizes[i], 1e4f, 1e-6f, in_place, &random);
                 check_rmsnorm(isa, sizes[i], 0, 1e-5f, in_place, &random);
             }
@@ -75,7 +75,8 @@ static void check_rope(int isa, int n_rot, int head_dim, bool adjacent, uint64_t
     snprintf(what, sizeof what, "n_rot %d of %d%s", n_rot, head_dim, adjacent ? ", adjacent" : "");
     kernels(isa)->rope(head, c, s, n_rot, adjacent);
     take_distance(ROPE, isa, distance_of(head, want, head_dim), 1e-6, what);
-    for (int i = n_rot; i < head_dim; i++) assert_true((double)head[i] == want[i]); // not turned: not touched
+    // elements that are not rotated must not change
+    for (int i = n_rot; i < head_dim; i++) assert_true((double)head[i] == want[i]);
     free(head);
 }
 
@@ -90,8 +91,8 @@ static void test_rope(void **state) {
                 for (int round = 0; round < 10; round++) check_rope(isa, shapes[i][0], shapes[i][1], adjacent, &random);
 }
 
-// GELU as the field writes it, by tanh, loses what is small to the subtraction of two near ones; by the sigmoid it is
-// the same function.
+// The usual formula of GELU, with tanh, loses small values by subtracting two nearly equal numbers. The formula with
+// the sigmoid is the same function.
 static double activated(Activation act, double g) {
     if (act == ACT_SWIGLU_CLAMPED) return fmin(g, 7) / (1 + exp(-1.702 * fmin(g, 7)));
     double tanh_inner = sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g);
@@ -113,8 +114,8 @@ static void check_gate(Kernel kernel, int isa, GateRow *gate_row, Activation act
         want[i] = gate[i] < -1000 ? 0 : activated(act, (double)gate[i]) * up_of(act, (double)up[i]);
     }
     gate_row(act, gate, up, n);
-    // Each by itself: a large neighbour must not hide a small one. Below 1e-25 nothing is left of a gate. GELU's
-    // exponent, rounded to f32, is as large as 58 above that.
+    // Compares each value by itself, so that a large neighbour does not hide a small one. Values below 1e-25 do not
+    // count. The exponent in GELU, rounded to f32, is at most 58 for larger ones.
     double limit = (kernel == GATE ? 1e-5 : 7e-5) + (act == ACT_GELU ? 1e-5 : 0);
     for (int i = 0; i < n; i++)
         take_distance(kernel, isa, fabs((double)gate[i] - want[i]) / (fabs(want[i]) + 1e-25), limit, "an element");
@@ -130,7 +131,7 @@ static void check_gate_sizes(Kernel kernel, int isa, GateRow *gate_row, Activati
         check_gate(kernel, isa, gate_row, act, sizes[i], 1, &random);
         check_gate(kernel, isa, gate_row, act, sizes[i], 20, &random);
         check_gate(kernel, isa, gate_row, act, sizes[i], 60, &random);
-        check_gate(kernel, isa, gate_row, act, sizes[i], 0, &random); // the edges
+        check_gate(kernel, isa, gate_row, act, sizes[i], 0, &random); // bytes next to the row must not change
     }
     float nan[] = {NAN}, one[] = {1};
     gate_row(act, nan, one, 1);
@@ -143,12 +144,12 @@ static void test_gate(void **state) {
         for (Activation act = 0; act < N_ACTIVATIONS; act++) {
             const CpuKernels *k = kernels(isa);
             if (has_own(isa)) check_gate_sizes(GATE, isa, k->gate, act);
-            bool fused = act != ACT_SWIGLU_CLAMPED; // which experts alone have, whose gates go through k->gate
+            bool fused = act != ACT_SWIGLU_CLAMPED; // used only by experts, whose gates are computed by k->gate
             if (k->bf16_panels && fused) check_gate_sizes(GATE_BF16, isa, k->bf16_panels(TYPE_Q8_0)->gate, act);
         }
 }
 
-// Absolute: what is near 0 is a difference of two near ones.
+// Absolute distances: a value near 0 is the difference of two nearly equal numbers.
 static void test_softcap(void **state) {
     (void)state;
     static const int sizes[] = {1, 3, 8, 16, 33, 100, 171};
@@ -183,7 +184,7 @@ static void check_to_kv(int isa, int type, int n, uint64_t *random) {
         uint32_t want = type == TYPE_F32 ? float_bits(x[i]) : type == TYPE_F16 ? float_half(x[i]) : float_bf16(x[i]);
         uint32_t got = 0;
         memcpy(&got, out + (size_t)i * kv_type_bytes(type), kv_type_bytes(type));
-        if (isnan(x[i]) && type == TYPE_F16) assert_true((got & 0x7fff) > 0x7c00); // any NaN will do
+        if (isnan(x[i]) && type == TYPE_F16) assert_true((got & 0x7fff) > 0x7c00); // any NaN is right
         else if (isnan(x[i]) && type == TYPE_BF16) assert_true((got & 0x7fff) > 0x7f80);
         else assert_int_equal(got, want);
     }
@@ -215,7 +216,8 @@ static void test_backend_choice(void **state) {
     assert_int_equal(st.code, QUILL_USAGE);
     assert_non_null(strstr(st.message, "sse9"));
     assert_non_null(strstr(st.message, "portable"));
-    static const char *const known[] = {"scalar", "portable", "avx2", "avxvnni", "avx512", "amx"}; // on every CPU
+    // every CPU knows these names
+    static const char *const known[] = {"scalar", "portable", "avx2", "avxvnni", "avx512", "amx"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         st = cpu_backend(known[i], &be);
         assert_int_equal(st.code, cpu_has_isa(known[i]) ? 0 : QUILL_MODEL);

@@ -1,4 +1,4 @@
-// tests/test_keys.c: which bytes of a terminal belong to one key, and which key a sequence is.
+// tests/test_keys.c: the bytes of a terminal that belong to one key, and the key that a sequence means.
 #include "term/keys.h"
 
 #include <string.h>
@@ -29,8 +29,8 @@ static void lengths(void **state) {
         {"\033[[", -1},
         {"\033[[Ax", 4},
         {"\033[<0;1;2M", 9},
-        {"\033[5\rx", 3},      // a control character is no part of a sequence
-        {"\033[5\xc3\xa9", 3}, // nor is what is not ASCII
+        {"\033[5\rx", 3},      // a control character does not belong to a sequence
+        {"\033[5\xc3\xa9", 3}, // nor do bytes above 0x7f
         {"\033[5\033[A", 3},
         {"\033O", -1},
         {"\033OPx", 3},
@@ -54,13 +54,13 @@ static void lengths(void **state) {
     memset(endless, 'a', sizeof endless);
     memcpy(endless, "\033]", 2);
     assert_int_equal(keys_length((Str){endless, 4000}), -1);
-    assert_int_equal(keys_length((Str){endless, sizeof endless}), 2); // no reply is as long
+    assert_int_equal(keys_length((Str){endless, sizeof endless}), 2); // longer than any reply of a terminal
 }
 
 static void texts(void **state) {
     (void)state;
     static const struct {
-        const char *sequence, *text; // NULL: none
+        const char *sequence, *text; // text NULL: the sequence has none
     } cases[] = {
         {"\033\r", "\n"},        {"\033\n", "\n"},          {"\033b", NULL},
         {"\033[13;2u", "\n"},    {"\033[13;5u", "\n"},      {"\033[13u", "\r"},

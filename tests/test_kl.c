@@ -1,4 +1,5 @@
-// tests/test_kl.c: divergence between two runs' logits, against its definition; files of logits that do not fit.
+// tests/test_kl.c: the divergence between the logits of two runs, against its definition; files of logits that do not
+// match.
 #include "tests/rig/testing.h"
 
 #include "look/kl.h"
@@ -33,8 +34,8 @@ static void test_against_the_definition(void **state) {
     uint64_t random = 1;
     draw_logits(a, &random);
     draw_logits(b, &random);
-    memcpy(b[3], a[3], sizeof a[3]); // no divergence here
-    a[4][2] = -INFINITY;             // a token that cannot be
+    memcpy(b[3], a[3], sizeof a[3]); // equal logits: no divergence
+    a[4][2] = -INFINITY;             // a token with probability 0
     write_base(test_tmp("base.kl"), a);
     KlRun k;
     assert_ok(kl_open(&k, test_tmp("base.kl"), VOCAB, ROWS, 7));

@@ -1,4 +1,5 @@
-// tests/test_kv_types.c: the table of types of KV (formats/kv_types.h) against the ids, the names and the documents.
+// tests/test_kv_types.c: compares the table of KV types (formats/kv_types.h) with the ids, the names and the pages in
+// docs/.
 #include "tests/rig/testing.h"
 
 #include <ctype.h>
@@ -32,7 +33,7 @@ static void assert_says(const char *path, const char *words) {
     buf_free(&text);
 }
 
-// The documents name every type: its id in the file format, its row in the measured table.
+// The pages must name every type: its id in the file format, and a row in the table of measurements.
 static void test_documents(void **state) {
     (void)state;
     for (int i = 0; i < N_KV_TYPES; i++) {

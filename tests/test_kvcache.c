@@ -1,7 +1,7 @@
-// tests/test_kvcache.c: blocks, their counts and their contents, under many random operations.
+// tests/test_kvcache.c: blocks, their reference counts and their contents, under many random operations.
 //
-// A second, simple book is kept here: for each sequence the tag of every computed slot. Tags are written to the real
-// pool and copied by the real copy_blocks; after every step each sequence must still read its own.
+// The test keeps a second, simple record: the tag of every computed slot of each sequence. Tags are written to the real
+// pool and copied by the real copy_blocks. After every step each sequence must still read its own tags.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"
@@ -11,15 +11,15 @@ enum { MOST_SEQS = 6, MOST_CTX = 64, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3, MO
 
 typedef struct {
     KvCache kv;
-    Workspace *none; // copy_blocks does not need one
+    Workspace *none; // unused: copy_blocks needs no workspace
     const Backend *be;
     Sequence seq[MOST_SEQS];
     float tags[MOST_SEQS][MOST_CTX]; // of slots [0, n_cached)
-    int reserved[MOST_SEQS];         // slots that the coming step computes up to; 0: it takes no part
+    int reserved[MOST_SEQS];         // slots that the next step computes up to; 0: the sequence has no rows
     uint64_t random;
     float next_tag;
     int n_ctx;
-    bool pending; // changes may come between reserving and the step that makes the copies
+    bool pending; // operations may happen between reserving and the step that makes the copies
 } TaggedCache;
 
 static int pick(TaggedCache *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
@@ -48,7 +48,7 @@ static void book_close(TaggedCache *k) {
         kvcache_release(&k->kv, &k->seq[i]);
         sequence_free(&k->seq[i]);
     }
-    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
+    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // all blocks are free again
     kvcache_free(&k->kv);
 }
 
@@ -80,7 +80,7 @@ static void check_counts(const TaggedCache *k) {
     }
     int last = kv->blocks[n].prev;
     assert_int_equal(kv->blocks[last].next, n);
-    // A copy may go to a block that was given back meanwhile: check_contents shows that it does no harm.
+    // The destination of a copy may have been released meanwhile: check_contents shows that this does no harm.
     assert_true(kv->n_copies <= MOST_COPIES);
     for (int i = 0; i < kv->n_copies; i++) {
         assert_in_range(kv->copies[i][0], 0, n - 1);
@@ -130,7 +130,7 @@ static void push_tokens(TaggedCache *k, int seq, int n) {
     for (int i = 0; i < n; i++) sequence_push(&k->seq[seq], &(int){pick(k, 1000)}, 1);
 }
 
-// Blocks that reserving would take, by the rules in the header.
+// The number of blocks that reserving takes, by the rules in the header.
 static int blocks_needed(const TaggedCache *k, const Sequence *s, int n_slots) {
     int size = k->kv.pool->block, need = (n_slots + size - 1) / size, n = need > s->n_blocks ? need - s->n_blocks : 0;
     for (int i = s->n_cached / size; i < s->n_blocks && i < need; i++) n += k->kv.refs[s->blocks[i]] > 1;
@@ -169,10 +169,10 @@ static void reserve(TaggedCache *k, int seq, int n_slots) {
     k->reserved[seq] = n_slots;
     assert_true(s->n_blocks * k->kv.pool->block >= n_slots);
     for (int i = s->n_cached / k->kv.pool->block; i < (n_slots + k->kv.pool->block - 1) / k->kv.pool->block; i++)
-        assert_int_equal(k->kv.refs[s->blocks[i]], 1); // no other sequence has the block that will be written
+        assert_int_equal(k->kv.refs[s->blocks[i]], 1); // no other sequence uses the block that will be written
 }
 
-// What a forward does: copies first, then the rows' slots.
+// Like a forward: first copies, then the rows' slots.
 static void compute(TaggedCache *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
     k->be->copy_blocks(k->none, k->kv.pool, &b);
@@ -213,17 +213,17 @@ static void release(TaggedCache *k, int seq) {
     assert_int_equal(k->seq[seq].n_blocks, 0);
     assert_int_equal(k->seq[seq].n_cached, 0);
     assert_int_equal(k->seq[seq].n_tokens, tokens);
-    if (pick(k, 4)) sequence_free(&k->seq[seq]); // empty again, so that it can be forked into
+    if (pick(k, 4)) sequence_free(&k->seq[seq]); // empty, so that it can be forked into
 }
 
-// A sequence with computed slots, if a few tries find one.
+// A sequence with computed slots, if one of a few random choices has them.
 static int pick_computed(TaggedCache *k) {
     int seq = pick(k, MOST_SEQS);
     for (int i = 0; i < 8 && k->seq[seq].n_cached == 0; i++) seq = pick(k, MOST_SEQS);
     return seq;
 }
 
-// The new one takes a random other's place and writes at once, into the block that both share.
+// The fork replaces a random other sequence and writes at once into the block that both share.
 static void fork_and_reserve(TaggedCache *k, int from) {
     int to = (from + 1 + pick(k, MOST_SEQS - 1)) % MOST_SEQS;
     release(k, to);
@@ -235,7 +235,7 @@ static void fork_and_reserve(TaggedCache *k, int from) {
     if (!k->pending) compute(k);
 }
 
-// One random operation that changes what is owned.
+// A random operation that changes the use of blocks.
 static void change(TaggedCache *k) {
     int seq = pick(k, MOST_SEQS), n = k->seq[seq].n_tokens;
     switch (pick(k, 6)) {
@@ -250,7 +250,7 @@ static void change(TaggedCache *k) {
     check_counts(k);
 }
 
-// Several sequences reserve room for tokens of theirs (or more, or past the context).
+// Several sequences reserve slots: for their tokens, for more, or beyond the context.
 static void reserve_some(TaggedCache *k) {
     for (int n = pick(k, MOST_SEQS); n >= 0; n--) {
         int seq = pick(k, MOST_SEQS);
@@ -291,7 +291,7 @@ static void test_random_steps(void **state) {
             run_book(shapes[i].block, shapes[i].n_ctx, shapes[i].n_blocks, seed * 100 + i, false);
 }
 
-// Forks, truncations and releases also between reserving and the step that makes the copies.
+// Forks, truncations and releases also happen between reserving and the step that makes the copies.
 static void test_random_steps_with_pending_copies(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
@@ -301,7 +301,7 @@ static void test_random_steps_with_pending_copies(void **state) {
 
 // ---- by hand --------------------------------------------------------------------------------------------------------
 
-// Sequence `seq` computes its tokens up to n_slots.
+// Computes the tokens of `seq` up to n_slots.
 static void step_to(TaggedCache *k, int seq, int n_slots) {
     if (k->seq[seq].n_tokens < n_slots) push_tokens(k, seq, n_slots - k->seq[seq].n_tokens);
     reserve(k, seq, n_slots);
@@ -316,24 +316,24 @@ static void test_copy_on_write(void **state) {
     book_open(&k, 4, 40, 20, 1);
     step_to(&k, 0, 10); // blocks of 4, 4 and 2 slots
     fork(&k, 0, 1);
-    assert_int_equal(k.kv.n_free, 17); // all shared
+    assert_int_equal(k.kv.n_free, 17); // all blocks are shared
     push_tokens(&k, 1, 1);
     reserve(&k, 1, 11);
-    assert_int_equal(k.kv.n_copies, 1); // the block that is half full; the full ones stay shared
+    assert_int_equal(k.kv.n_copies, 1); // a copy of the block that is half full; the full ones stay shared
     assert_int_equal(k.kv.copies[0][0], k.seq[0].blocks[2]);
     assert_int_equal(k.kv.copies[0][1], k.seq[1].blocks[2]);
     assert_int_equal(k.seq[0].blocks[1], k.seq[1].blocks[1]);
     compute(&k);
     check_contents(&k);
-    step_to(&k, 0, 12); // its own again: no copy
+    step_to(&k, 0, 12); // the block belongs to this sequence alone: no copy
     assert_int_equal(k.kv.n_free, 16);
     release(&k, 0);
     check_counts(&k);
-    check_contents(&k); // the other keeps what was shared
+    check_contents(&k); // the other sequence keeps the shared blocks
     book_close(&k);
 }
 
-// A fork at a block's edge shares everything and copies nothing.
+// A fork at the end of a block shares all blocks and copies nothing.
 static void test_fork_at_an_edge(void **state) {
     (void)state;
     TaggedCache k;
@@ -345,7 +345,7 @@ static void test_fork_at_an_edge(void **state) {
     assert_int_equal(k.kv.n_copies, 0);
     compute(&k);
     check_contents(&k);
-    truncate_to(&k, 1, 6); // back into a shared block: the next write copies it
+    truncate_to(&k, 1, 6); // truncates into a shared block: the next write copies it
     push_tokens(&k, 1, 1);
     reserve(&k, 1, 7);
     assert_int_equal(k.kv.n_copies, 1);
@@ -354,8 +354,8 @@ static void test_fork_at_an_edge(void **state) {
     book_close(&k);
 }
 
-// Sequence 1 has a pending copy A -> B, and 2 is forked from it and writes too: B -> C. Then 1 may go away before the
-// step, and C must still get what B was to be. A cache that refuses the fork is right as well.
+// Sequence 1 has a pending copy A -> B. Sequence 2 is forked from it and writes too: B -> C. Then sequence 1 may be
+// released before the step, and C must still get the content that B was to get. A cache may also refuse the fork.
 static void fork_of_a_pending_copy(bool release_middle) {
     TaggedCache k;
     book_open(&k, 4, 40, 20, 1);
@@ -393,10 +393,10 @@ static void test_full_pool_changes_nothing(void **state) {
     reserve(&k, 1, 20); // one block is left, one is needed
     compute(&k);
     check_contents(&k);
-    reserve(&k, 1, 21);     // refused: checked inside
-    truncate_to(&k, 0, 14); // into a shared block
+    reserve(&k, 1, 21);     // reserve expects that this is refused
+    truncate_to(&k, 0, 14); // truncates into a shared block
     push_tokens(&k, 0, 1);
-    reserve(&k, 0, 15); // needs a copy, and there is no block for it
+    reserve(&k, 0, 15); // needs a copy, but no block is free
     assert_int_equal(k.reserved[0], 0);
     release(&k, 1);
     reserve(&k, 0, 15);
@@ -411,7 +411,7 @@ static void test_full_pool_changes_nothing(void **state) {
 
 static void test_sizes(void **state) {
     (void)state;
-    KvShape s = shape_of(16, 100, 0, 3); // 7 blocks a sequence
+    KvShape s = shape_of(16, 100, 0, 3); // 7 blocks for each sequence
     KvCache kv;
     assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
     assert_int_equal(kvshape_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
@@ -431,7 +431,7 @@ static void test_sizes(void **state) {
     assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
 }
 
-// A block more of every sequence costs what kv_bytes_per_growth says, whatever lies where.
+// One more block for every sequence must take kv_bytes_per_growth bytes, on whichever devices the layers are.
 static void test_growth(void **state) {
     (void)state;
     for (int n_device = 0; n_device <= 8; n_device++)
@@ -440,7 +440,7 @@ static void test_growth(void **state) {
             s.type_k = TYPE_F32, s.type_v = TYPE_F16, s.n_ctx = 4096, s.n_seqs = 1;
             s.keep_partners = keep;
             s.n_device = n_device;
-            s.n_windowed_device = int_min(n_device, 6); // the layers that see all are the first two
+            s.n_windowed_device = int_min(n_device, 6); // the first two layers have no window
             s.n_partners = kvshape_partners_needed(&s, 16);
             KvShape longer = s;
             longer.n_ctx += 16;
@@ -463,10 +463,10 @@ static void test_refused_sizes(void **state) {
     assert_true(kvshape_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
     Status st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
-    kvcache_free(&kv); // safe after an error
+    kvcache_free(&kv); // allowed after an error
     huge.n_layers = 128;
     huge.n_kv_heads = 1024;
-    assert_true(kvshape_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
+    assert_true(kvshape_bytes(&huge) < SIZE_MAX); // fits into 64 bits, but not into any machine
     st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
     assert_non_null(strstr(st.message, "KV cache"));
@@ -520,7 +520,7 @@ static void compute_slots(KvCache *kv, Sequence *s, int n_slots, int rows) {
     }
 }
 
-// Blocks of a sequence that have partners; they must be the last ones.
+// The number of blocks of a sequence that have partners, which must be its last ones.
 static int n_with_partners(const KvCache *kv, const Sequence *s) {
     int n = 0;
     for (int i = 0; i < s->n_blocks; i++) {
@@ -544,7 +544,7 @@ static KvCache windowed(bool keep, bool share) {
     return kv;
 }
 
-// A sequence holds a window of partners and those of a step, however long it is; all of them where they are kept.
+// A sequence holds partners for one window and for a step, however long it is, or for all its blocks if they are kept.
 static void test_windows_are_given_up(void **state) {
     (void)state;
     for (int keep = 0; keep < 2; keep++) {
@@ -564,7 +564,7 @@ static void test_windows_are_given_up(void **state) {
     }
 }
 
-// Drafts that are taken back leave the window whole; a token further back has lost its own, and all is computed again.
+// Truncating drafts keeps the window. Truncating further loses partners, and all tokens are computed again.
 static void test_truncating_behind_a_window(void **state) {
     (void)state;
     for (int keep = 0; keep < 2; keep++) {
@@ -572,7 +572,7 @@ static void test_truncating_behind_a_window(void **state) {
         Sequence s = {0};
         for (int i = 0; i < 100; i++) sequence_push(&s, &i, 1);
         compute_slots(&kv, &s, 80, 8);
-        assert_true(kvcache_reserve(&kv, &s, 87)); // rows of tokens that may not come
+        assert_true(kvcache_reserve(&kv, &s, 87)); // rows of tokens that may be dropped
         s.n_cached = 87;
         kvcache_truncate(&kv, &s, 81);
         assert_int_equal(s.n_cached, 81);
@@ -589,7 +589,7 @@ static void test_truncating_behind_a_window(void **state) {
     }
 }
 
-// A prefix is shared where the partners of its last window are there, and no further.
+// A prefix is shared only as far as the partners of its last window exist.
 static void test_prefix_with_a_window(void **state) {
     (void)state;
     KvCache kv = windowed(false, true);
@@ -597,13 +597,13 @@ static void test_prefix_with_a_window(void **state) {
     for (int i = 0; i < 120; i++) sequence_push(&a, &i, 1);
     sequence_push(&b, a.tokens, 101);
     compute_slots(&kv, &a, 100, 8);
-    assert_int_equal(kvcache_match_prefix(&kv, &b), 100); // whose last window a still sees
+    assert_int_equal(kvcache_match_prefix(&kv, &b), 100); // a still sees the last window of these tokens
     assert_int_equal(b.n_unseen, (100 + 1 - WINDOW) / WINDOW_BLOCK);
     kvcache_release(&kv, &b);
     compute_slots(&kv, &a, 120, 8);
     kvcache_release(&kv, &a);
     for (int i = 0; i < 190; i++) sequence_push(&other, &(int){1000 + i}, 1);
-    compute_slots(&kv, &other, 190, 8); // takes partners of blocks that have a name alone
+    compute_slots(&kv, &other, 190, 8); // takes partners of unused named blocks
     int n = kvcache_match_prefix(&kv, &b), first = (n + 1 - WINDOW) / WINDOW_BLOCK;
     assert_true(n < 100);
     for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);

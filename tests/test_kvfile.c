@@ -10,7 +10,7 @@
 
 // ---- going on -------------------------------------------------------------------------------------------------------
 
-// Saves in the middle of an answer, and continues in an engine with another cache and in the one that saved it.
+// Saves in the middle of an answer, and continues in an engine with another cache and in the same one.
 static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_prompt) {
     Engine a, b;
     Sequence s = {0}, t = {0};
@@ -25,7 +25,7 @@ static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_pro
     assert_int_equal(t.n_cached, s.n_cached);
     assert_int_equal(t.n_tokens, s.n_cached + 1);
 
-    assert_ok(kvfile_save(again, &b, &t)); // the file knows nothing of blocks
+    assert_ok(kvfile_save(again, &b, &t)); // the file does not depend on blocks
     Bytes x = read_bytes(path), y = read_bytes(again);
     assert_int_equal(x.n, y.n);
     assert_memory_equal(x.bytes, y.bytes, x.n);
@@ -35,7 +35,8 @@ static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_pro
 
     generate(&a, &s, 20, want);
     generate(&b, &t, 20, got);
-    assert_int_equal(got->n_rows, 20); // the token that was sampled last, and the new ones: none of the prompt
+    // rows of the token that was sampled last and of the new ones, none of the prompt
+    assert_int_equal(got->n_rows, 20);
     assert_same(want, &s, got, &t);
     release(&a, &s);
     release(&b, &t);
@@ -63,13 +64,13 @@ static void test_goes_on(void **state) {
                 from.rotate = to.rotate = i == 2;
                 to.block = blocks[i][1];
                 to.n_ctx = 150;
-                // one frame a layer: less, exact (64), more; an open group, and none
+                // Less than one frame of 64 slots, exactly one, and more; with and without an open group.
                 round_trip(&from, &to, i == 0 ? 1 : i == 1 ? 59 : i == 2 ? 91 : 100);
                 if (i == 1) from.isa = to.isa = "auto", round_trip(&from, &to, 100);
             }
 }
 
-// A prompt that was not computed to its end, a context that is full, and nothing at all.
+// A prompt that was not computed to its end, a full context, and an empty sequence.
 static void test_ends(void **state) {
     (void)state;
     EngineSetup u = {.block = 8, .n_ctx = 40};
@@ -88,7 +89,7 @@ static void test_ends(void **state) {
     assert_ok(kvfile_load(path, &e, &t));
     assert_int_equal(t.n_cached, 21);
     assert_int_equal(t.n_tokens, 27);
-    generate(&e, &s, 14, want); // fills it: the last token has no slot
+    generate(&e, &s, 14, want); // fills the context: the last token has no slot
     generate(&e, &t, 14, got);
     assert_int_equal(got->n_rows, 6 + 13);
     assert_same(want, &s, got, &t);
@@ -105,7 +106,7 @@ static void test_ends(void **state) {
     free(got);
 }
 
-// A fork shares blocks with the sequence that it comes from; its file holds them all the same.
+// A fork shares blocks with its parent; its file must contain them all.
 static void test_fork(void **state) {
     (void)state;
     EngineSetup u = {.block = 8};
@@ -131,7 +132,7 @@ static void test_fork(void **state) {
     free(got);
 }
 
-// The rows of the file, one by one, are those of the planes: slot by slot, head by head, K before V, chunk by chunk.
+// The rows of the file must be those of the planes: slot by slot, head by head, K before V, chunk by chunk.
 static void test_rows(void **state) {
     (void)state;
     const EngineSetup u = {.model = {.n_layers = 2}, .block = 16, .type_k = TYPE_F16, .type_v = TYPE_F32};
@@ -161,7 +162,7 @@ static void test_rows(void **state) {
                     assert_memory_equal(k, kv->k + index * 2, of_k);
                     assert_memory_equal(v, kv->v + index * 4, of_v);
                 }
-            at = v; // and the checksum
+            at = v; // skips the checksum
         }
     free(f.bytes);
     release(&e, &s);
@@ -203,8 +204,8 @@ static void test_other_models(void **state) {
     free(f.bytes);
 }
 
-// Any weight of a large matrix's sampled pieces counts, the first and the last among them; its name and the context it
-// was trained for do not.
+// Every weight of the sampled pieces of a large matrix counts, also the first and the last. Its name and the context of
+// training do not.
 static void test_fingerprint(void **state) {
     (void)state;
     const EngineSetup large = {.model = {.dim = 256, .head_dim = 32, .vocab = ENGINE_VOCAB, .ffn = 512}};
@@ -240,7 +241,7 @@ static void test_full_cache(void **state) {
     Sequence rest[2] = {{0}};
     for (int i = 0; i < 2; i++) {
         push_random(&rest[i], 40, 3);
-        assert_true(kvcache_reserve(&g.e.kv, &rest[i], 40)); // 15 blocks, 2 and 5 and 5 of them taken
+        assert_true(kvcache_reserve(&g.e.kv, &rest[i], 40)); // 3 blocks of 15 are left
     }
     size_t n = (size_t)g.e.kv.pool->n_blocks;
     g.n_free = g.e.kv.n_free;
@@ -283,7 +284,7 @@ static void test_unwritable_paths(void **state) {
     assert_non_null(strstr(st.message, "cannot rename"));
     assert_int_equal(count_entries(test_tmp(""), "directory.kv."), 0);
 
-    // A disk that fills up in the middle leaves the old file.
+    // A disk that fills up in the middle must leave the old file.
     const char *path = test_tmp("full.kv");
     write_bytes(path, "old", 3);
     struct rlimit before, small;
@@ -309,7 +310,7 @@ static void test_unwritable_paths(void **state) {
 
 // ---- a pipe ---------------------------------------------------------------------------------------------------------
 
-// Neither side seeks: what one end writes the other reads, while it is still being written.
+// Neither side seeks: a reader at one end of a pipe reads while the other end is still writing.
 static void test_pipe(void **state) {
     (void)state;
     Bytes f = saved(&smallest, 100);
@@ -319,7 +320,7 @@ static void test_pipe(void **state) {
     pid_t child = fork();
     if (child == 0) {
         int fd = open(path, O_WRONLY);
-        for (size_t i = 0; i < f.n; i += 11) // pieces that are no frames
+        for (size_t i = 0; i < f.n; i += 11) // pieces that do not end at frames
             if (fd_write_all(fd, f.bytes + i, f.n - i < 11 ? f.n - i : 11).code) _exit(1);
         _exit(0);
     }

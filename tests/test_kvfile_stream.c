@@ -1,9 +1,8 @@
-// tests/test_kvfile_stream.c: a prefill that is sent while it is computed: what continues from it, and which streams
-// are refused.
+// tests/test_kvfile_stream.c: a prefill that is sent while it is computed: continuing from it, and refused streams.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 
-// A prompt of n tokens as `quill prefill` sends it: after each step what it has completed.
+// Computes a prompt of n tokens and sends it as `quill prefill` does: after each step the complete chunks.
 static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
     GreedyRun *run = mem_alloc(sizeof *run);
     push_random(s, n, 5);
@@ -18,7 +17,7 @@ static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
         scheduler_take(e->sched, model_forward(&e->model, &e->work, e->kv.pool, b));
         assert_ok(kvfile_send(&w, e, r.seq));
         int whole = r.seq->n_cached == n ? n : r.seq->n_cached / 64 * 64;
-        assert_int_equal(w.s.next.first, whole); // nothing that is ready waits
+        assert_int_equal(w.s.next.first, whole); // all complete chunks have been sent
         assert_int_equal(lseek(w.fd, 0, SEEK_CUR) > before, w.s.next.first > sent);
     }
     assert_ok(kvfile_end(&w, e, r.seq, run->logits));
@@ -36,7 +35,8 @@ static Status receive(const char *path, Engine *e, Sequence *s, float *logits, b
     return st;
 }
 
-// What goes on from the stream is what one process says, in another layout too, and no row of the prompt is computed.
+// An answer that continues from the stream must be that of one process, also with another layout, and no row of the
+// prompt may be computed.
 static void stream(int type, bool rotate) {
     const int n = ENGINE_CTX * 3 / 4, n_new = 12;
     const EngineSetup from[] = {{.type_k = type, .type_v = type, .rotate = rotate},
@@ -84,7 +84,7 @@ static void test_streamed(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(types); i++) stream(types[i], i % 2);
 }
 
-// Another K, with its checksum made right: the first token is in the logits that came along, the others are other ones.
+// A changed K with a right checksum: the first token comes from the logits in the stream, the others must change.
 static void test_changed_stream(void **state) {
     (void)state;
     Engine e;
@@ -137,7 +137,7 @@ static void test_hostile_logits(void **state) {
                           "LAST of 1280 bytes expected, 1277 found");
     assert_number_refused(&g, &f, last + 4, UINT32_MAX, QUILL_MODEL, "LAST of 1280 bytes expected, 4294967295 found");
     assert_number_refused(&g, &f, last, 0x53574f52, QUILL_MODEL, "a frame DONE expected, ROWS found");
-    // Without the last slot's rows they stand for nothing.
+    // Logits without the rows of the last slot must be refused.
     uint8_t *copy = (uint8_t *)mem_copy((const char *)f.bytes, f.n);
     uint32_t five = 5, length = 12 + 5 * 32;
     memcpy(copy + KV_BYTES_HEAD + offsetof(KvHead, n_slots), &five, 4);

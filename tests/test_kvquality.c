@@ -1,5 +1,5 @@
-// tests/test_kvquality.c: how quantised KV changes the answers of the built-in model: bounds for the distance of its
-// distributions from those with an f32 cache, on every instruction set whose prompts round nothing else.
+// tests/test_kvquality.c: the effect of quantised KV on the built-in model: limits for the distance of its
+// distributions from those with an f32 cache, on every instruction set that rounds nothing else in prefill.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"
@@ -31,7 +31,7 @@ typedef struct {
     Gguf *gguf;
     Tokenizer *tok;
     int tokens[MOST_TOKENS], n, n_vocab;
-    float *exact; // (n, n_vocab) over a cache in f32
+    float *exact; // (n, n_vocab) logits with a cache in f32
     Rig rig;
 } ScoredText;
 
@@ -45,7 +45,7 @@ static void open_cache(ScoredText *t, int type_k, int type_v, bool rotate) {
     assert_ok(kvcache_new(&t->rig.kv, &shape));
 }
 
-// In steps of 64 tokens, so that most of what a row reads has been sealed before.
+// Computes in steps of 64 tokens, so that most slots were sealed before a row reads them.
 static float *logits_over(ScoredText *t, int type_k, int type_v, bool rotate) {
     float *all = mem_alloc((size_t)t->n * (size_t)t->n_vocab * sizeof *all);
     Sequence s = {0};
@@ -96,9 +96,10 @@ static int ascending(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-// Over the rows, in nats: of sum p log(p / q), p over f32 and q over this cache.
+// Over the rows, in nats, of KL = sum of p log(p / q), where p is with f32 and q with this cache.
 typedef struct {
-    double mean, median, most; // most: the share of the sum that lies in the twentieth of the rows with the most
+    // most: the share of the sum that belongs to the twentieth of the rows with the largest values
+    double mean, median, most;
 } Divergence;
 
 static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate) {
@@ -120,16 +121,17 @@ static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate)
     return d;
 }
 
-// Bounds are about 1.6 times what was found. q4_0's mean is 3.3e-2, which is much beside a change of its perplexity of
-// half a percent (kv.bats holds that below 1%): two thirds of it lie in a twentieth of the rows, and three quarters
-// come from the keys, since softmax takes the exponential of what half a step of a key moves a score by. Four bits have
-// no smaller step (tests/test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
+// Limits are about 1.6 times the measured values. q4_0's mean is 3.3e-2, which is large compared with its change of
+// perplexity of half a percent (tests/kv.bats limits that to 1%). Two thirds of this mean belong to a twentieth of the
+// rows. Three quarters come from the keys, because the softmax takes the exponential of a score, which half a step of a
+// key changes. Four bits have no smaller step (tests/test_sealed.c). The typical row changes fifty times less, which
+// the median shows.
 static void check_distances(ScoredText *t, const char *isa) {
     static const struct {
         const char *name;
         int type_k, type_v;
         bool rotate;
-        double mean, median; // nats a token, at most
+        double mean, median; // limits, in nats per token
     } cases[] = {{"f32", F32, F32, false, 0, 0},
                  {"f16", F16, F16, false, 1e-5, 8e-8},
                  {"bf16", BF16, BF16, false, 1e-3, 4.5e-6},
@@ -152,7 +154,7 @@ static void check_distances(ScoredText *t, const char *isa) {
     }
 }
 
-// Whether an instruction set before the i-th has this attention.
+// Whether an earlier instruction set has the same attention kernel.
 static bool seen_attention(int i, void (*run)(const AttendTask *)) {
     for (int before = 0; before < i; before++) {
         const Backend *be;
@@ -162,8 +164,8 @@ static bool seen_attention(int i, void (*run)(const AttendTask *)) {
     return false;
 }
 
-// The reference has tests/test_model.c's comparisons and takes long; a matrix unit rounds prompts, and so do panels of
-// bf16 or bytes, which are left out here. Attention is what counts: each of the tables' once.
+// The scalar reference is left out because it takes long and tests/test_model.c compares it. Tables that round prompts
+// (matrix unit, panels of bf16 or bytes) are left out too. Each different attention kernel is tested once.
 static void test_distance_from_f32(void **state) {
     ScoredText *t = *state;
     if (!t) {

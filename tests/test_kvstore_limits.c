@@ -1,5 +1,4 @@
-// tests/test_kvstore_limits.c: a directory of blocks: its size limit, several processes in it, and processes that are
-// killed.
+// tests/test_kvstore_limits.c: a directory of blocks: its size limit, several processes in it, and killed processes.
 #define _GNU_SOURCE
 #include "tests/rig/kvstore_rig.h"
 
@@ -26,32 +25,32 @@ static void test_size(void **state) {
     (void)state;
     size_t one = file_bytes();
     Store s;
-    store_open(&s, 10 * one * 16 / 15 + 16); // what goes leaves a sixteenth free: ten blocks stay
+    store_open(&s, 10 * one * 16 / 15 + 16); // removal leaves a sixteenth free: ten blocks remain
     save_one(&s, 48, 1);                     // 6 blocks
     assert_int_equal(kvstore_stats(s.s).n_removed, 0);
-    write_bytes(test_tmp("store/notes.txt"), "mine", 4); // neither counted nor touched
+    write_bytes(test_tmp("store/notes.txt"), "mine", 4); // a file that is neither counted nor removed
     usleep(2000);
-    save_one(&s, 56, 2); // 7: the first one's last three go
+    save_one(&s, 56, 2); // 7 blocks: the last three of the first sequence are removed
     assert_int_equal(kvstore_stats(s.s).n_removed, 3);
     assert_int_equal(load_one(&s, 100, 1, NULL), 24);
     assert_int_equal(load_one(&s, 100, 2, NULL), 56);
     usleep(2000);
-    save_one(&s, 24, 1); // used again: the second one is the older now
+    save_one(&s, 24, 1); // uses the first sequence again: now the second is older
     usleep(2000);
     save_one(&s, 40, 3);
     assert_int_equal(load_one(&s, 100, 1, NULL), 24);
     assert_int_equal(load_one(&s, 100, 2, NULL), 16);
     assert_int_equal(load_one(&s, 100, 3, NULL), 40);
     usleep(2000);
-    save_one(&s, 160, 4); // more than all: its beginning stays
+    save_one(&s, 160, 4); // larger than the limit: only its beginning remains
     assert_int_equal(load_one(&s, 200, 4, NULL), 80);
     assert_int_equal(count_files(&s, ".kv"), 10);
     assert_int_equal(access(test_tmp("store/notes.txt"), F_OK), 0);
     store_close(&s);
 }
 
-// A growing sequence is saved in parts, at most as many slots at a time as the caller allows; its first block still
-// counts as the one used last.
+// A growing sequence is saved in parts, at most as many slots at a time as the caller allows. Its first block must
+// still count as the one used last.
 static void test_parts(void **state) {
     (void)state;
     Store s;
@@ -88,8 +87,8 @@ static void test_parts(void **state) {
 
 // ---- several processes, and ones that die ---------------------------------------------------------------------------
 
-// Saves and loads random beginnings of few prompts until it has done so many; 0: never ends. The exit code is 1 where
-// something came back that was not what had been computed.
+// Saves and loads random beginnings of a few prompts, `rounds` times; 0: until it is killed. The exit code is 1 if
+// other K and V were loaded than were computed.
 static void work(const char *dir, size_t most_bytes, uint64_t seed, int rounds) {
     Store s;
     snprintf(s.dir, sizeof s.dir, "%s", dir);
@@ -111,7 +110,7 @@ static void work(const char *dir, size_t most_bytes, uint64_t seed, int rounds) 
 static void test_two_processes(void **state) {
     (void)state;
     Store s;
-    size_t most = 30 * file_bytes(); // so small that they remove each other's files
+    size_t most = 30 * file_bytes(); // so small that the processes remove each other's files
     store_open(&s, most);
     pid_t children[3];
     for (int i = 0; i < 3; i++)
@@ -127,7 +126,7 @@ static void test_two_processes(void **state) {
     store_close(&s);
 }
 
-// Whenever a writer dies, what it leaves is whole blocks and at most one temporary file.
+// Whenever a writer is killed, it must leave only whole blocks and at most one temporary file.
 static void test_kill(void **state) {
     (void)state;
     Store s;
@@ -141,8 +140,8 @@ static void test_kill(void **state) {
         int how;
         assert_int_equal(waitpid(child, &how, 0), child);
         assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
-        for (uint64_t prompt = 0; prompt < 4; prompt++) load_one(&s, 200, prompt, NULL); // right, or not there
-        if (i % 3 == 2) { // begin again, so that there is something to write
+        for (uint64_t prompt = 0; prompt < 4; prompt++) load_one(&s, 200, prompt, NULL); // right or missing
+        if (i % 3 == 2) { // starts with an empty directory again, so that there is something to write
             n_temps += count_files(&s, "") - count_files(&s, ".kv");
             kvstore_close(s.s);
             store_open(&s, 1 << 30);
@@ -153,7 +152,8 @@ static void test_kill(void **state) {
     store_close(&s);
 }
 
-// Temporary files of the dead take no room from blocks and are gone at the next look; that of a writer at work stays.
+// Temporary files of killed writers must not count as blocks and must be removed at the next listing; the file of a
+// living writer must stay.
 static void test_temporary_files(void **state) {
     (void)state;
     size_t one = file_bytes();
@@ -172,13 +172,13 @@ static void test_temporary_files(void **state) {
     memcpy(ending, ".living", 8);
     write_bytes(temp, half, 4);
     assert_true((fd = open(temp, O_RDONLY)) >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0); // as its writer does
+    assert_int_equal(flock(fd, LOCK_EX), 0); // locked, as a writer does
     save_one(&s, 64, 99);
     assert_int_equal(load_one(&s, 100, 99, NULL), 64);
     assert_int_equal(count_files(&s, ""), 9);
     assert_int_equal(access(temp, F_OK), 0);
-    close(fd);          // it dies
-    kvstore_close(s.s); // one looks through the directory when it writes first
+    close(fd);          // the writer ends
+    kvstore_close(s.s); // the directory is listed at the first write
     assert_ok(kvstore_open(s.dir, 10 * one, BLOCK, &like, "test", &s.s));
     save_one(&s, 8, 98);
     assert_int_not_equal(access(temp, F_OK), 0);

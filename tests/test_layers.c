@@ -12,8 +12,8 @@ enum { MOST_TOKENS = N_CTX, VOCAB = 320 };
 
 // ---- one model, several kinds of layers -----------------------------------------------------------------------------
 
-// Every type of weights and of KV, beside the scalar kernels over the same cache: soft caps, windows and GELU in the
-// kernels for few rows and for many.
+// Every type of weights and of KV, compared with the scalar kernels: soft caps, windows and GELU, with few rows and
+// with many.
 static void check_types(const char *arch, int type, int kv_type, double limit) {
     Gguf *g = tiny_model(
         &(TinyModel){.arch = arch, .dim = 256, .ffn = 512, .head_dim = 64, .n_heads = 4, .type = type, .seed = 4});
@@ -45,19 +45,20 @@ static void test_kinds_on_every_isa(void **state) {
     for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
         check_types(archs[a], TYPE_F32, TYPE_F32, 1e-5);
         check_types(archs[a], TYPE_F32, TYPE_Q8_0,
-                    5e-4); // a score that differs in its last bit may be rounded the other way
-        check_types(archs[a], TYPE_BF16, TYPE_F16, 1.2e-2); // activations of many rows in bf16, as those after them
-        check_types(archs[a], TYPE_Q8_0, TYPE_F16, 3e-2);   // and of few rows in int8
+                    5e-4); // a score that differs in its last bit may round the other way
+        // activations of many rows are rounded to bf16, also those that later layers get
+        check_types(archs[a], TYPE_BF16, TYPE_F16, 1.2e-2);
+        check_types(archs[a], TYPE_Q8_0, TYPE_F16, 3e-2); // activations of few rows are rounded to int8
     }
 }
 
-// A layer that adds nothing gives what a layer without its part gives, to the bit.
+// A layer whose mixer or feed-forward adds zeros must give the same bits as a layer without that part.
 static void test_layers_without_parts(void **state) {
     (void)state;
     int tokens[MOST_TOKENS];
     float *got[2][2];
     random_tokens(tokens, MOST_TOKENS, VOCAB, 7);
-    for (int part = 0; part < 2; part++) // of layer 1: no mixer, no feed-forward
+    for (int part = 0; part < 2; part++) // part of layer 1: the mixer or the feed-forward
         for (int absent = 0; absent < 2; absent++) {
             Gguf *g = tiny_model(&(TinyModel){.n_layers = 3, .seed = 9});
             GgufTensor *t = tiny_tensor(g, part ? "blk.1.ffn_down.weight" : "blk.1.attn_output.weight");
@@ -96,8 +97,8 @@ static int choose(void *arg, const Workspace *w, const Layer *l, const KvPool *k
     return c->n;
 }
 
-// Over a cache that holds the whole text, rows that go on after a layer have the same logits as in a step with all
-// rows.
+// If only some rows of a step pass the layers after a given one, these rows must have the same logits as in a step
+// where all rows pass them. The cache holds the whole text.
 static void check_narrowing(const char *arch, const char *isa) {
     Gguf *g = tiny_model(&(TinyModel){.arch = arch, .n_layers = 7, .seed = 5});
     Rig r;
@@ -159,7 +160,7 @@ static void flip_and_compare(const Rig *r, const KvHead *whole, uint32_t *word, 
     if (other.model == whole->model && other.rope == whole->rope) fail_msg("%s: word %zu is not hashed", what, i);
 }
 
-// Each word of what a layer is, wherever a field is added to it.
+// Every field of LayerKind and Heads must change the fingerprint, also fields that are added later.
 static void test_every_word_is_hashed(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .seed = 5});

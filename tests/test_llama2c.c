@@ -21,10 +21,10 @@ typedef struct {
 
 static const BinShape plain = {0, 8, 12, 2, 2, 1, 5, 6, true, 0};
 
-// What the writer put where: the n-th weight of the file (f32) or of the quantised part holds n.
+// The writer's layout: the n-th weight of the file (f32) or of the quantised part has the value n.
 typedef struct {
     Buf bytes;
-    int next; // the next weight's value
+    int next; // value of the next weight
     struct {
         char name[64];
         int first, n;
@@ -181,10 +181,10 @@ static void test_good(void **state) {
             BinShape s = plain;
             s.version = version;
             s.shared = shared;
-            s.group = version == 2 ? 8 : 0; // rows of ffn_down have 12: its groups straddle them
+            s.group = version == 2 ? 8 : 0; // rows of ffn_down have 12 elements, so groups cross the ends of rows
             check_model(&s);
         }
-    // Odd sizes: scales that lie at no multiple of four.
+    // Odd sizes: scales are not aligned to four bytes.
     check_model(&(BinShape){2, 6, 5, 3, 3, 1, 3, 4, false, 6});
     check_model(&(BinShape){2, 6, 5, 3, 3, 3, 3, 4, true, 1});
 }
@@ -234,7 +234,8 @@ static void test_good_tokenizer(void **state) {
 
 // ---- hostile files --------------------------------------------------------------------------------------------------
 
-// Model and tokenizer in blocks of exactly their size; refused with `part` in the message.
+// Opens the model and the tokenizer from blocks of exactly their size, and asserts that they are refused with `part` in
+// the message.
 static void refused(const Buf *model, const Buf *tokenizer, const char *part) {
     Gguf *g = (Gguf *)part;
     size_t n_tokenizer = tokenizer ? tokenizer->n : 0;
@@ -277,7 +278,8 @@ static void test_21_header(void **state) {
         BinFile f = write_model(&s);
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             for (size_t j = 0; j < ARRAY_LEN(bad); j++) {
-                if (version == 0 && i == 5 && bad[j] == -1) continue; // a vocabulary of one: its size does not fit
+                // with a vocabulary of one token the wrong size cannot be noticed
+                if (version == 0 && i == 5 && bad[j] == -1) continue;
                 char *field = f.bytes.data + (version ? 8 : 0) + 4 * i;
                 int32_t was;
                 memcpy(&was, field, 4);
@@ -331,7 +333,7 @@ static void test_21_tokenizer(void **state) {
     for (size_t n = 0; n < t.n; n++) refused(&f.bytes, &(Buf){t.data, n, 0}, "expected");
     static const int32_t lengths[] = {-1, INT32_MIN, INT32_MAX, 1 << 24, 1000};
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
-        memcpy(t.data + 8, &lengths[i], 4); // token 0
+        memcpy(t.data + 8, &lengths[i], 4); // the length of token 0
         refused(&f.bytes, &t, "byte 8: token 0: length 0 to ");
     }
     buf_free(&t);
@@ -345,7 +347,7 @@ static void test_21_tokenizer(void **state) {
     memcpy(t.data + 4, "\0\0\xc0\x7f", 4);
     refused(&f.bytes, &t, "token 0: a score expected, NaN found");
     memcpy(t.data + 4, "\0\0\0", 4);
-    memcpy(t.data, "\xff\xff\xff\x7f", 4); // the longest piece's length: wrong, but without effect
+    memcpy(t.data, "\xff\xff\xff\x7f", 4); // the length of the longest piece: wrong, but not used
     Gguf *g;
     assert_ok(llama2c_open_memory("tiny.bin", f.bytes.data, f.bytes.n, "tok.bin", t.data, t.n, &g));
     gguf_close(g);
@@ -374,13 +376,13 @@ static void test_open_files(void **state) {
     Buf t = write_tokenizer(5);
     write_file(model, f.bytes.data, f.bytes.n);
     Gguf *g;
-    assert_ok(model_file_open(model, NULL, &g)); // no tokenizer.bin: no vocabulary
+    assert_ok(model_file_open(model, NULL, &g)); // without tokenizer.bin there is no vocabulary
     check_keys(g, &plain);
     assert_null(gguf_value(g, "tokenizer.ggml.tokens"));
     assert_int_equal(gguf_file_bytes(g), f.bytes.n);
     gguf_close(g);
     write_file(tokenizer, t.data, t.n);
-    assert_ok(model_file_open(model, NULL, &g)); // found beside the model
+    assert_ok(model_file_open(model, NULL, &g)); // tokenizer.bin is found next to the model
     assert_non_null(gguf_value(g, "tokenizer.ggml.tokens"));
     gguf_close(g);
     write_file(tokenizer, "", 0);
@@ -436,7 +438,7 @@ static void test_other_formats(void **state) {
     assert_ok(model_file_open(path, NULL, &g));
     gguf_close(g);
     unlink(path);
-    st = model_file_open(path, "tokenizer.bin", &g); // missing: not a question of flags
+    st = model_file_open(path, "tokenizer.bin", &g); // a missing file, not a usage error
     assert_int_equal(st.code, QUILL_MODEL);
 }
 
@@ -483,7 +485,7 @@ static void test_same_as_gguf(void **state) {
     static const char *const files[] = {"models/stories260K.bin", "models/stories260K_v1.bin"};
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         assert_ok(model_file_open(test_data(files[i]), test_data("models/tok512.bin"), &bin));
-        assert_int_equal(gguf_n_tensors(bin), 47); // the GGUF has the shared output once more
+        assert_int_equal(gguf_n_tensors(bin), 47); // the GGUF also stores the shared output matrix
         same_tensors(bin, gguf);
         same_vocabulary(bin, gguf);
         gguf_close(bin);

@@ -1,4 +1,4 @@
-// tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
+// tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of a loaded model.
 #include "cpu/backend.h"
 #include "tests/rig/testing.h"
 
@@ -16,11 +16,11 @@ static Status load(const Gguf *g) {
     Model m;
     assert_ok(cpu_backend("scalar", &be));
     Status st = model_load(&m, g, be);
-    model_free(&m); // after an error too
+    model_free(&m); // allowed after an error
     return st;
 }
 
-// The message names the file ("tiny") and the key or tensor.
+// Asserts that the message names the file ("tiny") and the key or tensor.
 static void assert_refused(const Gguf *g, const char *name) {
     Status st = load(g);
     if (st.code != QUILL_MODEL) fail_msg("%s: exit code 3 expected, %d found: %s", name, st.code, st.message);
@@ -86,7 +86,7 @@ static void test_refused_floats(void **state) {
         }
 }
 
-// A scalar where an array belongs, and the other way round; other types altogether.
+// A number where an array is expected, an array where a number is expected, and other types.
 static void test_refused_value_types(void **state) {
     (void)state;
     static const char *const integers[] = {"llama.attention.head_count", "llama.block_count", "llama.context_length",
@@ -120,7 +120,7 @@ static void test_refused_architectures(void **state) {
     assert_int_equal(st.code, QUILL_MODEL);
     assert_non_null(strstr(st.message, "mamba"));
     assert_non_null(strstr(st.message, families_list()));
-    gguf_set_str(g, "general.architecture", "llama2"); // no prefixes
+    gguf_set_str(g, "general.architecture", "llama2"); // an architecture's name must match completely
     assert_int_equal(load(g).code, QUILL_MODEL);
     gguf_set_str(g, "general.architecture", "");
     assert_int_equal(load(g).code, QUILL_MODEL);
@@ -147,7 +147,7 @@ static void test_missing_tensors(void **state) {
         assert_refused(g, layer_tensors[i]);
         gguf_close(g);
     }
-    Gguf *g = tiny_without(whole, "output.weight"); // then the head is the embedding
+    Gguf *g = tiny_without(whole, "output.weight"); // without it the embedding is the head
     assert_ok(load(g));
     gguf_close(g);
     gguf_close(whole);
@@ -168,7 +168,7 @@ static void test_wrong_shapes_and_types(void **state) {
             if (kind == 5) t->dims[vector ? 0 : 1] = 1ull << 40;
             if (kind == 6 && vector) t->type = TYPE_Q8_0;
             if (kind == 6 && !vector) t->dims[1]++;
-            // one more row of the embedding is a larger vocabulary, which the head then lacks
+            // One more row of the embedding means a larger vocabulary, for which the head is too small.
             assert_refused(g, kind == 6 && i == 0 ? "output.weight" : layer_tensors[i]);
             gguf_close(g);
         }
@@ -209,7 +209,8 @@ static void test_accepted_oddities(void **state) {
     gguf_set_str(g, "unknown.key", "value");
     gguf_set_u32(g, "llama.expert_count", 0);
     gguf_set_u32(g, "llama.expert_used_count", 0);
-    gguf_set_bool(g, "llama.tie_word_embeddings", true); // metadata says tied, the file has a head: the head counts
+    // the metadata says tied, but the file has a head: the head is used
+    gguf_set_bool(g, "llama.tie_word_embeddings", true);
     assert_ok(load(g));
     const Backend *be;
     Model m;
@@ -221,7 +222,7 @@ static void test_accepted_oddities(void **state) {
     gguf_close(g);
 }
 
-// Keys that may be absent, and what holds then.
+// Keys that may be absent, and their defaults.
 static void test_absent_keys(void **state) {
     (void)state;
     Gguf *whole = tiny_model(&(TinyModel){.seed = 1, .n_heads = 4, .n_kv_heads = 4}), *g = gguf_new("tiny");
@@ -250,7 +251,7 @@ static void test_absent_keys(void **state) {
     assert_true(m.c.rope_base == 10000);
     assert_string_equal(m.c.name, "");
     model_free(&m);
-    gguf_set_u32(g, "llama.attention.head_count", 3); // 64 elements are not three heads
+    gguf_set_u32(g, "llama.attention.head_count", 3); // 64 elements cannot be divided into three heads
     gguf_set_u32(g, "llama.attention.head_count_kv", 3);
     assert_refused(g, "llama.attention.head_count");
     gguf_close(g);
@@ -259,7 +260,7 @@ static void test_absent_keys(void **state) {
 
 // ---- --check-tensors ------------------------------------------------------------------------------------------------
 
-// The byte of a block where a half-precision scale lies; plain types: the element itself.
+// The offset of an f16 scale in a block; for plain types that of the element itself.
 static size_t scale_at(int type) {
     switch (type) {
     case TYPE_Q2_K: return offsetof(BlockQ2_K, dmin);
@@ -274,7 +275,7 @@ static size_t scale_at(int type) {
     }
 }
 
-// Scales of I8G lie apart, and those of MXFP4 are powers of two, all of them finite.
+// The scales of I8G are stored apart, and those of MXFP4 are powers of two, which are always finite.
 static bool can_be_infinite(int type) { return type != TYPE_I8G && type != TYPE_MXFP4; }
 
 static void poison_last_block(GgufTensor *t, bool nan) {
@@ -322,7 +323,7 @@ static void test_check_tensors_in_vectors(void **state) {
     gguf_close(g);
 }
 
-// llama2.c's int8 groups: their scales are floats of the file too.
+// The scales of llama2.c's int8 groups are checked too.
 static void test_check_tensors_int8_scales(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.type = TYPE_I8G, .seed = 4});
@@ -346,7 +347,7 @@ static void test_sizes(void **state) {
         Model m;
         assert_ok(cpu_backend("scalar", &be));
         assert_ok(model_load(&m, g, be));
-        // 64 wide, 4 heads of 16, 2 KV heads, ffn 128, vocabulary 320, two layers
+        // dim 64, 4 heads of 16, 2 KV heads, ffn 128, vocabulary 320, two layers
         size_t matrices = (size_t)(320 * 64 * (2 - tied) + 2 * (64 * 64 * 2 + 2 * 64 * 32 + 3 * 64 * 128));
         size_t vectors = 64 + 2 * (2 * 64 + 64 + 32 + 32);
         assert_int_equal(model_n_params(&m), matrices + vectors);
@@ -357,7 +358,7 @@ static void test_sizes(void **state) {
     }
 }
 
-// The page of models names every family of the table.
+// docs/models.md must name every family of the table.
 static void test_page_names_families(void **state) {
     (void)state;
     Buf text = {0};

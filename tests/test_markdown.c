@@ -1,11 +1,11 @@
-// tests/test_markdown.c: Markdown as styled text, however it was cut into tokens.
+// tests/test_markdown.c: Markdown becomes styled text, whatever tokens it arrives in.
 #include "term/markdown.h"
 
 #include <string.h>
 
 #include "tests/rig/testing.h"
 
-// Styles by letters, as <b>...<>: bold, italic, underlined, dim, code.
+// Writes styles as letters, <b>...<>: bold, italic, underlined, dim, code.
 static void readable(const Buf *raw, Buf *out) {
     for (size_t i = 0; i < raw->n; i++) {
         if (raw->data[i] != '\033') {
@@ -72,7 +72,7 @@ static void emphasis(void **state) {
         {"*italic with **bold***", "<i>italic with <bi>bold<>"},
         {"**bold with `code` and * a star**", "<b>bold with <bc>code<b> and * a star<>"},
         {"**N**ame, pre**fix**", "<b>N<>ame, pre<b>fix<>"},
-        // none of it
+        // None of these is Markdown.
         {"2 * 3 * 4, 2*3*4, 2**3 and 3**2 ", "2 * 3 * 4, 2*3*4, 2**3 and 3**2 "},
         {"snake_case_name and __init", "snake_case_name and __init"},
         {"a *star that ends nowhere", "a *star that ends nowhere"},
@@ -151,11 +151,11 @@ static void wraps(void **state) {
     check(cases, ARRAY_LEN(cases), 12, true);
 }
 
-// Text waits for its style, and no longer than that.
+// Text is held back until its style is known, and not longer.
 static void streams(void **state) {
     (void)state;
     static const struct {
-        const char *token, *wanted; // what has gone out after it
+        const char *token, *wanted; // wanted: the output after this token
     } steps[] = {
         {"#", ""},
         {" ", ""},
@@ -177,7 +177,7 @@ static void streams(void **state) {
     markdown_text(&m, str_of(" *two"), &w, &raw);
     assert_int_equal(m.held.n, 4);
     for (int i = 0; i < MARKDOWN_HELD; i++) markdown_text(&m, str_of("x"), &w, &raw);
-    assert_int_equal(m.held.n, 0); // it has waited long enough
+    assert_int_equal(m.held.n, 0); // the limit of held text is reached
     buf_free(&raw);
     markdown_free(&m);
     wrap_free(&w);

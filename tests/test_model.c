@@ -1,5 +1,5 @@
-// tests/test_model.c: the forward: one result whatever the batching, each instruction set against the scalar reference,
-// all of it against golden logits from outside.
+// tests/test_model.c: the forward: results do not depend on the batch; every instruction set is compared with the
+// scalar kernels, and all of them with golden logits of another program.
 #include "tests/rig/testing.h"
 
 #include "families.h"
@@ -13,7 +13,7 @@ enum { PROMPT = 40 };
 
 // ---- ways to compute a sequence -------------------------------------------------------------------------------------
 
-// The same between two strangers, whose chunks are of other lengths and who end before or after.
+// The same in a batch with two other sequences, whose chunks have other lengths and which end earlier or later.
 static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
@@ -47,7 +47,7 @@ static void assert_same_bits(const float *got, const float *want, int rows, int 
                      (double)got[i]);
 }
 
-static TinyModel tiny(const char *arch) { // head_dim is not dim / n_heads, groups of 3
+static TinyModel tiny(const char *arch) { // head_dim is not dim / n_heads; 3 heads for each KV head
     return (TinyModel){.arch = arch, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .dim = 64, .ffn = 96, .seed = 3};
 }
 
@@ -100,14 +100,15 @@ static void invariance_of(const char *arch, int kv_type, int type) {
     gguf_close(g);
 }
 
-// Where K and V lie depends on a family by its windows and by whether V is a part of K: those that have one of these,
-// and llama, go through every type of KV, the others through one each.
+// The layout of K and V depends on a family only by its windows and by whether V is a part of K. Families with one of
+// these, and llama, are tested with every type of KV, the others with one each.
 static bool takes_kv(int family, size_t kv, size_t n_kv) {
     const Family *f = families_at(family);
     return family == 0 || f->latent || (f->full_every > 0 && !f->window_optional) || (size_t)family % n_kv == kv;
 }
 
-// What a row reads of sealed KV depends on its slot alone, so that the promise holds for it too.
+// With sealed KV, the values that a row reads depend only on its slot, so results must not depend on the batch there
+// either.
 static void test_scalar_is_invariant(void **state) {
     (void)state;
     for (int a = 0; families_at(a); a++) {
@@ -117,17 +118,17 @@ static void test_scalar_is_invariant(void **state) {
     invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
     for (int i = 0; i < N_KV_TYPES; i++)
         if (kv_is_sealed(kv_type_at(i))) invariance_of("llama", kv_type_at(i), TYPE_F32);
-    invariance_of("gemma4", TYPE_KIVI2, TYPE_F32); // layers that read what others keep of an open group
+    invariance_of("gemma4", TYPE_KIVI2, TYPE_F32); // gemma4's last layers read open groups of other layers
     invariance_of("deepseek2", TYPE_KIVI2, TYPE_F32);
     invariance_of("deepseek2", TYPE_Q8_0, TYPE_Q8_0);
 }
 
-// Same shapes of batches, other places of the blocks: the same bits on every instruction set.
+// The same batches with blocks at other places must give the same bits on every instruction set.
 static void test_fast_paths_paged_as_contiguous(void **state) {
     (void)state;
     static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_KIVI2};
     for (int a = 0; families_at(a); a++) {
-        // Chunks of a recurrence end at checkpoints, whose places depend on the blocks.
+        // Chunks of a recurrence end at checkpoints, which depend on the block size.
         if (families_at(a)->recurrent != MIXER_NONE) continue;
         TinyModel shape = tiny(families_at(a)->arch);
         Gguf *g = tiny_model(&shape);
@@ -163,8 +164,8 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
     }
 }
 
-// A prompt of several blocks of 256 and chunks of 128: one result on the reference, and with --deterministic on the
-// fast kernels, whose keys are then more than one split.
+// A prompt of several blocks of 256 and chunks of 128 must give one result with the scalar kernels, and with the fast
+// kernels under --deterministic, where attention splits the keys more than once.
 static void test_long_prompts(void **state) {
     (void)state;
     enum { LONG = 540 };
@@ -220,8 +221,8 @@ typedef struct {
     bool strangers;
 } ChunkedRun;
 
-// Chunks on both sides of every number of rows at which a kernel changes its ways; threads and layouts with some of
-// them.
+// Numbers of rows on both sides of every limit at which another kernel is used; with some of them other numbers of
+// threads and layouts.
 static const ChunkedRun runs[] = {
     {.chunk = ROWS},
     {.chunk = 33},
@@ -236,7 +237,7 @@ static const ChunkedRun runs[] = {
     {.chunk = 2, .setup = {.threads = 3, .block = 32, .shuffle = 3}, .strangers = true},
 };
 
-// Deeper than a panel of any kernel, with groups of heads that no task of attention holds evenly.
+// A model deeper than any panel, whose groups of heads cannot be divided evenly among tasks of attention.
 static void one_result(int type, int kv_type, int window, int ffn) {
     Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2",
                                       .type = type,
@@ -278,7 +279,7 @@ static void one_result(int type, int kv_type, int window, int ffn) {
 static void test_deterministic(void **state) {
     (void)state;
     one_result(TYPE_F32, TYPE_F32, 0, 2304);
-    one_result(TYPE_F16, TYPE_F16, 0, 2315); // no multiple of any vector
+    one_result(TYPE_F16, TYPE_F16, 0, 2315); // not a multiple of any vector length
     one_result(TYPE_BF16, TYPE_BF16, 0, 2304);
     one_result(TYPE_Q8_0, TYPE_F16, 0, 2304);
     one_result(TYPE_Q4_K, TYPE_F16, 17, 2304);
@@ -287,10 +288,11 @@ static void test_deterministic(void **state) {
 
 // ---- one row's keys in parts ----------------------------------------------------------------------------------------
 
-// Decoding with fewer KV heads than threads: their keys are shared out from 512 on, and with --deterministic never.
+// Decoding with fewer KV heads than threads: from 512 keys on, threads share the keys of a head; with --deterministic
+// they never do.
 enum { DEPTH = 800, SINGLES = 3 };
 
-// The logits of the last tokens, computed one by one after all others at once.
+// The logits of the last tokens, computed one by one after all other tokens at once.
 static float *last_logits(Rig *r, const int *tokens) {
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc(DEPTH * n_vocab * sizeof *logits);
@@ -340,8 +342,7 @@ static void test_keys_in_parts(void **state) {
 
 enum { LONG = 100 };
 
-// Computes the tokens of s that are not computed yet and compares the logits of the last with those of `want` (LONG,
-// n_vocab).
+// Computes the remaining tokens of s and compares the logits of the last with those of `want` (LONG, n_vocab).
 static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const char *what) {
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc(LONG * n_vocab * sizeof *logits);
@@ -354,8 +355,8 @@ static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const c
     free(logits);
 }
 
-// One sequence to 70 tokens; a fork of it goes on with other tokens; it is taken back to 40, inside a group that is
-// sealed, and goes on with the others, too.
+// One sequence computes 70 tokens. A fork of it continues with other tokens. The sequence is truncated to 40, inside a
+// sealed group, and continues with the other tokens too.
 static void leave_and_share(Rig *r, const int *tokens, const int *others, const float *want, const float *want_others,
                             const char *what) {
     Sequence a = {0}, b = {0};
@@ -382,7 +383,7 @@ static void leave_and_share(Rig *r, const int *tokens, const int *others, const 
     sequence_free(&b);
 }
 
-// The rows of one cache are placed in another of another block size, which goes on from there.
+// Copies the rows of one cache into another one with another block size, and continues there.
 static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want, const char *what) {
     Sequence a = {0}, b = {0};
     enum { CARRIED = 75 };
@@ -443,10 +444,10 @@ static void sealed_groups_are_left_and_shared(const char *arch) {
 static void test_sealed_groups_are_left_and_shared(void **state) {
     (void)state;
     sealed_groups_are_left_and_shared("llama");
-    sealed_groups_are_left_and_shared("deepseek2"); // whose V is a part of K
+    sealed_groups_are_left_and_shared("deepseek2"); // V is a part of K
 }
 
-// A Hadamard matrix over K and Q changes nothing but rounding.
+// A Hadamard matrix applied to K and Q must change results only by rounding.
 static void test_rotation_changes_nothing(void **state) {
     (void)state;
     TinyModel shape = tiny("qwen3");
@@ -503,7 +504,7 @@ static void test_fast_paths_batchings_agree(void **state) {
 
 // ---- forks ----------------------------------------------------------------------------------------------------------
 
-// Parent and child go on in one batch, each with tokens of its own, as two sequences from scratch would.
+// Parent and fork continue in one batch with different tokens, and must have the logits of two separate sequences.
 static void fork_at(const Gguf *g, Setup setup, int at) {
     enum { MORE = 9 };
     Rig r;
@@ -563,7 +564,7 @@ static const char *const golden_files[] = {
     "quants/Q8_0",     "quants/Q2_K",     "quants/Q3_K_M",     "quants/Q4_K_M",  "quants/Q5_K_M",
     "quants/Q6_K",     "quants/IQ4_NL",   "quants/IQ4_XS"};
 
-// How far llama.cpp is from the golden logits of a file; 1 where it has not been measured.
+// llama.cpp's measured distance from the golden logits of a file; 1 if it was not measured.
 static double llama_cpp_distance(const char *name) {
     Buf text = {0};
     char key[64];
@@ -584,14 +585,14 @@ static void golden_tokens(int *out) {
     buf_free(&text);
 }
 
-// How far a file's logits may be from the golden ones, by what is rounded:
-// - by the reference, over a cache in f32: nothing; f32 sums and the golden file's own f32.
-// - by the reference, over a cache in f16: K and V, by 2^-12 of their size on average; 1.1e-3 was found at most.
-// - by a path that rounds nothing else: the same, but which neighbour in f16 an element falls on is chance: half more.
-// - by integer kernels: activations to int8, as llama.cpp rounds them: a tenth beyond its distance.
-// - 16-bit weights on kernels in bf16 (the matrix unit, AVX-512 with BF16): weights and activations, to bf16. This
-// costs
-//   up to 1.26e-2 on the mean of twenty sequences (tests/test_rounding.c). One sequence is up to a fifth away from it.
+// The largest allowed distance of a file's logits from the golden ones, by the values that are rounded:
+// - scalar kernels with a cache in f32: nothing but f32 sums and the golden file's own f32.
+// - scalar kernels with a cache in f16: K and V, by 2^-12 of their size on average; the largest measured distance is
+// 1.1e-3.
+// - kernels that round nothing else: the same plus a half, since the direction of rounding to f16 may differ.
+// - integer kernels: activations to int8, as in llama.cpp: its distance plus a tenth.
+// - 16-bit weights on bf16 kernels (the matrix unit, AVX-512 with BF16): weights and activations to bf16. The mean of
+// twenty sequences is up to 1.26e-2 (tests/test_rounding.c), and one sequence differs from the mean by up to a fifth.
 static double golden_limit(const char *name, const char *isa, int kv_type, double reference) {
     bool floats = strstr(name, "arch/") || strstr(name, "F32"), halves = strstr(name, "F16");
     if (strcmp(isa, "scalar") == 0) return kv_type == TYPE_F32 ? 1e-5 : 2e-3;
@@ -599,7 +600,7 @@ static double golden_limit(const char *name, const char *isa, int kv_type, doubl
     return halves ? 1.2 * 1.3e-2 : 1.1 * llama_cpp_distance(name);
 }
 
-// The larger distance of one prefill and of single steps.
+// The larger of the distances of a prefill and of single steps.
 static double golden_run(const Gguf *g, const float *want, const char *isa, int kv_type) {
     static const int chunks[] = {GOLDEN, 1};
     int tokens[GOLDEN];
@@ -617,7 +618,7 @@ static double golden_run(const Gguf *g, const float *want, const char *isa, int 
     rig_close(&r);
     return most;
 }
-// One file on every instruction set; false: one is too far.
+// Tests one file on every instruction set; false: one distance is too large.
 static bool golden_file(const char *name) {
     static const int kv_types[] = {TYPE_F32, TYPE_F16};
     char file[64];
@@ -649,7 +650,7 @@ static bool golden_file(const char *name) {
 static void test_golden(void **state) {
     (void)state;
     int n_far = 0;
-    test_data("golden"); // skips here, before anything is printed
+    test_data("golden"); // skips the test here, before anything is printed
     print_message("distance from golden logits: llama.cpp, then each instruction set over a cache in f32, in f16\n");
     for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) n_far += !golden_file(golden_files[i]);
     assert_int_equal(n_far, 0);

@@ -1,5 +1,5 @@
 // tests/test_policy.c: policies that propose tokens and make several sequences of a request, over a fake model. Texts,
-// blocks and counts are those of plain decoding, whatever is proposed and forgotten.
+// blocks and counts must be those of plain decoding, whatever is proposed and dropped.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "tests/rig/drafting.h"
@@ -14,7 +14,7 @@ static uint64_t hash_of(const int *tokens, int n, uint64_t hash) {
     return hash;
 }
 
-// The cache holds a sequence's own tokens in all slots that count as computed, sealed or open.
+// The cache must hold the sequence's own tokens in all computed slots, in sealed and in open groups.
 static void check_cache(FakeEngine *f, const Sequence *q) {
     bool sealed = f->kv.pool->tail_of != NULL;
     int whole = sealed ? q->n_cached / SEAL * SEAL : q->n_cached;
@@ -24,7 +24,7 @@ static void check_cache(FakeEngine *f, const Sequence *q) {
     }
 }
 
-// Each row of logits is that of its own row's tokens, drafts among them.
+// Each row of logits must be that of its own token, also for drafts.
 static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
     (void)arg;
     (void)s;
@@ -37,7 +37,7 @@ static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
     }
 }
 
-// The whole text of a request whose prompt is that of another one.
+// Computes the whole text of a request with the prompt of another one.
 static void foresee(Foreseen *text, const Request *r, Sequence *prompt) {
     Request with_prompt = *r;
     with_prompt.seq = prompt;
@@ -59,14 +59,15 @@ typedef struct {
 
 static int pick(Round *t, int n) { return (int)(test_random(&t->random) % (uint64_t)n); }
 
-// Of four requests the first has another answer to the same prompt.
+// In each group of four requests, the second one is another answer to the prompt of the first.
 static bool is_branch(int i) { return i % 4 == 1; }
 
 static void random_requests(Round *t) {
     for (int i = 0; i < MANY; i++) {
         Request *r = &t->r[i], *first = is_branch(i) ? r - 1 : r;
         int n = 1 + pick(t, 60), family = pick(t, 3), max_new = pick(t, 12) ? pick(t, 60) : -1;
-        if (max_new == 0 && (is_branch(i) || is_branch(i + 1))) max_new = 1; // a branch begins with a token
+        // a request and its branch need at least one token
+        if (max_new == 0 && (is_branch(i) || is_branch(i + 1))) max_new = 1;
         request_new(r, 0, max_new, (uint64_t)i);
         for (int k = 0; k < n && r == first; k++)
             sequence_push(r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % FAKE_VOCAB)}, 1);
@@ -151,7 +152,8 @@ static Finish stop_behind(Request *r, int token, const float *logits) {
     return r->n_new == *(int *)r->arg ? FINISH_STOP : RUNNING;
 }
 
-// Right drafts: every step gives one token more than it has drafts, and a stop among them is the last token.
+// With right drafts only, every step gives one token more than it has drafts, and a stop token among them is the last
+// token.
 static void test_several_tokens_a_step(void **state) {
     (void)state;
     static FakeEngine f;
@@ -187,7 +189,7 @@ static void test_several_tokens_a_step(void **state) {
     }
 }
 
-// Drafts have what the known tokens of all requests leave: of the rows, of the rows of logits, of the blocks.
+// Drafts get only the rows, the rows of logits and the blocks that the known tokens of all requests leave.
 static void test_drafts_come_last(void **state) {
     (void)state;
     static FakeEngine f;
@@ -202,22 +204,22 @@ static void test_drafts_come_last(void **state) {
     scheduler_add(f.s, &r[0]);
     scheduler_add(f.s, &r[1]);
     assert_true(scheduler_next(f.s, &b));
-    assert_int_equal(b->n_rows, 3 + 2 + 3 + 2); // 6 rows of logits, equal parts of the 4 that are left
+    assert_int_equal(b->n_rows, 3 + 2 + 3 + 2); // 6 rows of logits: the remaining 4 are divided equally
     assert_int_equal(b->n_out, 6);
     scheduler_take(f.s, fake_forward(&f, b));
     scheduler_add(f.s, &r[2]);
     assert_true(scheduler_next(f.s, &b));
-    assert_int_equal(b->n_rows, 12); // a row each, and the rest for the prompt
+    assert_int_equal(b->n_rows, 12); // one row for each decoding sequence, the rest for the prompt
     assert_int_equal(b->n_out, 2);
     scheduler_take(f.s, fake_forward(&f, b));
     assert_true(scheduler_next(f.s, &b));
-    assert_int_equal(b->n_rows, 12); // 2, the 10 that are left of the prompt, and none
+    assert_int_equal(b->n_rows, 12); // drafts get 2 rows, then the last 10 rows of the prompt come, then no drafts
     assert_int_equal(b->n_out, 3);
     scheduler_take(f.s, fake_forward(&f, b));
     for (int i = 0; i < 3; i++) { // blocks run out: running requests continue without drafts
         while (r[i].finish == RUNNING && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         assert_int_equal(r[i].finish, FINISH_CONTEXT);
-        assert_int_equal(r[i].seq->n_tokens, 49); // every slot of the cache, one after the other
+        assert_int_equal(r[i].seq->n_tokens, 49); // every slot of the cache is used
         kvcache_release(&f.kv, r[i].seq);
     }
     assert_true(scheduler_preemptions(f.s) > 0);
@@ -225,7 +227,7 @@ static void test_drafts_come_last(void **state) {
     fake_close(&f);
 }
 
-// A device draws for plain requests alone, and nothing is begun ahead of a request that may propose.
+// A device draws only for plain requests, and no step is planned ahead for a request that may propose drafts.
 static void test_no_draws_for_drafts(void **state) {
     (void)state;
     static Device dev;
@@ -235,7 +237,7 @@ static void test_no_draws_for_drafts(void **state) {
     for (int n_drafting = 0; n_drafting <= 2; n_drafting++) {
         Request r[2];
         dev = (Device){.sampler = sampler_new(FAKE_VOCAB)};
-        fake_open(&dev.f, 8, 0, 2 + 3 * (n_drafting == 2), 2); // no room for drafts in the first of these
+        fake_open(&dev.f, 8, 0, 2 + 3 * (n_drafting == 2), 2); // the first of these has no room for drafts
         fake_policy(&dev.f, &plain_policy, true);
         for (int i = 0; i < 2; i++) {
             request_new(&r[i], 1, 9, (uint64_t)i);
@@ -260,7 +262,7 @@ static void test_no_draws_for_drafts(void **state) {
 
 // ---- several sequences ----------------------------------------------------------------------------------------------
 
-// Each sequence's twin, without a scheduler: tokens drawn from the logits of its own tokens.
+// The expected sequences, computed without a scheduler: tokens drawn from the logits of their own tokens.
 typedef struct {
     FakeEngine *f;
     int n_steps;
@@ -274,11 +276,11 @@ static void look_at_forks(void *arg, Scheduler *s, Request *r) {
         const Sequence *q = request_sequence(r, i);
         check_cache(look->f, q);
         assert_int_equal(q->n_cached, q->n_tokens);
-        assert_int_equal(q->n_tokens, r->seq->n_tokens); // they go on together
+        assert_int_equal(q->n_tokens, r->seq->n_tokens); // the sequences have the same length
     }
 }
 
-// What n independent sequences with the forker's choices give; returns the text of the last.
+// The result of n independent sequences with the forker's choices; returns the text of the last.
 static void expected_forks(const Forker *how, const Request *r, int *out) {
     Sampler *sampler = sampler_new(FAKE_VOCAB);
     static int text[MOST_FORKS][FAKE_CTX + 1];
@@ -300,7 +302,7 @@ static void expected_forks(const Forker *how, const Request *r, int *out) {
     sampler_free(sampler);
 }
 
-// Three requests of several sequences beside three plain ones; returns how often one was preempted.
+// Runs three requests of several sequences together with three plain ones; returns the number of preemptions.
 static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_t seed) {
     static FakeEngine f;
     enum { N = 6 };
@@ -311,7 +313,7 @@ static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_
     fake_open_shape(&f, shape, max_rows, int_min(max_rows, 8));
     for (int i = 0; i < N; i++) {
         int n_prompt = 1 + (int)(mix(seed, (uint64_t)i) % 40);
-        request_new(&r[i], n_prompt, 25, 1); // one beginning
+        request_new(&r[i], n_prompt, 25, 1); // with the same beginning
         r[i].sequence_key = (uint64_t)i;
         forker[i] = (Forker){.n = n_forks, .random = seed + (uint64_t)i, .sampler = f.sampler};
         forker[i].look = look_at_forks;
@@ -353,7 +355,7 @@ static void test_forks(void **state) {
             for (int rows = 5; rows <= 80; rows *= 4)
                 for (int n_forks = 1; n_forks <= MOST_FORKS; n_forks++, n++) {
                     int block = sealed ? 32 : 8;
-                    int one = (66 + block - 1) / block * n_forks; // all of one request where nothing is shared
+                    int one = (66 + block - 1) / block * n_forks; // the blocks of one request without sharing
                     n_preempted += forks_beside_others((KvShape){.type_k = sealed ? TYPE_Q4_0 : TYPE_F16,
                                                                  .type_v = TYPE_F16,
                                                                  .block = block,
@@ -365,7 +367,8 @@ static void test_forks(void **state) {
     assert_true(n_preempted > 20);
 }
 
-// Sequences that are still to be forked count as running: what decodes beside them has a token in every step.
+// Sequences that will be forked later count as running: a request that decodes at the same time must get a token in
+// every step.
 static void test_forks_crowd_nobody_out(void **state) {
     (void)state;
     static FakeEngine f;
@@ -395,8 +398,8 @@ static void test_forks_crowd_nobody_out(void **state) {
     fake_close(&f);
 }
 
-// A preempted request gives the blocks of all its sequences back: an older one has the whole cache if it needs it. What
-// its sequences have in common is shared again, or it would not fit.
+// A preempted request must release the blocks of all its sequences, so that an older one can have the whole cache. When
+// it begins again, its sequences must share their common blocks, because they would not fit otherwise.
 static void test_forks_give_way(void **state) {
     (void)state;
     static FakeEngine f;
@@ -418,7 +421,7 @@ static void test_forks_give_way(void **state) {
     fake_close(&f);
 }
 
-// A request that ends from outside gives the blocks of all its sequences back.
+// A cancelled request must release the blocks of all its sequences.
 static void test_cancelled_forks(void **state) {
     (void)state;
     static FakeEngine f;

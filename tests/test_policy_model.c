@@ -1,5 +1,5 @@
-// tests/test_policy_model.c: drafts and forks over a real model and through the engine: bits of K and V, texts, what is
-// saved and counted are those of plain decoding.
+// tests/test_policy_model.c: drafts and forks with a real model and through the engine: the bits of K and V, the texts,
+// the saved blocks and the counts must be those of plain decoding.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "engine.h"
@@ -24,12 +24,12 @@ typedef struct {
     bool share, greedy;
 } Plan;
 
-// What a run gives of each text.
+// The results of a run for each text.
 typedef struct {
     int tokens[FAKE_CTX + 1], n_prompt, n_tokens, n_cached, n_blocks;
-    uint8_t *rows; // (n_layers) K and V of the slots, as kvrows_read has them
+    uint8_t *rows; // (n_layers) K and V of the slots, in the format of kvrows_read
     size_t n_bytes;
-    float *logits; // (N_NEW, n_vocab) that tokens were drawn from
+    float *logits; // (N_NEW, n_vocab) the logits that tokens were drawn from
 } DraftedText;
 
 static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
@@ -52,7 +52,7 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
                      .n_seqs = p->n_seqs,
                      .share = p->share};
     assert_ok(kvcache_new(&r->kv, &shape));
-    memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k); // what is read and was never written shows
+    memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k); // NaN, so that reading a slot that was never written shows
     memset(r->kv.pool->v, 0xff, r->kv.pool->bytes_v);
     kvcache_shuffle(&r->kv, 7);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, p->max_rows, p->max_rows, FAKE_CTX));
@@ -99,11 +99,11 @@ static void real_request(Request *q, Sequence *seq, const Plan *p, int i, Drafte
     q->sampling.repeat_penalty = 1.1f;
     q->emit = keep_logits;
     out->logits = mem_alloc((size_t)N_NEW * 320 * sizeof(float));
-    random_tokens(prompt, prompts[i], 320, i == 2 ? 1 : (uint64_t)i); // two begin alike
+    random_tokens(prompt, prompts[i], 320, i == 2 ? 1 : (uint64_t)i); // texts 1 and 2 have the same prompt beginning
     sequence_push(q->seq, prompt, prompts[i]);
 }
 
-// Runs the texts, some of them a few steps later than the others; returns how often one was preempted.
+// Runs the texts, some of which begin a few steps later; returns the number of preemptions.
 static int run_texts(Rig *r, const Plan *p, const Policy *policy, const DraftedText *foreseen, DraftedText *texts) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SchedulerShape shape = {
@@ -155,9 +155,9 @@ static void assert_same_texts(const DraftedText *a, const DraftedText *b, bool s
     }
 }
 
-// Plain decoding in a contiguous cache against drafts in all layouts. Under kernels whose numbers do not depend on the
-// batch all bits are the same: of sealed types those of every group that is sealed, too. Returns how often one was
-// preempted.
+// Compares plain decoding in a contiguous cache with drafts in all layouts. With kernels whose numbers do not depend on
+// the batch all bits must be the same; with sealed types also those of every sealed group. Returns the number of
+// preemptions.
 static int same_bits(const Gguf *g, const char *isa, int type_k, int type_v) {
     static const Plan plans[] = {{.block = 0, .n_seqs = 3, .max_rows = 64},
                                  {.block = 0, .n_seqs = 3, .max_rows = 7},
@@ -207,15 +207,15 @@ static void test_same_bits(void **state) {
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         Gguf *g = tiny_model(&(TinyModel){.type = types[t], .seed = 5});
         for (size_t i = 0; i < ARRAY_LEN(isas); i++)
-            for (size_t k = 0; k < (t ? ARRAY_LEN(kv_types) : 2) && cpu_has_isa(isas[i]); k++) // F32: dense KV alone
+            // F32 is tested with dense KV only
+            for (size_t k = 0; k < (t ? ARRAY_LEN(kv_types) : 2) && cpu_has_isa(isas[i]); k++)
                 n_preempted += same_bits(g, isas[i], kv_types[k][0], kv_types[k][1]);
         gguf_close(g);
     }
     assert_true(n_preempted > 2);
 }
 
-// States of recurrent layers: behind drafts that were refused, steps that were dropped, and for requests that gave their
-// blocks back.
+// The states of recurrent layers must be right after refused drafts, after dropped steps, and after preemptions.
 static void test_recurrent_bits(void **state) {
     (void)state;
     int n_preempted = 0;
@@ -228,7 +228,7 @@ static void test_recurrent_bits(void **state) {
     assert_true(n_preempted > 0);
 }
 
-// The fast paths, where a row's numbers depend on how many rows there are.
+// The fast kernels, where the numbers of a row depend on the number of rows.
 static void near_texts(const Gguf *g, const char *isa, int type_k, int type_v, double distance) {
     Plan p = {.isa = isa, .type_k = type_k, .type_v = type_v, .block = 32, .n_seqs = 3, .max_rows = 64, .greedy = true};
     Rig r;
@@ -264,8 +264,8 @@ static void test_near_texts(void **state) {
     }
 }
 
-// At the end of a request with several sequences: each has the K and V, and the logits behind them, of a sequence that
-// is computed alone.
+// At the end of a request with several sequences, each must have the K and V, and the logits after them, of a sequence
+// that is computed alone.
 typedef struct {
     Rig *alone;
     int n;
@@ -352,8 +352,8 @@ static void test_forks_as_alone(void **state) {
 
 typedef struct {
     int tokens[2][FAKE_CTX + 1], n_new[2], n_reused[2];
-    double flops[2]; // of the prompts, and behind them
-    uint64_t files;  // a hash of what the directory has
+    double flops[2]; // of the prompts, and after them
+    uint64_t files;  // a hash of the files in the directory
     int n_files;
 } Kept;
 
@@ -368,14 +368,14 @@ static void hash_files(const char *dir, Kept *out) {
         uint64_t hash = 0;
         for (const char *at = entry->d_name; *at; at++) hash = mix(hash, (uint64_t)*at);
         for (size_t i = 0; i < bytes.n; i++) hash = mix(hash, (uint8_t)bytes.data[i]);
-        out->files += hash; // in any order
+        out->files += hash; // a sum, because the order of files does not matter
         out->n_files++;
         buf_free(&bytes);
     }
     closedir(d);
 }
 
-// Two requests that begin alike, with a directory for their blocks; drafter NULL: plain decoding.
+// Runs two requests with the same beginning, with a directory for their blocks; drafter NULL: plain decoding.
 static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
     Engine e;
     const char *dir = test_tmp("policy_kv");
@@ -418,7 +418,8 @@ static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
     remove_directory(dir);
 }
 
-// What is saved, counted and found again is that of plain decoding; what drafts cost is no prompt's.
+// Saved blocks, counts and reused slots must be those of plain decoding, and the cost of drafts must not be added to a
+// prompt.
 static void test_nothing_of_drafts_is_kept(void **state) {
     (void)state;
     static Kept want, got;
@@ -431,7 +432,7 @@ static void test_nothing_of_drafts_is_kept(void **state) {
     assert_memory_equal(want.n_new, got.n_new, sizeof want.n_new);
     assert_memory_equal(want.n_reused, got.n_reused, sizeof want.n_reused);
     assert_int_equal(want.n_reused[1], 48);
-    assert_int_equal(want.n_files, 6 + 6 - 3); // of 16 slots each, three of them shared
+    assert_int_equal(want.n_files, 6 + 6 - 3); // files of 16 slots; three blocks are shared
     assert_int_equal(want.n_files, got.n_files);
     assert_true(want.files == got.files);
     assert_true(got.flops[0] < 1.5 * want.flops[0] && got.flops[1] > 1.5 * want.flops[1]);

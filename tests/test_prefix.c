@@ -1,4 +1,4 @@
-// tests/test_prefix.c: a model over a prefix whose K and V exist already, in memory or in a directory: the logits are
+// tests/test_prefix.c: prompts whose beginning has K and V already, in memory or in a directory: the logits must be
 // those of a run that computes everything, bit for bit with the scalar kernels.
 //
 // The whole pool holds NaN at the start, so that reading a slot that was never written shows.
@@ -17,7 +17,7 @@
 
 enum { N_NEW = 12 };
 
-// An engine whose cache shares, with NaN in every slot.
+// Opens an engine whose cache shares blocks, with NaN in every slot.
 static void open_sharing(Engine *e, const EngineSetup *u) {
     open_engine(e, u);
     kvcache_free(&e->kv);
@@ -32,7 +32,7 @@ static void open_sharing(Engine *e, const EngineSetup *u) {
 
 typedef struct {
     Request r;
-    Sequence seq; // the request's
+    Sequence seq; // of the request
     float logits[N_NEW * ENGINE_VOCAB];
     int n, tokens[N_NEW];
 } PrefixRun;
@@ -44,7 +44,7 @@ static Finish keep(Request *r, int token, const float *logits) {
     return RUNNING;
 }
 
-// n tokens from a stream that the seed gives, then `own` from another one.
+// n tokens of a random stream given by the seed, then `own` tokens of another stream.
 static void run_start(PrefixRun *run, int n, uint64_t seed, int own) {
     *run = (PrefixRun){
         .r = {.seq = &run->seq, .sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
@@ -60,7 +60,7 @@ static void commit_all(Engine *e, const Batch *b) {
     }
 }
 
-// Runs all that was added; returns the rows that it took.
+// Runs all added requests; returns the number of computed rows.
 static int run_all(Engine *e) {
     int n = 0;
     for (Batch *b; scheduler_next(e->sched, &b);) {
@@ -91,7 +91,7 @@ static void assert_same(const PrefixRun *a, const PrefixRun *b) {
     assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
 }
 
-// What a contiguous cache that shares nothing gives.
+// The same prompt in a contiguous cache that shares nothing.
 static void run_alone(const EngineSetup *u, int n, uint64_t seed, int own, PrefixRun *run) {
     Engine e;
     EngineSetup plain = *u;
@@ -113,7 +113,7 @@ static const EngineSetup setups[] = {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// A prompt of `first` tokens has run; one of n that begins alike finds `cached` slots of it.
+// After a prompt of `first` tokens has run, a prompt of n tokens with the same beginning must find `cached` slots.
 static void hit_in_memory(const EngineSetup *u, int first, int n, int own, int cached) {
     Engine e;
     PrefixRun *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
@@ -121,7 +121,7 @@ static void hit_in_memory(const EngineSetup *u, int first, int n, int own, int c
     open_sharing(&e, u);
     run_start(a, first, 5, 0);
     run_one(&e, a);
-    run_end(&e, a); // its blocks are free, and still known
+    run_end(&e, a); // its blocks are free, but keep their names
     run_start(b, n, 5, own);
     assert_int_equal(kvcache_match_prefix(&e.kv, b->r.seq), cached);
     assert_int_equal(run_one(&e, b), n + own - cached + N_NEW - 1);
@@ -145,11 +145,11 @@ static void test_memory(void **state) {
         hit_in_memory(u, k * size, k * size, 9, k * size);        // the same beginning
         hit_in_memory(u, k * size, k * size + 1, 0, k * size);    // one token more
         hit_in_memory(u, size, 3 * size, 2, size);                // a short beginning
-        if (size > 1) hit_in_memory(u, size - 1, 3 * size, 2, 0); // no full block of it
+        if (size > 1) hit_in_memory(u, size - 1, 3 * size, 2, 0); // the first prompt has no full block
     }
 }
 
-// In one step three sequences compute the same beginning; a fourth takes what they have.
+// Three sequences compute the same beginning in one step; a fourth uses their blocks.
 static void test_same_step(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
@@ -178,7 +178,7 @@ static void test_same_step(void **state) {
     }
 }
 
-// The answer is a prefix too: a second turn begins after it.
+// The answer becomes part of a prefix too: a second turn continues after it.
 static void test_answer_as_prefix(void **state) {
     (void)state;
     Engine e;
@@ -216,7 +216,7 @@ static KvStore *store_of(const Engine *e, const char *dir, int block) {
     return s;
 }
 
-// Computed and saved in a cache of one layout, loaded and gone on with in one of another.
+// Computes and saves in a cache of one layout, loads and continues in a cache of another layout.
 static void hit_on_disk(const EngineSetup *u, int to_block, int n, int own) {
     int block = kv_is_sealed(u->type_k) ? SEAL : 16;
     Engine a, b;
@@ -259,7 +259,7 @@ static void test_disk(void **state) {
             for (int to = 0; to < 3; to++) hit_on_disk(&setups[i], to == 0 ? 0 : to == 1 ? 16 : 5, n, n == 80 ? 7 : 0);
 }
 
-// A model with one other weight, tokenizer or RoPE, or another type of cache, finds nothing.
+// A model with a different weight, tokenizer or RoPE, or a cache of another type, must find nothing.
 static void test_foreign_models(void **state) {
     (void)state;
     const EngineSetup others[] = {{.block = 16},
@@ -291,7 +291,7 @@ static void test_foreign_models(void **state) {
     remove_directory(dir);
 }
 
-// The fast kernels may round otherwise for other numbers of rows; the distance stays theirs.
+// Fast kernels may round differently for other numbers of rows, but the distance must stay within their usual one.
 static void test_fast_kernels(void **state) {
     (void)state;
     EngineSetup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32},
@@ -314,7 +314,8 @@ static void test_fast_kernels(void **state) {
         norm += (double)a->logits[i] * (double)a->logits[i];
     }
     print_message("relative distance of the first logits: %.2g\n", sqrt(distance / norm));
-    assert_true(sqrt(distance / norm) < 0.05); // bf16 in prefill, int8 in a step: 2e-2 and 5e-2 of the exact ones
+    // bf16 in prefill and int8 in steps are 2e-2 and 5e-2 away from the exact logits
+    assert_true(sqrt(distance / norm) < 0.05);
     run_end(&e, a);
     run_end(&e, b);
     engine_close(&e);

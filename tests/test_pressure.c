@@ -1,10 +1,9 @@
-// tests/test_pressure.c: random requests in far too little memory: each gets the text that it has alone, and every step
-// makes progress.
+// tests/test_pressure.c: random requests with far too little memory: each must get the text that it has alone, and
+// every step must make progress.
 //
-// In some rounds K and V of the prompts' blocks can be fetched (Policy.fetch).
-//
-// Progress: the oldest unfinished request never loses a slot, and no request begins in a step without a row of it. So
-// the running requests finish, then it does, then the next one.
+// In some rounds the K and V of the prompts' blocks can be fetched (Policy.fetch). Progress means: the oldest
+// unfinished request never loses a slot, and no request begins in a step without a row of the oldest one. So the
+// running requests finish, then the oldest one, then the next.
 enum { FAKE_CTX = 160 };
 #include "tests/rig/fake_model.h"
 
@@ -12,18 +11,19 @@ enum { JOBS = 40, MOST_ANSWERS = 5, MOST = JOBS * MOST_ANSWERS };
 
 typedef struct {
     Device d;
-    Request r[MOST]; // in the order in which they are added, a job's answers one after the other
+    Request r[MOST]; // in the order of adding; the answers of a job are adjacent
     int first[JOBS + 1];
     bool cancelled[JOBS];
-    int n_added; // jobs
+    int n_added; // number of jobs added
     Shelf shelf;
     uint64_t random;
-    int n_preempted, n_passed, n_shared; // what it has met: steps that the oldest waits through, slots that were there
+    // events, to know that the test is not empty: preemptions; steps in which the oldest request waits; reused slots
+    int n_preempted, n_passed, n_shared;
 } Pressure;
 
 static int pick(Pressure *p, int n) { return (int)(test_random(&p->random) % (uint64_t)n); }
 
-// A prompt that begins as others of its family do, and all of it as some of them.
+// A random prompt of one of a few families, which share beginnings; some prompts are equal.
 static void random_prompt(Pressure *p, Request *r, int most) {
     static const int shared[] = {0, 20, 64, 100};
     int family = pick(p, 4), beginning = int_min(shared[family], most),
@@ -39,7 +39,7 @@ static void random_jobs(Pressure *p) {
     int n = 0;
     for (int job = 0; job < JOBS; job++) {
         int n_answers = pick(p, 4) ? 1 : 2 + pick(p, MOST_ANSWERS - 1), max_new = pick(p, 50);
-        if (pick(p, 10) == 0) max_new = -1; // to the end of the context
+        if (pick(p, 10) == 0) max_new = -1; // until the end of the context
         p->first[job] = n;
         for (int i = 0; i < n_answers; i++, n++) {
             Request *r = &p->r[n];
@@ -54,7 +54,7 @@ static void random_jobs(Pressure *p) {
     p->first[JOBS] = n;
 }
 
-// A cache of one context and a little more; pages for as many sequences as run, or for fewer.
+// A cache slightly larger than one context, with tail pages for all running sequences or for fewer.
 static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs) {
     static const int dense_blocks[] = {1, 4, 16, 32}, sealed_blocks[] = {16, 32, 32, 32, 64};
     static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
@@ -66,7 +66,7 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
                  .n_seqs = 1 + pick(p, max_seqs),
                  .n_ctx = FAKE_CTX,
                  .share = pick(p, 4) > 0};
-    if (pick(p, 2)) { // a layer with a window, and blocks for those of one sequence at least
+    if (pick(p, 2)) { // a layer with a window, and partners for at least one sequence
         KvShape one = s;
         s.window = one.window = 1 + pick(p, 2) * 7 + pick(p, 40);
         one.n_seqs = 1;
@@ -94,7 +94,7 @@ static Request *oldest(Pressure *p) {
     return NULL;
 }
 
-// One step, and what must be true of it.
+// Runs one step and checks the conditions of progress.
 static bool step(Pressure *p) {
     bool ran[MOST];
     Request *old = oldest(p);
@@ -104,7 +104,7 @@ static bool step(Pressure *p) {
         assert_null(old);
         return false;
     }
-    if (!old) return true; // the rows of one that was cancelled while they were on their way
+    if (!old) return true; // a row of a request that was cancelled during the step
     assert_true(old->finish != RUNNING || old->seq->n_cached >= n_cached);
     if (old->seq->n_tokens > n_tokens || old->seq->n_cached > n_cached) return true;
     p->n_passed++;
@@ -113,7 +113,7 @@ static bool step(Pressure *p) {
     return true;
 }
 
-// At the end each partner is free, or goes with one block that has a name.
+// At the end each partner must be free or belong to a named block.
 static void check_partners(const KvCache *kv) {
     int n = kv->n_free_partners;
     for (int i = 0; i < kv->pool->n_blocks && kv->partner; i++) {
@@ -129,7 +129,7 @@ static void check_texts(Pressure *p) {
         for (int i = p->first[job]; i < p->first[job + 1]; i++) {
             Request *r = &p->r[i];
             int want[FAKE_CTX + 1];
-            if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // as far as it went
+            if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // the text up to the cancellation
                 expected_text(r, r->n_prompt, want);
                 for (int k = 0; k < r->n_new; k++) assert_int_equal(r->seq->tokens[r->n_prompt + k], want[k]);
             } else {
@@ -147,7 +147,7 @@ static void check_texts(Pressure *p) {
 static void one_round(Pressure *p, bool sealed, bool draws) {
     int max_seqs = 1 + pick(p, MOST_REQUESTS), max_rows = 1 + pick(p, 60);
     KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
-    bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups come
+    bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups can be fetched
     shape.keep_partners = fetches;
     fake_open_shape(&p->d.f, shape, max_rows, max_seqs);
     p->d.sampler = sampler_new(FAKE_VOCAB);

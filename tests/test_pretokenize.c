@@ -1,5 +1,5 @@
-// tests/test_pretokenize.c: how each pre-tokenizer cuts a text. The expected pieces were made with Python's `regex`
-// module from llama.cpp's own patterns and steps.
+// tests/test_pretokenize.c: the pieces into which each pre-tokenizer cuts a text. The expected pieces were made with
+// Python's `regex` module from llama.cpp's own patterns and steps.
 #include "tests/rig/testing.h"
 
 #include "tokens/pretokenize.h"
@@ -8,7 +8,7 @@
     "It's HE'LL   12345.67 naïve WörldToo  \n\n  x=y+1;//\n\tфыВА 中文かな한국 $5 «ok»!?\r\n #tag 1٣a\u0301 end "
 
 static const struct {
-    const char *names, *pieces; // of SAMPLE, with a bar in front of each but the first
+    const char *names, *pieces; // the pieces of SAMPLE, separated by bars
 } patterns[] = {
     {"default", "It|'|s| HE|'|LL|  | |123|45|.|67| naïve| WörldToo|  \n\n | x|=|y|+|1|;//|\n|\t|фыВА| 中文かな한국| "
                 "|$|5| |«|ok|»!?|\r\n |#|tag| |1٣|a|\u0301| end| "},
@@ -112,7 +112,7 @@ static void test_every_pretokenizer(void **state) {
     pretokenizer_names(&known);
     int n_known = 1;
     for (size_t i = 0; i < known.n; i++) n_known += known.data[i] == ' ';
-    assert_int_equal(n_known, ARRAY_LEN(patterns)); // no pattern without a row here
+    assert_int_equal(n_known, ARRAY_LEN(patterns)); // every pattern must have a row here
     print_message("%d names of %d pre-tokenizers\n", n_names, n_known);
     buf_free(&known);
 }
@@ -126,17 +126,17 @@ static void test_pretokenizer_details(void **state) {
     pieces_of("gpt-2", "", "");
     pieces_of("gpt-2", "a  b\n\nc", "a| | b|\n|\n|c");
     pieces_of("gpt-2", "don't DON'T we'll", "don|'t| DON|'|T| we|'ll");
-    pieces_of("llama-bpe", "DON'T we'\xc5\xbf", "DON|'T| we|'\xc5\xbf"); // a long s is no s
+    pieces_of("llama-bpe", "DON'T we'\xc5\xbf", "DON|'T| we|'\xc5\xbf"); // U+017F (long s) is not an s
     pieces_of("llama-bpe", "1234567", "123|456|7");
     pieces_of("llama-bpe", "a \n \n b", "a| \n \n| b");
     pieces_of("llama-bpe", "x!\n\ny", "x|!\n\n|y");
-    pieces_of("llama-bpe", "\xef\xbb\xbfhi", "\xef\xbb\xbfhi"); // a byte order mark is a character like others
+    pieces_of("llama-bpe", "\xef\xbb\xbfhi", "\xef\xbb\xbfhi"); // a byte order mark is an ordinary character
     pieces_of("qwen2",
               "a\xc2\xa0\xc2\xa0"
               "b",
               "a|\xc2\xa0|\xc2\xa0"
               "b");
-    pieces_of("qwen2", "\xe1\xa0\x8e\xe1\xa0\x8e", "\xe1\xa0\x8e\xe1\xa0\x8e"); // U+180E is no space
+    pieces_of("qwen2", "\xe1\xa0\x8e\xe1\xa0\x8e", "\xe1\xa0\x8e\xe1\xa0\x8e"); // U+180E is not a space
     pieces_of("gpt-4o", "helloWorld HTMLPage it's", "hello|World| HTMLPage| it's");
     pieces_of("tekken", "fooBar12", "foo|Bar|1|2");
     pieces_of("deepseek-llm", "a   ", "a|   ");
@@ -145,7 +145,7 @@ static void test_pretokenizer_details(void **state) {
     pieces_of("afmoe", "1234567", "1|234|567");
     pieces_of("tiny_aya", "1234567 12345a", "1|234|567| |123|45|a");
     pieces_of("chameleon", "<sentinel:1>IMGIMGABZ    x", "<|sentinel|:|1|>|IMGIMGABZ|    |x");
-    check_pieces("gpt-2", "a\xe6\xad", 3, "a|\xe6\xad"); // a cut character
+    check_pieces("gpt-2", "a\xe6\xad", 3, "a|\xe6\xad"); // an incomplete character
     check_pieces("llama-bpe",
                  "a\xff\xfe"
                  "b c\x80",

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// The figure of a unit, by its name.
+// The value of a unit, by its name.
 static double *unit_of(Roofline *r, const char *name) {
     for (int i = 0; i < ROOFLINE_UNITS; i++)
         if (strcmp(roofline_units[i].name, name) == 0) return &r->gflops[i];
@@ -23,7 +23,7 @@ static Roofline roofline_of_here(void) {
     return r;
 }
 
-// Makes `dir` the user's cache directory.
+// Makes `dir` the cache directory of the user.
 static void begin_cache(char dir[256]) {
     snprintf(dir, 256, "%s", test_tmp("quill-cache-XXXXXX"));
     assert_non_null(mkdtemp(dir));
@@ -35,7 +35,7 @@ static void end_cache(const char *dir) {
     snprintf(path, sizeof path, "%s/quill/roofline.json", dir);
     unlink(path);
     snprintf(path, sizeof path, "%s/quill", dir);
-    assert_int_equal(rmdir(path), 0); // nothing else is left behind
+    assert_int_equal(rmdir(path), 0); // no other file remains
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -66,7 +66,7 @@ static void test_file(void **state) {
     end_cache(dir);
 }
 
-// A file of another machine, thread count or version of the measurement is as good as none.
+// A file of another machine, thread count or version of the measurement must not be used.
 static void test_other_keys(void **state) {
     (void)state;
     char dir[256], path[320], *text = NULL;
@@ -91,7 +91,7 @@ static void test_other_keys(void **state) {
     fclose(f);
     char *version = strstr(text, "\"version\": ");
     assert_non_null(version);
-    version[strlen("\"version\": ")] = '1'; // the first way of measuring
+    version[strlen("\"version\": ")] = '1'; // version 1 of the measurement
     write_text(path, text);
     assert_false(roofline_load(&back));
     assert_true(back.threads == 0);
@@ -113,12 +113,12 @@ static void test_damaged(void **state) {
         assert_false(roofline_load(&back));
     }
     unlink(path);
-    assert_int_equal(mkfifo(path, 0600), 0); // must not wait for a writer
+    assert_int_equal(mkfifo(path, 0600), 0); // opening a FIFO must not wait for a writer
     assert_false(roofline_load(&back));
     unlink(path);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_false(roofline_load(&back));
-    assert_false(roofline_save(&r)); // and leaves nothing behind
+    assert_false(roofline_save(&r)); // leaves no file
     assert_int_equal(rmdir(path), 0);
     end_cache(dir);
 }
@@ -140,7 +140,8 @@ static void test_scaling(void **state) {
     assert_true(roofline_peak_gflops(&r, "scalar", 4) == 0 && roofline_peak_gflops(&(Roofline){0}, "amx", 4) == 0);
 }
 
-// A rate above the ceiling raises it, and is 100% of it; with fewer threads, what these say of all of them.
+// A rate above the ceiling raises it and counts as 100%. With fewer threads, the ceiling is estimated from that of all
+// threads.
 static void test_shares(void **state) {
     (void)state;
     Roofline r = roofline_of_four();
@@ -153,7 +154,8 @@ static void test_shares(void **state) {
     assert_true(*unit_of(&r, "avx2") == 100 && *unit_of(&r, "amx") == 800);
 
     r.raised = false;
-    assert_true(roofline_share_of_read(&r, 4, 50, 1e6) == 0 && !r.raised); // the caches gave that
+    // the bytes fit into the caches, so this is not a rate of memory
+    assert_true(roofline_share_of_read(&r, 4, 50, 1e6) == 0 && !r.raised);
     assert_true(roofline_share_of_read(&r, 4, 50, 1e12) == 1 && r.raised);
     assert_true(r.read_gbs == 50 && r.read_gbs_1 == 15);
     assert_true(roofline_share_of_read(&r, 1, 20, 1e12) == 1 && r.read_gbs == 50 && r.read_gbs_1 == 20);
@@ -162,7 +164,8 @@ static void test_shares(void **state) {
     assert_true(roofline_cache_bytes() >= 1 << 16);
 }
 
-// What a run raised is stored with what another one has raised meanwhile; without a file nothing is.
+// A raised ceiling is stored together with ceilings that another run has raised meanwhile. Without a stored file
+// nothing is written.
 static void test_keep_raised(void **state) {
     (void)state;
     char dir[256];
@@ -183,7 +186,7 @@ static void test_keep_raised(void **state) {
     assert_false(roofline_load(&back));
 }
 
-// Costs of steps are kept as they were measured; what cannot be one is none.
+// Measured costs of steps are stored unchanged; impossible values are rejected.
 static void test_step_costs(void **state) {
     (void)state;
     char dir[256], path[320];
@@ -199,7 +202,7 @@ static void test_step_costs(void **state) {
     assert_non_null(strstr(out.data, "8 rows of Q8_0                   2.5 steps of one\n"));
     assert_null(strstr(out.data, "Q4_K"));
     buf_free(&out);
-    r.steps[1] = (StepCosts){{1, 1.25, 1.5, 1.4, 2, 2.5, 3, 4}}; // four rows sooner than three
+    r.steps[1] = (StepCosts){{1, 1.25, 1.5, 1.4, 2, 2.5, 3, 4}}; // impossible: four rows are faster than three
     assert_true(roofline_save(&r) && roofline_load(&back));
     assert_true(back.steps[0].at[7] == 4 && back.steps[1].at[0] == 0);
     json_t *j = roofline_json(&r);
@@ -218,7 +221,7 @@ static void test_print(void **state) {
     Buf out = {0};
     roofline_print(&r, &out);
     assert_non_null(strstr(out.data, "bf16 tiles, AMX                800.0 GFLOP/s\n"));
-    assert_null(strstr(out.data, "int8")); // units that are not there are not shown
+    assert_null(strstr(out.data, "int8")); // units that this CPU does not have are not shown
     buf_free(&out);
     json_t *j = roofline_json(&r);
     assert_true(json_number_value(json_object_get(j, "amx_gflops")) == 800);
@@ -229,7 +232,7 @@ static void test_print(void **state) {
 
 static void test_loops(void **state) {
     (void)state;
-    uint64_t *data = aligned_alloc(64, 4096), sum = 0; // the same words, whatever the number of streams
+    uint64_t *data = aligned_alloc(64, 4096), sum = 0; // the sum does not depend on the number of streams
     for (size_t i = 0; i < 512; i++) sum += data[i] = i * 0x9e3779b97f4a7c15u;
     for (size_t streams = 1; streams <= 8; streams *= 2)
         for (size_t ahead = 0; ahead <= 512; ahead += 512)

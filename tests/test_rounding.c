@@ -1,10 +1,11 @@
-// tests/test_rounding.c: the logits of every instruction set differ from the scalar ones by the rounding of
-// activations, and by nothing else.
+// tests/test_rounding.c: the logits of every instruction set may differ from the scalar ones only by the rounding of
+// activations.
 //
-// The cost of rounding is computed: a scalar forward whose activations are rounded to int8 (32 elements with one scale,
-// the largest / 127) or, with the weights, to bf16. The distance of its logits from those of the plain scalar forward
-// is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is further away than SLACK
-// times that cost; kernels that round nothing are within EXACT_LIMIT. A single sequence varies by a tenth.
+// The effect of rounding is computed: a scalar forward whose activations are rounded to int8 (32 elements with one
+// scale, the largest / 127) or, together with the weights, to bf16. The distance of its logits from those of the plain
+// scalar forward is called the cost of the rounding. On the mean of SEQUENCES random sequences no kernel may be further
+// away than SLACK times this cost. Kernels that round nothing must be within EXACT_LIMIT. A single sequence varies by a
+// tenth.
 #include "tests/rig/testing.h"
 
 #include "tests/rig/cpu_rig.h"
@@ -59,7 +60,7 @@ static void matvec_bf16(const Tensor *w, int first, int last, const float *x, si
     float *rows = rounded_rows(round_bf16, x, x_stride, n_rows, w->n_in);
     float *weights = mem_alloc((size_t)w->n_in * sizeof *weights);
     for (int f = first; f < last; f++) {
-        cpu_scalar.embed(w, f, weights); // feature f's weights in f32
+        cpu_scalar.embed(w, f, weights); // the weights of feature f in f32
         round_bf16(weights, w->n_in, weights);
         Tensor one = {
             .type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
@@ -69,7 +70,7 @@ static void matvec_bf16(const Tensor *w, int first, int last, const float *x, si
     free(rows);
 }
 
-// The scalar backend that rounds so.
+// The scalar backend with this rounding.
 static const Backend *reference(Rounding rounding) {
     static CpuKernels kernels[ROUNDINGS];
     static Backend backends[ROUNDINGS];
@@ -98,9 +99,8 @@ static const Way ways[] = {
     {"steps together", 1, SEQUENCES, false}, {"--deterministic", LENGTH, 1, true},
 };
 
-// What a table of kernels rounds of products with weights of a type, as cpu/matmul.c chooses: the matrix unit
-// multiplies bf16, but bytes where sequences decode together; a few rows go through integers, and all of them with
-// --deterministic.
+// The rounding of products with this type of weights, by the rules of cpu/matmul.c: the matrix unit multiplies bf16, or
+// int8 if sequences decode together; few rows are multiplied in int8, and all rows with --deterministic.
 static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     enum { FEW_ROWS = 32 };
     int n_rows = way->rows * way->together;
@@ -113,7 +113,7 @@ static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     return few && (k->in_order || n_rows <= FEW_ROWS) ? INT8 : EXACT;
 }
 
-// Logits (SEQUENCES, LENGTH, n_vocab) of all sequences; the caller frees.
+// Logits (SEQUENCES, LENGTH, n_vocab) of all sequences; the caller frees them.
 static float *compute(const Gguf *g, const Backend *be, const Way *way, const int *tokens) {
     Rig r;
     assert_true(rig_open(&r, g, (Setup){.be = be, .block = 16, .n_ctx = TOKENS, .n_seqs = SEQUENCES}));
@@ -153,7 +153,7 @@ typedef struct {
     int tokens[TOKENS];
     size_t n_vocab;
     float *want;            // the plain scalar logits
-    double cost[ROUNDINGS]; // what each rounding costs by itself
+    double cost[ROUNDINGS]; // the cost of each rounding
 } RoundingCase;
 
 static void case_open(RoundingCase *c) {
@@ -168,10 +168,10 @@ static void case_open(RoundingCase *c) {
     print_message("%-16s int8 alone %.2e, bf16 alone %.2e;", c->name, c->cost[INT8], c->cost[BF16]);
 }
 
-// Prints the largest ratio to the cost of each instruction set; the number of ways that are too far.
+// Prints the largest ratio to the cost for each instruction set; returns the number of ways that are too far away.
 static int compare(RoundingCase *c) {
     int n_far = 0;
-    for (int isa = 1; isa_name(isa); isa++) { // from behind the reference
+    for (int isa = 1; isa_name(isa); isa++) { // all but the reference
         double worst[ROUNDINGS] = {0};
         for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
             const Backend *be;
@@ -220,7 +220,7 @@ static void test_random_models(void **state) {
     assert_int_equal(n_far, 0);
 }
 
-// The files of quantised types and of both 16-bit ones, as llama.cpp's list of distances names them.
+// The files of quantised and 16-bit types, by their names in the list of llama.cpp's distances.
 static void test_golden_models(void **state) {
     (void)state;
     Buf list = {0};

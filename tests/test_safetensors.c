@@ -1,9 +1,9 @@
-// tests/test_safetensors.c: safetensors files, good and hostile.
+// tests/test_safetensors.c: valid and invalid safetensors files.
 #include "tests/rig/testing.h"
 
 #include "hf/safetensors.h"
 
-// A file of a header and n bytes of data, in memory that ends with it.
+// A file of a header and n bytes of data, in memory of exactly that size.
 static uint8_t *file_of(const char *header, size_t n_data, size_t *n) {
     uint64_t n_header = strlen(header);
     *n = 8 + (size_t)n_header + n_data;

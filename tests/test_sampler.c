@@ -1,8 +1,8 @@
-// tests/test_sampler.c: the sampling chain: which tokens stay, with which odds, and that a draw depends on its keys
-// alone.
+// tests/test_sampler.c: the sampling chain: the tokens that stay, their probabilities, and that a draw depends only on
+// its keys.
 //
-// Sets and odds are computed by hand or in double here; a sampler's odds are seen by drawing many positions with a
-// fixed seed and bounding each count by five standard deviations.
+// Expected sets and probabilities are computed by hand or in double. A sampler's probabilities are measured by drawing
+// at many positions with a fixed seed; each count must be within five standard deviations.
 #include "tests/rig/testing.h"
 
 #include "base/race.h"
@@ -13,7 +13,7 @@
 
 enum { N_DRAWS = 20000 };
 
-// Everything off: one draw from softmax(logits).
+// All stages off: a draw from softmax(logits).
 static SamplerParams plain(void) {
     SamplerParams p = sampler_defaults();
     p.temp = 1;
@@ -34,7 +34,7 @@ static int draw_at(Sampler *s, const SamplerParams *p, const float *logits, uint
     return sampler_sample(s, p, logits, NULL, 0, 0, position);
 }
 
-// want: (n) odds, 0 for what must never come; they need not sum to 1.
+// want: (n) relative probabilities, 0 for tokens that must never be drawn; they need not sum to 1.
 static void assert_odds(const SamplerParams *p, const float *logits, int n, const double *want) {
     Sampler *s = sampler_new(n);
     int *counts = mem_alloc((size_t)n * sizeof *counts);
@@ -55,14 +55,14 @@ static void assert_odds(const SamplerParams *p, const float *logits, int n, cons
     sampler_free(s);
 }
 
-// Five tokens, not in order of their odds.
+// Five tokens, not sorted by probability.
 static const double five[5] = {0.15, 0.4, 0.05, 0.3, 0.1};
 
 static void five_logits(float out[5]) {
-    for (int i = 0; i < 5; i++) out[i] = (float)log(five[i]) + 3; // a constant changes nothing
+    for (int i = 0; i < 5; i++) out[i] = (float)log(five[i]) + 3; // adding a constant to all logits changes nothing
 }
 
-// Keeps five[i] where keep says so.
+// Asserts that only the tokens marked in `keep` can be drawn, with the probabilities in `five`.
 static void assert_five(const SamplerParams *p, const char *keep) {
     float logits[5];
     double want[5];
@@ -78,7 +78,7 @@ static void test_greedy(void **state) {
     float logits[] = {1, 7, -3, 7, 7};
     Sampler *s = sampler_new(5);
     SamplerParams p = greedy();
-    assert_int_equal(draw_at(s, &p, logits, 0), 1); // the lowest id of three
+    assert_int_equal(draw_at(s, &p, logits, 0), 1); // the lowest id of three equal logits
     p.greedy = false;
     p.temp = 0;
     assert_int_equal(draw_at(s, &p, logits, 0), 1);
@@ -87,7 +87,7 @@ static void test_greedy(void **state) {
     logits[4] = 7.001f;
     assert_int_equal(draw_at(s, &p, logits, 0), 4);
     float zeros[] = {-0.0f, 0.0f, -1, -1, -1};
-    assert_int_equal(draw_at(s, &p, zeros, 0), 0); // equal, whatever the sign
+    assert_int_equal(draw_at(s, &p, zeros, 0), 0); // +0 and -0 are equal
     sampler_free(s);
 }
 
@@ -171,7 +171,7 @@ static void test_infinite_bias(void **state) {
 
 // ---- penalties ------------------------------------------------------------------------------------------------------
 
-// The logit that token 0 has after the penalties: greedy prefers token 1 exactly from there on.
+// Asserts the logit of token 0 after the penalties: greedy decoding prefers token 1 exactly if its logit is larger.
 static void assert_penalised(const SamplerParams *p, float logit, const int *history, int n, double want) {
     Sampler *s = sampler_new(3);
     float below[] = {logit, (float)want - 1e-4f, -1e9f}, above[] = {logit, (float)want + 1e-4f, -1e9f};
@@ -185,7 +185,7 @@ static void test_penalty_formulas(void **state) {
     static const int history[] = {2, 0, 0, 2, 0};
     SamplerParams p = greedy();
     p.repeat_penalty = 1.25f;
-    assert_penalised(&p, 5, history, 5, 5 / 1.25); // once, however often it was there
+    assert_penalised(&p, 5, history, 5, 5 / 1.25); // applies once for a token that occurs several times
     assert_penalised(&p, -5, history, 5, -5 * 1.25);
     assert_penalised(&p, 0, history, 5, 0);
     p.repeat_penalty = 1;
@@ -194,7 +194,7 @@ static void test_penalty_formulas(void **state) {
     p.presence_penalty = 0;
     p.frequency_penalty = 0.5f;
     assert_penalised(&p, 5, history, 5, 5 - 3 * 0.5);
-    p.frequency_penalty = -0.5f; // a reward
+    p.frequency_penalty = -0.5f; // a negative penalty favours tokens
     assert_penalised(&p, 5, history, 5, 5 + 3 * 0.5);
     p = greedy();
     p.repeat_penalty = 2;
@@ -226,7 +226,7 @@ static void test_penalty_window(void **state) {
     assert_penalised(&p, 5, strange, 4, 4); // ids outside the vocabulary have no effect
 }
 
-// The counts of one call must be gone in the next.
+// The counts of one call must not affect the next.
 static void test_penalties_leave_nothing_behind(void **state) {
     (void)state;
     static const int history[] = {0, 0, 0, 1, 1};
@@ -235,8 +235,8 @@ static void test_penalties_leave_nothing_behind(void **state) {
     p.frequency_penalty = 1;
     Sampler *s = sampler_new(3);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(sampler_sample(s, &p, logits, history, 5, 0, 0), 2); // 2, 2, 3
-        assert_int_equal(sampler_sample(s, &p, logits, history, 1, 0, 0), 0); // 4, 4, 3
+        assert_int_equal(sampler_sample(s, &p, logits, history, 5, 0, 0), 2); // the last tokens are 2, 2, 3
+        assert_int_equal(sampler_sample(s, &p, logits, history, 1, 0, 0), 0); // the last tokens are 4, 4, 3
         assert_int_equal(sampler_sample(s, &off, logits, history, 5, 0, 0), 0);
     }
     sampler_free(s);
@@ -287,7 +287,7 @@ static void test_min_p(void **state) {
     }
 }
 
-// The entropy is 1.392; the surprises' distances from it, by token: 0.505, 0.476, 1.603, 0.188, 0.910.
+// The entropy is 1.392. The distances of the tokens' surprises from it are 0.505, 0.476, 1.603, 0.188, 0.910.
 static void test_typical(void **state) {
     (void)state;
     static const struct {
@@ -301,12 +301,12 @@ static void test_typical(void **state) {
     }
 }
 
-// Each step sees the odds that the one before has left.
+// Each stage gets the probabilities that the stage before it has left.
 static void test_order_of_the_chain(void **state) {
     (void)state;
     SamplerParams p = plain();
-    p.top_k = 3;    // 0.471, 0.353, 0.176
-    p.top_p = 0.8f; // of the three: two
+    p.top_k = 3;    // the probabilities are now 0.471, 0.353, 0.176
+    p.top_p = 0.8f; // keeps two of the three
     assert_five(&p, "01010");
     p = plain();
     p.typical = 0.2f; // only the second most likely
@@ -314,7 +314,7 @@ static void test_order_of_the_chain(void **state) {
     p.min_p = 0.9f;
     assert_five(&p, "00010");
     p = plain();
-    p.top_p = 0.75f; // without temperature: three; at 4 the odds would be so even that four are needed
+    p.top_p = 0.75f; // top_p comes before the temperature and keeps three; after a temperature of 4 it would keep four
     p.temp = 4;
     float logits[5];
     double want[5] = {pow(0.15, 0.25), pow(0.4, 0.25), 0, pow(0.3, 0.25), 0};
@@ -322,7 +322,7 @@ static void test_order_of_the_chain(void **state) {
     assert_odds(&p, logits, 5, want);
     p = plain();
     p.min_p = 0.3f;
-    p.temp = 0.1f; // would sharpen 0.15 out
+    p.temp = 0.1f; // after this temperature, min_p would remove 0.15 too
     for (int i = 0; i < 5; i++) want[i] = i == 2 || i == 4 ? 0 : pow(five[i], 10);
     assert_odds(&p, logits, 5, want);
 }
@@ -340,7 +340,7 @@ static void test_temperature(void **state) {
         assert_odds(&p, logits, 5, want);
     }
     SamplerParams p = plain();
-    p.temp = 1e-6f; // as good as greedy, without overflow
+    p.temp = 1e-6f; // like greedy decoding, without overflow
     assert_odds(&p, logits, 5, (double[]){0, 1, 0, 0, 0});
 }
 
@@ -348,7 +348,7 @@ static void test_ties_at_the_edge(void **state) {
     (void)state;
     float logits[] = {1, 2, 1, 1, 2};
     SamplerParams p = plain();
-    p.top_k = 3; // both 2s and the lowest id of the 1s
+    p.top_k = 3; // both 2s and the lowest id of the logits of 1
     double e = exp(1);
     assert_odds(&p, logits, 5, (double[]){1, e, 0, 0, e});
 }
@@ -370,11 +370,11 @@ static void test_top_k_of_many(void **state) {
     static TokenLogprob top[LARGE];
     uint64_t random = 21;
     Sampler *s = sampler_new(LARGE);
-    for (int i = 0; i < LARGE; i++) logits[i] = floorf(test_uniform(&random) * 1000) / 100; // with ties
+    for (int i = 0; i < LARGE; i++) logits[i] = floorf(test_uniform(&random) * 1000) / 100; // some are equal
     for (size_t k = 0; k < ARRAY_LEN(ks); k++) {
         SamplerParams p = plain();
         p.top_k = ks[k];
-        p.temp = 50; // nearly even, so that the last ones come too
+        p.temp = 50; // nearly uniform, so that unlikely tokens are drawn too
         for (uint64_t i = 0; i < 300; i++) assert_true(rank_of(logits, draw_at(s, &p, logits, i)) < ks[k]);
         int n = ks[k] < LARGE ? ks[k] : LARGE;
         sampler_logprobs(s, logits, 0, top, n);
@@ -395,7 +395,8 @@ static void test_draws_are_functions_of_their_keys(void **state) {
     SamplerParams p = plain();
     int ids[N], differ_seed = 0, differ_sequence = 0, differ_position = 0;
     for (int i = 0; i < N; i++) ids[i] = sampler_sample(a, &p, logits, NULL, 0, 3, (uint64_t)i);
-    for (int i = N - 1; i >= 0; i--) { // another order, another sampler, strangers' draws between
+    // in another order, with another sampler, with draws of other sequences between them
+    for (int i = N - 1; i >= 0; i--) {
         SamplerParams other = p;
         other.seed = 43;
         sampler_sample(b, &other, logits, NULL, 0, 9, 9);
@@ -409,7 +410,7 @@ static void test_draws_are_functions_of_their_keys(void **state) {
     sampler_free(b);
 }
 
-// Two adjacent positions, sequences or seeds must not agree more often than chance has it.
+// Two adjacent positions, sequences or seeds must not agree more often than by chance.
 static void test_draws_are_independent(void **state) {
     (void)state;
     float logits[4] = {0};
@@ -425,7 +426,8 @@ static void test_draws_are_independent(void **state) {
         pairs[2][4 * here + sampler_sample(s, &p, logits, NULL, 0, i, i)]++;
     }
     for (int k = 0; k < 3; k++)
-        for (int i = 0; i < 16; i++) assert_in_range(pairs[k][i], 1000 - 155, 1000 + 155); // five deviations of 31
+        // five standard deviations of 31
+        for (int i = 0; i < 16; i++) assert_in_range(pairs[k][i], 1000 - 155, 1000 + 155);
     sampler_free(s);
 }
 
@@ -450,7 +452,8 @@ static void test_logprobs(void **state) {
         assert_int_equal(top[i].id, order[i]);
         assert_true(fabs((double)top[i].logprob - log(five[order[i]])) < 1e-6);
     }
-    for (int i = 5; i < 7; i++) assert_true(top[i].id == -1 && isinf(top[i].logprob)); // there are no more
+    // fewer candidates than requested
+    for (int i = 5; i < 7; i++) assert_true(top[i].id == -1 && isinf(top[i].logprob));
     sampler_free(s);
 }
 
@@ -464,7 +467,7 @@ static void test_logprobs_of_extremes(void **state) {
     assert_int_equal(top[1].id, 2);
     assert_int_equal(top[2].id, 4);
     assert_true(fabs((double)top[2].logprob + 2000 + log(2)) < 1e-3);
-    assert_int_equal(top[3].id, -1); // NaN and -inf are no candidates
+    assert_int_equal(top[3].id, -1); // NaN and -inf are not candidates
     assert_int_equal(top[4].id, -1);
     sampler_free(s);
 }

@@ -1,4 +1,4 @@
-// tests/test_scheduler.c: which requests run in a step and which rows it has, whatever blocks there are.
+// tests/test_scheduler.c: the requests and the rows of each step, with every number of blocks.
 enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
@@ -20,7 +20,7 @@ static void test_prompt_in_chunks(void **state) {
         assert_true(scheduler_next(f.s, &b));
         assert_int_equal(b->n_rows, rows[i]);
         assert_int_equal(b->slot[0], 16 * i);
-        assert_int_equal(b->n_out, i == 3); // logits of the last row alone
+        assert_int_equal(b->n_out, i == 3); // only the last row has logits
         scheduler_take(f.s, fake_forward(&f, b));
         assert_int_equal(r.n_new, i == 3);
     }
@@ -48,12 +48,12 @@ static void test_decode_rows_come_first(void **state) {
     scheduler_add(f.s, &r[1]);
     scheduler_add(f.s, &r[2]);
     assert_true(scheduler_next(f.s, &b));
-    scheduler_take(f.s, fake_forward(&f, b)); // both small prompts in one step
+    scheduler_take(f.s, fake_forward(&f, b)); // one step computes both small prompts
     assert_int_equal(r[1].n_new + r[2].n_new, 2);
     scheduler_add(f.s, &r[0]);
     for (int step = 0; step < 5; step++) {
         assert_true(scheduler_next(f.s, &b));
-        assert_int_equal(b->n_rows, 10); // two decode rows, eight of the prompt
+        assert_int_equal(b->n_rows, 10); // two rows that decode, and eight of the prompt
         assert_int_equal(b->n_seqs, 3);
         assert_int_equal(b->slot[0], 3 + step);
         assert_int_equal(b->slot[1], 3 + step);
@@ -72,7 +72,7 @@ static void test_decode_rows_come_first(void **state) {
     fake_close(&f);
 }
 
-// The oldest prompt first; the rest of the step goes to the next.
+// The oldest prompt gets rows first; the next prompt gets the rest of the step.
 static void test_prompts_share_a_step(void **state) {
     (void)state;
     static FakeEngine f;
@@ -108,7 +108,7 @@ static void many_requests(int block, int max_rows, int max_seqs) {
     for (int i = 0; i < MOST_REQUESTS / 2; i++) scheduler_add(f.s, &r[i]);
     Batch *b;
     for (int i = 0; i < 3 && scheduler_next(f.s, &b); i++) scheduler_take(f.s, fake_forward(&f, b));
-    for (int i = MOST_REQUESTS / 2; i < MOST_REQUESTS; i++) scheduler_add(f.s, &r[i]); // while others run
+    for (int i = MOST_REQUESTS / 2; i < MOST_REQUESTS; i++) scheduler_add(f.s, &r[i]); // added while others run
     run_all(&f);
     for (int i = 0; i < MOST_REQUESTS; i++) {
         assert_text(&r[i]);
@@ -129,7 +129,7 @@ static void test_together_as_alone(void **state) {
 
 // ---- computed slots, shared blocks ----------------------------------------------------------------------------------
 
-// A chat's next turn: most of the prompt is in the cache already.
+// The next turn of a chat: the cache has most of the prompt already.
 static void test_reused_prefix(void **state) {
     (void)state;
     static FakeEngine f;
@@ -143,7 +143,7 @@ static void test_reused_prefix(void **state) {
     for (int i = 0; i < 3; i++) sequence_push(r.seq, &i, 1);
     scheduler_add(f.s, &r);
     assert_int_equal(r.n_prompt, 27);
-    assert_int_equal(r.n_reused, 23); // all but the last token of the first turn
+    assert_int_equal(r.n_reused, 23); // all tokens of the first turn except the last
     assert_int_equal(r.n_new, 0);
     assert_true(scheduler_next(f.s, &b));
     assert_int_equal(b->n_rows, 4);
@@ -237,13 +237,14 @@ static void four_in_a_pool_for_one(int max_rows) {
     fake_close(&f);
 }
 
-// Each fits alone, two do not fit together: the second waits whole, and both come out right.
+// Each request fits alone, but two do not fit together: the second waits until the first has finished, and both texts
+// are right.
 static void test_requests_wait_for_blocks(void **state) {
     (void)state;
     four_in_a_pool_for_one(64);
 }
 
-// A prompt that comes in chunks must not take the blocks that an older request needs to end.
+// A prompt that is computed in chunks must not take blocks that an older request needs to finish.
 static void test_chunks_wait_for_blocks(void **state) {
     (void)state;
     four_in_a_pool_for_one(16);
@@ -278,7 +279,7 @@ static void test_full_pool_ends(void **state) {
 
 // ---- many at once ---------------------------------------------------------------------------------------------------
 
-// Answers to one prompt: it is computed once, and each is what it would be alone.
+// Several answers to one prompt: the prompt is computed once, and each answer is the same as alone.
 static void test_branches(void **state) {
     (void)state;
     static FakeEngine f;
@@ -290,7 +291,7 @@ static void test_branches(void **state) {
                 fake_open(&f, blocks[b], 0, 16, seqs[s]);
                 for (int i = 0; i < 5; i++) {
                     request_new(&r[i], i == 0 ? 21 : 0, max_new, 2);
-                    r[i].sequence_key = 2 + (uint64_t)i; // the prompt is the same
+                    r[i].sequence_key = 2 + (uint64_t)i; // the text depends on the answer's key only
                     if (i > 0) r[i - 1].next = &r[i];
                 }
                 r[0].branches = &r[1];
@@ -308,8 +309,8 @@ static void test_branches(void **state) {
             }
 }
 
-// Branches that do not exist yet count as running: a request that has begun beside them gets a row in every step from
-// its first token on, whether sequences or rows are scarce.
+// Branches that do not exist yet count as running. A request that has begun besides them gets a row in every step from
+// its first token on, even if sequences or rows are scarce.
 static void test_branches_crowd_nobody_out(void **state) {
     (void)state;
     static FakeEngine f;
@@ -317,7 +318,7 @@ static void test_branches_crowd_nobody_out(void **state) {
         Request r[7];
         Batch *b;
         fake_open(&f, 8, 0, few_rows ? 4 : 16, few_rows ? 8 : 4);
-        for (int i = 0; i < 7; i++) { // one prompt of four answers, three of one
+        for (int i = 0; i < 7; i++) { // one prompt with four answers, three with one
             request_new(&r[i], i == 0 ? 25 : i < 4 ? 0 : 2, 20, i < 4 ? 0 : (uint64_t)i);
             r[i].sequence_key = (uint64_t)i;
             if (i > 0 && i < 4) r[i - 1].next = &r[i];
@@ -339,7 +340,7 @@ static void test_branches_crowd_nobody_out(void **state) {
     }
 }
 
-// Whatever ends the first before its prompt is computed ends the others too.
+// If the first request ends before its prompt is computed, its branches end too.
 static void test_branches_end_with_their_prompt(void **state) {
     (void)state;
     static FakeEngine f;
@@ -387,8 +388,8 @@ static void test_shared_prefix_is_computed_once(void **state) {
     }
 }
 
-// A prompt of many chunks joins sequences that decode: each of them has a token in every step, and a prompt has its
-// first with the step of its last row.
+// A prompt of many chunks joins sequences that decode: each of them gets a token in every step, and the prompt's first
+// token comes in the step of its last row.
 static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     (void)state;
     static FakeEngine f;
@@ -420,7 +421,7 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     fake_close(&f);
 }
 
-// Where each has room for a whole context, or for all that it can come to, all begin at once.
+// If there is room for every request's whole context, or for its longest possible text, all requests begin at once.
 static void test_all_begin_where_there_is_room(void **state) {
     (void)state;
     static FakeEngine f;
@@ -447,7 +448,7 @@ static void test_all_begin_where_there_is_room(void **state) {
         }
 }
 
-// Small requests that come one after the other do not take the blocks that a large one waits for.
+// Small requests that arrive later must not take the blocks that a large one waits for.
 static void test_nobody_is_passed_over(void **state) {
     (void)state;
     static FakeEngine f;
@@ -468,7 +469,7 @@ static void test_nobody_is_passed_over(void **state) {
         if (large.finish == RUNNING)
             for (int i = ended_before = 0; i < added; i++) ended_before += r[i].finish != RUNNING;
     }
-    assert_in_range(ended_before, 0, 3); // those that ran already
+    assert_in_range(ended_before, 0, 3); // those that were running already
     assert_text(&large);
     for (int i = 0; i < SMALL; i++) {
         assert_text(&r[i]);
@@ -491,7 +492,7 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
     request_new(&r[0], 25, 2, 1);
     request_new(&r[1], 24, 4, 2);
     for (int i = 2; i < n_requests; i++) {
-        request_new(&r[i], i == 2 ? n_prompt : 0, 4, 1); // as the first one's
+        request_new(&r[i], i == 2 ? n_prompt : 0, 4, 1); // the same beginning as the first
         r[i].sequence_key = (uint64_t)i;
         if (i > 2) r[i - 1].next = &r[i];
     }
@@ -511,12 +512,12 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
 
 static void test_waits_behind_a_newer_one(void **state) {
     (void)state;
-    begins_behind_a_newer_one(50, 1); // a prompt of its own after the prefix
-    begins_behind_a_newer_one(25, 6); // answers that need a block each
+    begins_behind_a_newer_one(50, 1); // a longer prompt that continues after the prefix
+    begins_behind_a_newer_one(25, 6); // answers that need one more block each
 }
 
-// Random requests in a pool that is far too small: preempted again and again, with and without shared prefixes, and
-// each as if it were alone. Nobody loses a block.
+// Random requests in a pool that is far too small, with and without shared prefixes: they are preempted often, but each
+// text is the same as alone, and no block is lost.
 static void test_preemption_changes_nothing(void **state) {
     (void)state;
     static FakeEngine f;
@@ -531,7 +532,7 @@ static void test_preemption_changes_nothing(void **state) {
         int added = 0;
         for (int i = 0; i < MANY; i++) {
             request_new(&r[i], 1 + (int)(test_random(&random) % 40), (int)(test_random(&random) % 24),
-                        test_random(&random) % 3); // three families of prompts
+                        test_random(&random) % 3); // prompts of three families with common beginnings
             r[i].sequence_key = (uint64_t)i;
         }
         for (Batch *b;;) {

@@ -1,4 +1,4 @@
-// tests/test_screen.c: an answer on a terminal of some columns: thoughts, Markdown, a window that changes its size.
+// tests/test_screen.c: an answer on a terminal: thoughts, Markdown, a window that changes its width.
 #define _GNU_SOURCE
 #include "term/screen.h"
 
@@ -12,7 +12,7 @@
 
 static int master, terminal;
 
-// A window of so many columns; skips the test where the machine gives no pseudo-terminals.
+// Sets the width of the window; skips the test if the machine has no pseudo-terminals.
 static void resize(int columns) {
     if (terminal < 0) {
         print_message("skipped: this machine gives no pseudo-terminals\n");
@@ -60,7 +60,7 @@ static void a_window_that_changes(void **state) {
     screen_text(&s, str_of("aaaa bbbb cccc dddd eeee "), &out);
     resize(20);
     screen_text(&s, str_of("ffff gggg hhhh iiii jjjj "), &out);
-    resize(0); // unknown: the terminal breaks lines itself
+    resize(0); // unknown width: the terminal itself breaks lines
     screen_text(&s, str_of("kkkk llll mmmm nnnn oooo pppp"), &out);
     screen_end(&s, &out);
     assert_string_equal(out.data, "aaaa bbbb cccc dddd eeee\nffff gggg hhhh iiii\njjjj "

@@ -1,5 +1,5 @@
-// tests/test_sealed.c: the sealed KV types: what a group rounds, the same bytes in all layouts, and attention over
-// groups on every instruction set against double arithmetic over the unpacked values.
+// tests/test_sealed.c: the sealed KV types: the rounding error of a group, the same bytes in all layouts, and attention
+// over groups on every instruction set against double arithmetic over the unpacked values.
 //
 // Slots that were never written, unused pages and scratch memory hold NaN, so that reading them shows.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
@@ -36,7 +36,7 @@ typedef struct {
     double least, most;
 } ScaleRange;
 
-// Of the elements that share a scale with x[slot][i].
+// The range of the elements that share a scale with x[slot][i].
 static ScaleRange range_of(const SealedGroup *g, int type, bool keys, int head_dim, int slot, int i) {
     ScaleRange r = {INFINITY, -INFINITY};
     bool channel = type == TYPE_KIVI2 && keys;
@@ -47,19 +47,20 @@ static ScaleRange range_of(const SealedGroup *g, int type, bool keys, int head_d
         r.most = fmax(r.most, v);
     }
     if (!channel && type != TYPE_FP8 && last - first < 32)
-        r.least = fmin(r.least, 0), r.most = fmax(r.most, 0); // padding
+        r.least = fmin(r.least, 0), r.most = fmax(r.most, 0); // the block is padded with zeros
     return r;
 }
 
-// Q4_0 has codes from -8 to 7 for a step that is an eighth of the farthest element: on that one's side half a step is
-// the most that is lost; on the other, which may reach as far as -8 but has no code for it, what lies beyond 7 steps.
+// Q4_0 has codes from -8 to 7, with a step of an eighth of the largest magnitude, whose element gets code -8. On its
+// side the error is at most half a step. The other side may need code 8, which does not exist: there the error is the
+// part beyond 7 steps.
 static double q4_0_step(ScaleRange r, double x) {
     double most = fmax(fabs(r.least), fabs(r.most)), step = most / 8;
     bool same_side = fabs(r.least) != fabs(r.most) && (x < 0) == (fabs(r.least) > fabs(r.most));
     return same_side ? step / 2 : fmax(step / 2, fabs(x) - 7 * step);
 }
 
-// Half a step, and what the half of the scale (and of the minimum) rounds: 2^-11 of it, or 2^-25.
+// Half a step, plus the rounding of the f16 scale (and of the minimum): a relative error of 2^-11, at least 2^-25.
 static double bound_of(ScaleRange r, int type, double x) {
     double most = fmax(fabs(r.least), fabs(r.most)), tiny = 0x1p-25;
     if (type == TYPE_Q8_0) return most / 127 / 2 + most * 0x1p-11 + 128 * tiny;
@@ -91,7 +92,7 @@ static void test_rounding_is_bounded(void **state) {
         for (int keys = 0; keys < 2; keys++)
             for (size_t d = 0; d < ARRAY_LEN(head_dims); d++)
                 for (size_t z = 0; z < ARRAY_LEN(sizes); z++) {
-                    if (sizes[z] > 65504 && types[t] == TYPE_KIVI2) continue; // its minimum is a half
+                    if (sizes[z] > 65504 && types[t] == TYPE_KIVI2) continue; // its minimum is stored in f16
                     for (int s = 0; s < SEAL; s++)
                         for (int i = 0; i < head_dims[d]; i++)
                             g.x[s][i] = sizes[z] * test_uniform(&random) * (pick(&random, 9) ? 1 : 0.01f);
@@ -99,7 +100,7 @@ static void test_rounding_is_bounded(void **state) {
                 }
 }
 
-// Groups of one value keep it as closely as a half does: no division by a range of nothing.
+// Groups of equal values keep them as exactly as f16 does: there is no division by a range of 0.
 static void test_constant_groups(void **state) {
     (void)state;
     static const float values[] = {0, -0.0f, 1, -3.7f, 1e-6f, 5000};
@@ -116,7 +117,7 @@ static void test_constant_groups(void **state) {
             }
 }
 
-// What is not finite stays so, and only in the block that it lies in.
+// A value that is not finite stays so, and affects only its own block.
 static void test_what_is_not_finite_shows(void **state) {
     (void)state;
     static const float broken[] = {INFINITY, -INFINITY, NAN};
@@ -144,13 +145,14 @@ static float fp8_float(uint8_t x) { return half_float(fp8_half(x)) * 256; }
 static void test_fp8_rounds_to_the_nearest(void **state) {
     (void)state;
     for (int x = 0; x < 256; x++) {
-        if ((x & 0x7f) == 0x7f) continue; // NaN in E4M3; never written
+        if ((x & 0x7f) == 0x7f) continue; // NaN in E4M3, which is never written
         double e = x >> 3 & 15, m = x & 7;
         double want = (e ? ldexp(1 + m / 8, (int)e - 7) : ldexp(m / 8, -6)) * (x & 0x80 ? -1 : 1);
         assert_true((double)fp8_float((uint8_t)x) == want);
         assert_int_equal(float_fp8((float)want), x);
     }
-    for (int x = 0; x < 0x7e; x++) { // between two neighbours: the nearer; half way: the even one
+    // a value between two neighbours becomes the nearer one; a value in the middle the even one
+    for (int x = 0; x < 0x7e; x++) {
         float a = fp8_float((uint8_t)x), b = fp8_float((uint8_t)(x + 1)), middle = (a + b) / 2;
         assert_int_equal(float_fp8(middle), x & 1 ? x + 1 : x);
         assert_int_equal(float_fp8(nextafterf(middle, a)), x);
@@ -175,7 +177,7 @@ static void test_hadamard_keeps_products(void **state) {
         for (int i = 0; i < n; i++) after += (double)a[i] * (double)b[i];
         assert_true(fabs(before - after) <= 1e-6 * size);
     }
-    float spike[64] = {0}; // one channel becomes all
+    float spike[64] = {0}; // one channel is spread over all
     spike[13] = 8;
     sealed_hadamard(spike, 64);
     for (int i = 0; i < 64; i++) assert_true(fabsf(spike[i]) == 1);
@@ -195,8 +197,8 @@ typedef struct {
     Heads heads;
     KvPool kv;
     int *table, *slot;
-    float *q, *k, *v; // of the batch's rows
-    double *seen[2];  // (slots, n_kv_heads, head_dim) what the rows of the last group see of K and of V
+    float *q, *k, *v; // for the rows of the batch
+    double *seen[2];  // (slots, n_kv_heads, head_dim) the K and V that the rows of the last group read
     double *want;
 } SealedAttendCase;
 
@@ -213,8 +215,8 @@ static uint8_t *slot_at(const SealedAttendCase *c, bool value, int head, int slo
     return (value ? kv->v : kv->k) + kv_slot(kv, LAYER, c->table[slot / kv->block], head, slot % kv->block) * size;
 }
 
-// Fills one plane of one head with random rows: groups before the last row's group sealed, that group's slots from
-// steps before in the tail page, its others in the batch's rows; or all of it dense.
+// Fills one plane of one head with random rows. Groups before the last row's group are sealed. The earlier slots of
+// that group are in the tail page, the others in the batch's rows. Or all of it is dense.
 static void fill_plane(SealedAttendCase *c, bool value, int head, uint64_t *random) {
     const SealedAttendShape *s = &c->s;
     int hd = s->head_dim, last = s->first + s->n_rows - 1, open = last / SEAL * SEAL;
@@ -318,7 +320,7 @@ static void case_free(SealedAttendCase *c) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-// The AMX unit leaves sealed K and V to f32; AVX-512 with BF16 rounds values of any type.
+// The AMX unit does not compute with sealed K and V; f32 kernels do. AVX-512 with BF16 rounds values of any type.
 static void check_attend(const SealedAttendCase *c, const AttendKernel *k, bool bf16, const char *isa, int pairs) {
     const SealedAttendShape *s = &c->s;
     double limit = bf16 && strcmp(isa, "amx") != 0 ? 1e-2 : 1e-5;
@@ -376,7 +378,7 @@ static void test_attention_over_groups(void **state) {
                                .n_rows = rows[pick(&random, 5)],
                                .window = pick(&random, 3) ? 0 : 1 + pick(&random, 80),
                                .seed = (uint64_t)n};
-        s.n_rows = int_min(s.n_rows, SEAL - s.first % SEAL); // the rows of a task lie in one group
+        s.n_rows = int_min(s.n_rows, SEAL - s.first % SEAL); // the rows of a task belong to one group
         SealedAttendCase c;
         case_new(&c, &s);
         for (int i = 0; i < isa_count(); i++) {

@@ -1,7 +1,7 @@
 // tests/test_sharing.c: blocks that sequences with the same beginning share: names, look-ups, and the order in which
 // blocks are reused.
 //
-// A naive cache runs beside the real one. It knows all tokens up to the end of each block, and finds a prefix by
+// A naive cache runs next to the real one. It stores all tokens up to the end of each block, and finds a prefix by
 // comparing them with those of every block. After every operation both must have the same blocks in the same sequences
 // and the same order of free blocks. K and V depend on the tokens as in a model: a slot holds a hash of all tokens up
 // to it, so that a wrong block shows.
@@ -12,11 +12,11 @@
 
 enum { MOST_SEQS = 5, MOST_CTX = 48, MOST_BLOCKS = 64, STEPS = 12500 };
 
-// What the naive cache knows of a block.
+// A block of the naive cache.
 typedef struct {
     int refs;
-    bool found, twin;     // has a name that leads to it; has one that leads to another block
-    int n, ids[MOST_CTX]; // the tokens up to its end, of a block with a name
+    bool found, twin;     // found: it has a name and is found by it; twin: it has a name that finds another block
+    int n, ids[MOST_CTX]; // the number of tokens up to its end, and these tokens, if it has a name
 } Known;
 
 typedef struct {
@@ -27,8 +27,9 @@ typedef struct {
     uint64_t random;
     int n_ctx;
     Known known[MOST_BLOCKS];
-    int free[MOST_BLOCKS], n_free;                                   // in the order in which they are handed out
-    int tables[MOST_SEQS][MOST_CTX], n[MOST_SEQS], named[MOST_SEQS]; // blocks, how many, of how many the name is known
+    int free[MOST_BLOCKS], n_free; // in the order of allocation
+    // blocks of each sequence; their number; the number of those with a known name
+    int tables[MOST_SEQS][MOST_CTX], n[MOST_SEQS], named[MOST_SEQS];
     long n_hits, n_evicted, n_twins;
 } SharedCache;
 
@@ -90,7 +91,7 @@ static void naive_cut(SharedCache *p, int seq, int n_cached) {
     p->named[seq] = int_min(p->named[seq], n_cached / size);
 }
 
-// The block whose tokens up to its end are these.
+// The named block whose tokens up to its end are these.
 static int naive_find(const SharedCache *p, const int *ids, int n) {
     for (int b = 0; b < p->kv.pool->n_blocks; b++)
         if (p->known[b].found && p->known[b].n == n && memcmp(p->known[b].ids, ids, (size_t)n * sizeof(int)) == 0)
@@ -98,7 +99,7 @@ static int naive_find(const SharedCache *p, const int *ids, int n) {
     return -1;
 }
 
-// Returns how many slots are there then.
+// Returns the number of cached slots afterwards.
 static int naive_match(SharedCache *p, int seq) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block, n = s->n_cached;
@@ -171,7 +172,7 @@ static void check_pair(const SharedCache *p) {
     check_index(p);
 }
 
-// What a slot's K is: it follows from the tokens up to the slot.
+// The value of K in a slot: a hash of the tokens up to the slot.
 static float value_at(const int *tokens, int slot) {
     uint64_t h = 1;
     for (int i = 0; i <= slot; i++) {
@@ -235,11 +236,12 @@ static void restart(SharedCache *p, int seq) {
 static void pair_close(SharedCache *p) {
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(p, seq);
     check_pair(p);
-    assert_int_equal(p->kv.n_free, p->kv.pool->n_blocks); // nothing was lost
+    assert_int_equal(p->kv.n_free, p->kv.pool->n_blocks); // all blocks are free again
     kvcache_free(&p->kv);
 }
 
-static void push(SharedCache *p, int seq, int n) { // of two tokens, so that many sequences begin alike
+// only two different tokens, so that many sequences have the same beginning
+static void push(SharedCache *p, int seq, int n) {
     for (; n > 0 && p->seq[seq].n_tokens < p->n_ctx; n--) sequence_push(&p->seq[seq], &(int){pick(p, 9) == 0}, 1);
 }
 
@@ -276,7 +278,7 @@ static void shuffle(SharedCache *p) {
     for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
 }
 
-// A step: copies, then the rows of all that have reserved, then their names.
+// Runs a step: copies, then the rows of all sequences that have reserved slots, then names.
 static void compute(SharedCache *p) {
     Batch b = {.n_copies = p->kv.n_copies, .copy = p->kv.copies};
     p->be->copy_blocks(NULL, p->kv.pool, &b);
@@ -289,7 +291,7 @@ static void compute(SharedCache *p) {
         }
         s->n_cached = int_max(s->n_cached, p->reserved[seq]);
         p->reserved[seq] = 0;
-        int n = pick(p, 4) ? s->n_cached : s->n_cached / 2; // it need not be all
+        int n = pick(p, 4) ? s->n_cached : s->n_cached / 2; // names all slots or half of them
         naive_commit(p, seq, n);
         kvcache_commit(&p->kv, s, n);
     }
@@ -301,7 +303,7 @@ static void change(SharedCache *p) {
     switch (pick(p, 12)) {
     case 0: truncate_to(p, seq, pick(p, n + 1)); break;
     case 1: fork(p, seq, other); break;
-    case 2: release(p, seq); break; // preempted: the tokens stay
+    case 2: release(p, seq); break; // a preemption: the tokens stay
     case 3:
         if (pick(p, 10) == 0) shuffle(p);
         break;
@@ -344,7 +346,7 @@ static void test_random_operations(void **state) {
     }
     print_message("%zu operations: %ld blocks found, %ld given to others, %ld computed twice\n",
                   ARRAY_LEN(shapes) * STEPS, n_hits, n_evicted, n_twins);
-    assert_true(n_hits > 1000 && n_evicted > 1000 && n_twins > 100); // it has met what it is about
+    assert_true(n_hits > 1000 && n_evicted > 1000 && n_twins > 100); // all kinds of events must have occurred
 }
 
 // ---- by hand --------------------------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ static void give(SharedCache *p, int seq, const char *text) {
     for (; *text; text++) sequence_push(&p->seq[seq], &(int){*text}, 1);
 }
 
-// All tokens computed and committed.
+// Computes and commits all tokens.
 static void finish(SharedCache *p, int seq) {
     Sequence *s = &p->seq[seq];
     reserve(p, seq, s->n_tokens);
@@ -375,7 +377,7 @@ static void begin(SharedCache *p, const char *text) {
     finish(p, 0);
 }
 
-// At least one token is left to compute, however long the match.
+// A match always leaves at least one token to compute.
 static void test_edges(void **state) {
     (void)state;
     static const struct {
@@ -402,7 +404,7 @@ static void test_edges(void **state) {
     }
 }
 
-// Equal tokens after other ones are not the same block.
+// Equal tokens after different ones are a different block.
 static void test_same_block_elsewhere(void **state) {
     (void)state;
     SharedCache p;
@@ -422,8 +424,8 @@ static void test_same_block_elsewhere(void **state) {
     pair_close(&p);
 }
 
-// Two sequences compute the same block in one step: both keep theirs, a third takes the first one's; when that one is
-// gone, a fourth computes it again.
+// Two sequences compute the same block in one step: both keep their own, and a third one uses the first one's block.
+// When that is gone, a fourth one computes it again.
 static void test_computed_twice(void **state) {
     (void)state;
     SharedCache p;
@@ -442,7 +444,7 @@ static void test_computed_twice(void **state) {
     pair_close(&p);
 }
 
-// A sequence that waits gets the blocks as another one computes them.
+// A waiting sequence gets blocks as another one computes them.
 static void test_waiting(void **state) {
     (void)state;
     SharedCache p;
@@ -458,7 +460,7 @@ static void test_waiting(void **state) {
     pair_close(&p);
 }
 
-// Blocks without a name go first, then the longest unused, and of one sequence its tail before its beginning.
+// Blocks without a name are reused first, then the least recently used ones, and of one sequence the last blocks first.
 static void test_what_goes_first(void **state) {
     (void)state;
     SharedCache p;
@@ -473,11 +475,11 @@ static void test_what_goes_first(void **state) {
     check_pair(&p);
     const int want[] = {b[1], b[0], a[2], a[1], a[0]};
     assert_memory_equal(p.free + p.n_free - 5, want, sizeof want);
-    give(&p, 2, "abcdX"); // touching it makes it new
+    give(&p, 2, "abcdX"); // using it makes it the most recent one
     match(&p, 2);
     restart(&p, 2);
     assert_int_equal(p.free[p.n_free - 1], a[0]);
-    give(&p, 2, "0123456789012345678901234567890123456789"); // 10 of 12: all but the youngest two
+    give(&p, 2, "0123456789012345678901234567890123456789"); // 10 of 12 blocks: all except the two most recent ones
     finish(&p, 2);
     give(&p, 3, "abcdefghijklm");
     match(&p, 3);
@@ -485,7 +487,7 @@ static void test_what_goes_first(void **state) {
     pair_close(&p);
 }
 
-// A rewritten block is not found any more; sequences that share the old one keep it.
+// A rewritten block is no longer found by its old name; sequences that share the old block keep it.
 static void test_writing_again(void **state) {
     (void)state;
     SharedCache p;
@@ -509,7 +511,7 @@ static void test_writing_again(void **state) {
     pair_close(&p);
 }
 
-// An evicted cache, or one of a model that is told to share nothing, stays out of it.
+// A sequence with evicted slots, or one that must not be shared, does not take part in sharing.
 static void test_no_sharing(void **state) {
     (void)state;
     SharedCache p;
@@ -548,7 +550,7 @@ static void hex(const ChainHash *h, char out[65]) {
     for (size_t i = 0; i < sizeof h->bytes; i++) snprintf(out + 2 * i, 3, "%02x", h->bytes[i]);
 }
 
-// Against sha256sum: `printf abc`; that hash in bytes followed by the ids 1, 2, 3 as 32-bit numbers.
+// Compared with sha256sum: of `printf abc`, and of that hash in bytes followed by the ids 1, 2, 3 as 32-bit numbers.
 static void test_names(void **state) {
     (void)state;
     char text[65];

@@ -1,5 +1,5 @@
-// tests/test_shim.c: the host that runs GPU kernels in the tests reports faults of a kernel: each kind of fault is
-// planted here once.
+// tests/test_shim.c: the host that runs GPU kernels in tests must report faults of a kernel: the test uses a kernel
+// with each kind of fault.
 #include "tests/rig/testing.h"
 
 #include "gpu/launch.h"
@@ -11,7 +11,7 @@
 
 enum { SEEDS = 20 };
 
-// AddressSanitizer ends the process itself at an access out of bounds.
+// AddressSanitizer itself ends the process at an access out of bounds.
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN true
 #elif defined(__has_feature)
@@ -25,8 +25,8 @@ enum { SEEDS = 20 };
 
 typedef struct {
     float *in, *out;
-    char fault[600]; // of the last launch, empty if there was none
-    bool right;      // it gave what SHIM_RIGHT gives
+    char fault[600]; // message of the last launch; empty if there was no fault
+    bool right;      // the results were those of SHIM_RIGHT
 } ShimRun;
 
 static ShimRun run_new(void) {
@@ -86,7 +86,7 @@ static void fault_names(ShimKernel which, const char *part) {
     ShimRun r = run_new();
     launch(&r, which, 1);
     if (!strstr(r.fault, part)) fail_msg("a fault with \"%s\" expected, \"%s\" found", part, r.fault);
-    launch(&r, SHIM_RIGHT, 1); // the machine goes on after it
+    launch(&r, SHIM_RIGHT, 1); // the machine must work after a fault
     assert_string_equal(r.fault, "");
     assert_true(r.right);
     run_free(&r);
@@ -134,7 +134,7 @@ static void launches_before_their_time(void **state) {
     fault_names(SHIM_EARLY_WRITES, "wrote before the launch before it ended");
 }
 
-// Runs in a child: the sanitizer ends it, or the red zone's check gives the fault.
+// Runs in a child process: the sanitizer ends it, or the check of the red zone reports the fault.
 static void out_of_bounds(ShimKernel which, const char *part) {
     if (!HAS_ASAN) {
         fault_names(which, part);

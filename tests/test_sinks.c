@@ -1,9 +1,9 @@
-// tests/test_sinks.c: StreamingLLM (Xiao et al. 2023) in float64 as the reference: keys are kept as they are before
-// RoPE, and in every step each is rotated to its index in the cache.
+// tests/test_sinks.c: StreamingLLM (Xiao et al. 2023) in float64 as the reference: it stores keys before RoPE, and in
+// every step rotates each key to its index in the cache.
 //
-// quill keeps keys rotated: those of the window to their positions in the text, those of the sinks to positions right
-// in front of the window. That must give the same scores. Each layer is compared by itself: both start from quill's
-// residual stream, so that an error shows in the layer that makes it.
+// quill stores rotated keys: those of the window at their positions in the text, those of the sinks at positions
+// directly before the window. Both must give the same scores. Each layer is compared separately: both start from
+// quill's residual stream, so that an error shows in the layer that causes it.
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"
@@ -21,12 +21,13 @@ typedef struct {
     const char *name;
     TinyModel model;
     const char *plan;
-    int sink, type, chunk, far; // far: tokens that pass unseen between the sinks and what is compared
+    // far: tokens between the sinks and the compared tokens, which are removed without a comparison
+    int sink, type, chunk, far;
     bool rotate;
-    double limit; // of K and of what attention finds, relative L2; of a score, times the lengths of its vectors
+    double limit; // of K and of the attention output: relative L2; of a score: times the lengths of its vectors
 } SinkCase;
 
-// F16 and BF16 round a sink's K twice, and V: 2^-11 and 2^-8 each.
+// F16 and BF16 round the K of a sink twice, and V: by 2^-11 and 2^-8 each.
 static const SinkCase cases[] = {
     {"pairs side by side", {.arch = "llama"}, "sinks,sink=4,window=28", 4, TYPE_F32, 3, 0, false, 1e-5},
     {"pairs in halves, biases", {.arch = "qwen2"}, "sinks,sink=4,window=28", 4, TYPE_F32, 1, 0, false, 1e-5},
@@ -52,7 +53,7 @@ static const SinkCase cases[] = {
 
 // ---- the reference --------------------------------------------------------------------------------------------------
 
-// What the cache holds, in the order of its slots: K before RoPE, V.
+// The contents of the cache, in the order of its slots: K before RoPE, and V.
 typedef struct {
     double k[N_LAYERS][N_CTX][KV_DIM], v[N_LAYERS][N_CTX][KV_DIM];
     int n;
@@ -112,7 +113,7 @@ static double dot(const double *x, const double *y) {
     return sum;
 }
 
-// softmax of the scores of slots [0, slot], over V.
+// The softmax of the scores of slots [0, slot], multiplied with V.
 static void mix(const SinkRows *held, int layer, int head, const double *scores, int slot, double *out) {
     double most = -INFINITY, sum = 0;
     for (int t = 0; t <= slot; t++) most = fmax(most, scores[t]);
@@ -133,9 +134,9 @@ typedef struct {
     Evict *evict;
     Sequence s;
     SinkRows held;
-    double q[N_LAYERS][MOST_ROWS][Q_DIM]; // of the step, before RoPE
+    double q[N_LAYERS][MOST_ROWS][Q_DIM]; // of the rows of the step, before RoPE
     const SinkCase *c;
-    bool compare; // this step
+    bool compare; // whether this step is compared
     double worst_k, worst_score, worst_out;
 } SinkRun;
 
@@ -175,7 +176,7 @@ static void close_run(SinkRun *r) {
     gguf_close(r->gguf);
 }
 
-// A head of quill's as it would be without --kv-rotate.
+// A head of quill without the rotation of --kv-rotate.
 static void plain_head(const SinkRun *r, float *head, double *out) {
     if (r->c->rotate) sealed_hadamard(head, HEAD_DIM);
     for (int i = 0; i < HEAD_DIM; i++) out[i] = (double)head[i];
@@ -197,10 +198,10 @@ static void note_distance(double *worst, const double *got, const double *want) 
     note(worst, sqrt(dot(d, d)), sqrt(dot(want, want)));
 }
 
-// Where quill has the key of a slot turned to, as the text counts.
+// The position to which quill has rotated the key of a slot, in positions of the text.
 static double place_of(const SinkRun *r, int slot) { return slot + r->s.n_gone; }
 
-// One row and head: K in the cache, scores by it, and what attention found, each beside the reference's.
+// Compares K in the cache, the scores and the attention output of one row and head with the reference.
 static void compare_row(SinkRun *r, const Layer *l, int row, int head) {
     const Workspace *w = &r->rig.w;
     int slot = sequence_slots(&r->s) + row, of_kv = head / GROUP;
@@ -224,7 +225,7 @@ static void compare_row(SinkRun *r, const Layer *l, int row, int head) {
     note_distance(&r->worst_out, found, out);
 }
 
-// After a layer's attention its input is still what the residual stream holds.
+// After the attention of a layer, the residual stream still holds the layer's input.
 static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
     SinkRun *r = arg;
     int slots = sequence_slots(&r->s);
@@ -235,7 +236,8 @@ static void attended(void *arg, const Workspace *w, const Layer *l, const Batch 
         for (int head = 0; head < N_HEADS; head++) compare_row(r, l, row, head);
 }
 
-// Up to `most` of the next tokens. Between evict_room and the end of the step s.n_cached - s.n_gone are the slots held.
+// Computes up to `most` of the next tokens. Between evict_room and the end of the step the cache holds s.n_cached -
+// s.n_gone slots.
 static void one_step(SinkRun *r, int most, bool compare) {
     Sequence *s = &r->s;
     int pos[MOST_ROWS], slot[MOST_ROWS], seq[MOST_ROWS] = {0}, held = sequence_slots(s);
@@ -264,7 +266,7 @@ static void more_tokens(SinkRun *r, int n, uint64_t *random) {
         sequence_push(&r->s, &(int){(int)(test_random(random) % (uint64_t)r->rig.m.c.n_vocab)}, 1);
 }
 
-// Slots are given up once; then, in a far case, as many tokens pass as the window has to lose before all in it is new.
+// Slots are removed once. If the case has `far`, that many tokens follow, until every slot of the window is new.
 static void run_case(SinkRun *r, const SinkCase *c) {
     uint64_t random = 5;
     open_run(r, c);

@@ -1,4 +1,4 @@
-// tests/test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models.
+// tests/test_stats.c: percentiles and timelines, the cost formulas against numbers computed by hand, random models.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -19,12 +19,12 @@ static void test_percentile(void **state) {
     assert_true(stats_percentile(v, 5, 50) == 3);
     assert_true(stats_percentile(v, 5, 100) == 5);
     assert_true(stats_percentile(v, 5, 25) == 2);
-    assert_float_equal(stats_percentile(v, 5, 99), 4.96, 1e-12); // rank 3.96: between 4 and 5
+    assert_float_equal(stats_percentile(v, 5, 99), 4.96, 1e-12); // rank 3.96: between values 4 and 5
     assert_float_equal(stats_percentile(v, 4, 50), 2.5, 1e-12);
     assert_true(stats_percentile(v, 1, 99) == 4);
     assert_true(stats_percentile(v, 5, -3) == 1 && stats_percentile(v, 5, 200) == 5);
     assert_true(stats_percentile(NULL, 0, 50) == 0);
-    assert_true(v[0] == 4 && v[4] == 5); // the caller's order stays
+    assert_true(v[0] == 4 && v[4] == 5); // the order of the caller's values does not change
 }
 
 static void test_median(void **state) {
@@ -47,7 +47,7 @@ static void test_timeline(void **state) {
     enum { N = 1000 };
     for (int i = 1; i < N; i++) timeline_token(&t, now += 0.01 + 0.005 * (double)test_uniform(&seed));
     assert_int_equal(t.n_gaps, N - 1);
-    assert_float_equal(timeline_ttft(&t) + timeline_tpot(&t) * (N - 1), now - 100, 1e-9); // the total
+    assert_float_equal(timeline_ttft(&t) + timeline_tpot(&t) * (N - 1), now - 100, 1e-9); // equals the total time
     assert_float_equal(timeline_tpot(&t), 0.01, 0.001);
     double p50 = stats_percentile(t.gaps, t.n_gaps, 50), p99 = stats_percentile(t.gaps, t.n_gaps, 99);
     assert_true(p50 > 0.008 && p50 < 0.012 && p99 > p50 && p99 < 0.0151);
@@ -61,12 +61,12 @@ static void test_timeline(void **state) {
 
 static void open_model(const char *shape, int type, Gguf **g, Model *m) {
     assert_ok(shape_model(shape, type, 1, g));
-    assert_ok(model_load(m, *g, NULL)); // nothing is computed: no backend
+    assert_ok(model_load(m, *g, NULL)); // without a backend: nothing is computed
 }
 
-// Of SMALL: a layer's matrices have 64*64 + 2*32*64 + 64*64 + 3*64*96 = 30720 elements, 8192 of them in those that a
-// row without logits passes in the last layer; a row's attention in a layer is 4 * seen * 64 FLOPs; a slot's K and V in
-// f16 are 128 bytes a layer.
+// For SMALL: the matrices of a layer have 64*64 + 2*32*64 + 64*64 + 3*64*96 = 30720 elements. 8192 of these belong to
+// the matrices that a row without logits passes in the last layer. The attention of a row in a layer takes 4 * seen *
+// 64 FLOPs. K and V of a slot in f16 take 128 bytes in each layer.
 static const KvShape small_kv = {
     .n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
 
@@ -75,20 +75,20 @@ static void test_cost_rows(void **state) {
     Gguf *g;
     Model m;
     open_model(SMALL, TYPE_F32, &g, &m);
-    Cost c = costs_rows(&m, &small_kv, 3, 2, 1); // rows at slots 3 and 4 see 4 and 5
+    Cost c = costs_rows(&m, &small_kv, 3, 2, 1); // the rows at slots 3 and 4 attend to 4 and 5 slots
     assert_true(c.flops == (2 * 61440 + 256 * (4 + 5)) + (61440 + 2 * 8192 + 256 * 5) + 2 * 300 * 64);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4), head = 300 * 64 * 4 + 64 * 4, rows = 2 * 64 * 4;
-    assert_true(c.bytes == weights + head + rows + 2 * 128 * (5 + 2)); // slots 0..4 read, 2 written
+    assert_true(c.bytes == weights + head + rows + 2 * 128 * (5 + 2)); // slots 0..4 are read, 2 are written
 
-    c = costs_rows(&m, &small_kv, 0, 1, 0); // no logits: no head, and of the last layer K and V alone
+    c = costs_rows(&m, &small_kv, 0, 1, 0); // no logits: without the head, and only K and V in the last layer
     assert_true(c.flops == 61440 + 256 + 2 * 8192);
     assert_true(c.bytes == weights - (30720 - 8192) * 4 + rows / 2 + 128 * 2 + 128);
 
-    KvShape sealed = small_kv; // whose last layer every row passes
+    KvShape sealed = small_kv; // with sealed KV every row passes the last layer
     sealed.type_k = TYPE_Q8_0;
     assert_true(costs_rows(&m, &sealed, 3, 2, 1).flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
 
-    m.layers[1].heads.window = 3; // there rows 3 and 4 see 3 slots each, 1..4 together
+    m.layers[1].heads.window = 3; // in that layer rows 3 and 4 attend to 3 slots each, to slots 1..4 together
     c = costs_rows(&m, &small_kv, 3, 2, 1);
     assert_true(c.flops == 2 * 61440 + 256 * (4 + 5) + 61440 + 2 * 8192 + 256 * 3 + 2 * 300 * 64);
     assert_true(c.bytes == weights + head + rows + 128 * (5 + 2) + 128 * (3 + 2));
@@ -109,16 +109,16 @@ static void test_cost_batch(void **state) {
          three = costs_rows(&m, &small_kv, 0, 3, 1);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4) + 300 * 64 * 4 + 64 * 4;
     assert_true(both.flops == one.flops + three.flops);
-    assert_true(both.bytes == one.bytes + three.bytes - weights); // which are read once for both
+    assert_true(both.bytes == one.bytes + three.bytes - weights); // the weights are read once for both
 
-    int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before and are read
+    int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before, and are read
     b.slot = gapped;
     both = costs_batch(&m, kv, &b);
     assert_true(both.flops ==
                 4 * 61440 + 256 * (10 + 3 + 6 + 8) + 2 * 61440 + 2 * 2 * 8192 + 256 * (10 + 8) + 2 * 2 * 300 * 64);
     assert_true(both.bytes == weights + 4 * 64 * 4 + 2 * 128 * ((10 + 1) + (8 + 3)));
     Probe probe;
-    b.probe = &probe; // all rows attend in all layers
+    b.probe = &probe; // with a probe all rows attend in all layers
     assert_true(costs_batch(&m, kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
     model_free(&m);
     gguf_close(g);
@@ -131,13 +131,14 @@ static void test_cost_types(void **state) {
     open_model("dim=256,layers=1,heads=4,ffn=256,vocab=300,tied=1", TYPE_Q4_K, &g, &m);
     KvShape kv = {.n_layers = 1, .n_kv_heads = 4, .head_dim = 64, .type_k = TYPE_F32, .type_v = TYPE_F16};
     Cost c =
-        costs_rows(&m, &kv, 0, 1, 1); // every row of every matrix is one block of 144 bytes; six bytes a KV element
+        // every row of every matrix is one block of 144 bytes; K and V take 1.5 bytes per element
+        costs_rows(&m, &kv, 0, 1, 1);
     assert_true(c.bytes == 7 * 256 * 144 + 3 * 256 * 4 + 300 * 144 + 144 + 2 * 4 * 64 * 6);
     assert_true(c.flops == 2 * 7 * 256 * 256 + 4 * 256 + 2 * 300 * 256);
     model_free(&m);
     gguf_close(g);
 
-    open_model("dim=64,layers=1,heads=4,ffn=64,vocab=300", TYPE_I8G, &g, &m); // a float of scale for 32 bytes
+    open_model("dim=64,layers=1,heads=4,ffn=64,vocab=300", TYPE_I8G, &g, &m); // one scale in f32 for 32 bytes
     kv.head_dim = 16;
     c = costs_rows(&m, &kv, 0, 1, 0);
     assert_true(c.bytes == 3 * 64 * 64 * 9 / 8 + 2 * 64 * 4 + 64 * 9 / 8 + 4 * 16 * 6);
@@ -152,7 +153,8 @@ static const int all_types[] = {
     TYPE_Q3_K,    TYPE_Q4_K,   TYPE_Q5_K,  TYPE_Q6_K,    TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_IQ1_S, TYPE_IQ1_M,
     TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S,  TYPE_TQ1_0,  TYPE_TQ2_0};
 
-// Every element is finite; a matrix's mean is near 0 and its mean square near 1 / n_in, so that no forward overflows.
+// Every element must be finite. The mean of a matrix must be near 0 and its mean square near 1 / n_in, so that no
+// forward overflows.
 static void check_tensor(const GgufTensor *t) {
     const TypeInfo *info = type_info(t->type);
     size_t n = (size_t)(t->dims[0] * t->dims[1]);
@@ -167,7 +169,8 @@ static void check_tensor(const GgufTensor *t) {
     }
     double unit = 1 / sqrt((double)t->dims[0]), rms = sqrt(squares / (double)n) / unit, mean = sum / (double)n / unit;
     if (t->n_dims == 1) assert_true(x[0] == 1 && x[n - 1] == 1);
-    else if (rms < 0.6 || rms > 1.6 || fabs(mean) > 4 / sqrt((double)n / 32)) // elements of a block share a mean
+    // the elements of a block have a common mean
+    else if (rms < 0.6 || rms > 1.6 || fabs(mean) > 4 / sqrt((double)n / 32))
         fail_msg("%.*s %s: root mean square %.3f, mean %.3f of 1/sqrt(n_in)", (int)t->name.n, t->name.data, info->name,
                  rms, mean);
     free(x);
@@ -305,7 +308,7 @@ static void test_shape_errors(void **state) {
 
 // ---- samples --------------------------------------------------------------------------------------------------------
 
-// More numbers than are kept: those kept are a fair choice of all, not the first or the last ones.
+// If there are more numbers than the maximum, the stored ones must be a fair sample of all of them.
 static void test_samples(void **state) {
     (void)state;
     Sample s = {0};
@@ -317,7 +320,7 @@ static void test_samples(void **state) {
     assert_int_equal(s.n_seen, 8 * SAMPLE_MOST);
     for (int p = 10; p <= 90; p += 20) {
         double want = 8 * SAMPLE_MOST * 0.01 * p, got = stats_percentile(s.values, s.n, p);
-        assert_true(fabs(got - want) < 0.01 * 8 * SAMPLE_MOST); // five standard deviations and more
+        assert_true(fabs(got - want) < 0.01 * 8 * SAMPLE_MOST); // more than five standard deviations
     }
     sample_free(&s);
 }

@@ -1,8 +1,8 @@
-// tests/test_tails.c: tail pages of sealed KV under many random operations: which block owns them, how many are free,
-// and what they hold.
+// tests/test_tails.c: tail pages of sealed KV under many random operations: their owners, the number of free pages, and
+// their contents.
 //
-// K and V depend on the tokens as in a model: an open row is a hash of all tokens up to it, a sealed group one of all
-// tokens up to its end. Rows are written and read as the cache moves them (kvrows_write, kvrows_read), and a group is
+// K and V depend on the tokens as in a model: an open row is a hash of all tokens up to it, a sealed group a hash of
+// all tokens up to its end. Rows are written and read as the cache moves them (kvrows_write, kvrows_read). A group is
 // sealed only after its open rows were found in their page. The test counts which blocks have pages, so it knows when a
 // page must be refused.
 #include "tests/rig/testing.h"
@@ -18,9 +18,9 @@ typedef struct {
     KvCache kv;
     const Backend *be;
     Sequence seq[MOST_SEQS];
-    int reserved[MOST_SEQS]; // slots that the coming step computes up to; 0: it takes no part
+    int reserved[MOST_SEQS]; // slots that the next step computes up to; 0: the sequence has no rows
     uint64_t random;
-    bool pending; // changes may come between reserving and the step that makes the copies
+    bool pending; // operations may happen between reserving and the step that makes the copies
     int n_refused, n_copied, n_matched;
 } TailCache;
 
@@ -37,7 +37,7 @@ static void chain(const int *tokens, int n, uint64_t *out) {
     }
 }
 
-// The rows of slots [first, first + n), n of which are the last there are, as kvrows_read gives them.
+// The expected result of kvrows_read for slots [first, first + n), where n reaches to the last slot.
 static size_t expected_rows(const TailCache *k, int seq, int layer, int first, int n, uint8_t *out) {
     uint64_t sums[MOST_CTX];
     const KvPool *pool = k->kv.pool;
@@ -61,7 +61,7 @@ static size_t expected_rows(const TailCache *k, int seq, int layer, int first, i
 static void check_rows(const TailCache *k, int seq, int first, int n) {
     static uint8_t want[MOST_BYTES], got[MOST_BYTES];
     const KvPool *pool = k->kv.pool;
-    if (n > 0 && (first + n) % SEAL) // the page is there
+    if (n > 0 && (first + n) % SEAL) // the open group must have a page
         assert_in_range(kv_tail(pool, k->seq[seq].blocks, first + n - 1), 0, pool->n_tails - 1);
     for (int layer = 0; n > 0 && layer < N_LAYERS; layer++) {
         size_t bytes = expected_rows(k, seq, layer, first, n, want);
@@ -94,19 +94,19 @@ static void check_counts(const TailCache *k) {
         if (kv->pool->tail_of[b] < 0) continue;
         n_used++;
         assert_in_range(kv->pool->tail_of[b], 0, kv->pool->n_tails - 1);
-        assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);             // of one block
-        if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // a sequence has it
+        assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);             // a page belongs to one block
+        if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // and the block to a sequence
     }
     assert_int_equal(kv->n_free, n_unused);
     assert_int_equal(kv->n_free_tails + n_used, kv->pool->n_tails);
     for (int i = 0; i < kv->n_free_tails; i++) assert_int_equal(page_seen[kv->free_tails[i]]++, 0);
-    for (int i = 0; i < MOST_SEQS; i++) // an open group has one
+    for (int i = 0; i < MOST_SEQS; i++) // every open group must have a page
         if (k->seq[i].n_cached % SEAL) assert_true(kv_tail(kv->pool, k->seq[i].blocks, k->seq[i].n_cached - 1) >= 0);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
 
-// Pages that the logical block i has to get: it is new, will be copied, or has none.
+// Whether the logical block i needs a new page: it is new, will be copied, or has no page.
 static int lacks_page(const TailCache *k, const Sequence *s, int i) {
     return i >= s->n_blocks || k->kv.refs[s->blocks[i]] > 1 || k->kv.pool->tail_of[s->blocks[i]] < 0;
 }
@@ -117,14 +117,16 @@ static bool may_reserve(const TailCache *k, const Sequence *s, int n_slots) {
     if (n_slots > k->kv.max_slots) return false;
     for (int i = now; i < s->n_blocks && i < need; i++) blocks += k->kv.refs[s->blocks[i]] > 1;
     for (int i = 0; i < now && i < s->n_blocks; i++) given_back += k->kv.pool->tail_of[s->blocks[i]] >= 0;
-    for (int b = 0; b < k->kv.pool->n_blocks && k->kv.n_copies == 0; b++) // kept for a copy that has been made since
+    // pages that were kept for a pending copy are free after the copy
+    for (int b = 0; b < k->kv.pool->n_blocks && k->kv.n_copies == 0; b++)
         given_back += k->kv.refs[b] == 0 && k->kv.pool->tail_of[b] >= 0;
     if (s->n_cached % SEAL) pages += lacks_page(k, s, now);
     if (n_slots % SEAL && !(s->n_cached % SEAL && then == now)) pages += lacks_page(k, s, then);
     return blocks <= k->kv.n_free && pages <= k->kv.n_free_tails + given_back;
 }
 
-static void push(TailCache *k, int seq, int n) { // of two tokens, so that many sequences begin alike
+// only two different tokens, so that many sequences have the same beginning
+static void push(TailCache *k, int seq, int n) {
     for (; n > 0 && k->seq[seq].n_tokens < k->kv.max_slots; n--)
         sequence_push(&k->seq[seq], &(int){pick(k, 40) == 0}, 1);
 }
@@ -144,7 +146,7 @@ static void reserve(TailCache *k, int seq, int n_slots) {
     check_counts(k);
 }
 
-// A step: copies first; a group is sealed from rows that are still where they were left.
+// Runs a step: copies first. A group is sealed from rows that must still be where they were stored.
 static void compute(TailCache *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
     k->be->copy_blocks(NULL, k->kv.pool, &b);
@@ -169,7 +171,7 @@ static void restart(TailCache *k, int seq) {
     sequence_free(&k->seq[seq]);
 }
 
-// What is taken back into a sealed group goes to that group's first slot.
+// Truncating into a sealed group continues to the first slot of that group.
 static void truncate_to(TailCache *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
     int want = int_min(s->n_cached, n);
@@ -186,14 +188,14 @@ static void change(TailCache *k) {
     case 0: truncate_to(k, seq, pick(k, 2) ? pick(k, n + 1) : int_max(0, n - pick(k, 5))); break;
     case 1:
     case 2:
-        if (k->reserved[seq] > 0) break; // it writes into these blocks in the coming step
+        if (k->reserved[seq] > 0) break; // the sequence will write into these blocks in the next step
         restart(k, other);
         kvcache_fork(&k->kv, &k->seq[seq], &k->seq[other]);
         push(k, other, 1 + pick(k, 3));
         if (pick(k, 2) && k->seq[other].n_cached < k->seq[other].n_tokens)
             reserve(k, other, k->seq[other].n_cached + 1);
         break;
-    case 3: // preempted: the tokens stay
+    case 3: // a preemption: the tokens stay
         kvcache_release(&k->kv, &k->seq[seq]);
         k->reserved[seq] = 0;
         break;
@@ -211,7 +213,7 @@ static void change(TailCache *k) {
 }
 
 typedef struct {
-    int block, n_blocks, n_seqs; // n_seqs: for which there are pages, fewer than there are sequences
+    int block, n_blocks, n_seqs; // n_seqs: sequences that have pages, fewer than there are sequences
     int type_k, type_v;
 } TailShape;
 
@@ -237,7 +239,7 @@ static void run_book(const TailShape *shape, uint64_t seed, bool pending, TailCa
     for (int step = 0; step < STEPS; step++) change(k);
     compute(k);
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(k, seq);
-    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
+    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // all blocks are free again
     assert_int_equal(k->kv.n_free_tails, k->kv.pool->n_tails);
     kvcache_free(&k->kv);
 }
@@ -251,7 +253,7 @@ static void run_all(bool pending) {
     }
     print_message("%zu operations: %d refusals, %d copies, %d prefixes found\n", ARRAY_LEN(shapes) * STEPS, n_refused,
                   n_copied, n_matched);
-    assert_true(n_refused > 500 && n_copied > 500 && n_matched > 500); // it has met what it is about
+    assert_true(n_refused > 500 && n_copied > 500 && n_matched > 500); // all kinds of events must have occurred
 }
 
 static void test_random_operations(void **state) {

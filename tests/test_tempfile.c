@@ -1,5 +1,5 @@
-// tests/test_tempfile.c: files that appear whole or not at all, and the removal of temporary files whose writers were
-// killed.
+// tests/test_tempfile.c: files that appear complete or not at all, and the removal of temporary files whose writers
+// were killed.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"
 
@@ -42,12 +42,12 @@ static void expect_text(const char *where, const char *text) {
     buf_free(&found);
 }
 
-// Two that write the same file keep apart; a failure leaves what was there, and no temporary file.
+// Two writers of the same file do not disturb each other. After a failure the old file remains, and no temporary file.
 static void test_publish(void **state) {
     (void)state;
     TempFile a, b;
     assert_ok(tempfile_open(path, 0640, &a));
-    assert_ok(tempfile_open(path, 0666, &b)); // the first one is locked, and stays
+    assert_ok(tempfile_open(path, 0666, &b)); // the first temporary file is locked, so it stays
     assert_string_not_equal(a.tmp, b.tmp);
     assert_ok(fd_write_all(a.fd, "first", 5));
     assert_ok(fd_write_all(b.fd, "second", 6));
@@ -64,14 +64,14 @@ static void test_publish(void **state) {
     assert_int_equal(st.code, QUILL_IO);
     assert_non_null(strstr(st.message, "the disk is full"));
     assert_ok(tempfile_open(path, 0666, &a));
-    st = tempfile_publish(&a, (Status){.code = 130}); // a signal has nothing to say
+    st = tempfile_publish(&a, (Status){.code = 130}); // a status of a signal has no message
     assert_int_equal(st.code, 130);
     assert_string_equal(st.message, "");
     expect_text(path, "second");
     assert_int_equal(entries(), 1);
 }
 
-// A child that dies in the middle of writing.
+// A child process that is killed while it writes.
 static void die_writing(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -90,13 +90,13 @@ static void test_killed(void **state) {
     TempFile d;
     for (int i = 0; i < 20; i++) {
         die_writing();
-        assert_int_equal(entries(), 1); // each one removes the file of the one before
+        assert_int_equal(entries(), 1); // each writer removes the file of the killed one before it
     }
     assert_ok(tempfile_open(path, 0666, &d));
     assert_int_equal(entries(), 1);
     assert_ok(tempfile_publish(&d, OK));
     assert_int_equal(entries(), 1);
-    // Thousands that others left, and no more than a look at the folder.
+    // Thousands of files in the folder: opening must only list them once.
     char name[4200];
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "%s.quill-a%05d", path, i);
@@ -107,7 +107,7 @@ static void test_killed(void **state) {
     assert_int_equal(entries(), 1);
 }
 
-// Files that only look a little like temporary files, and those of other files, stay.
+// Files whose names only resemble temporary files, and temporary files of other files, must stay.
 static void test_not_ours(void **state) {
     (void)state;
     static const char *const endings[] = {".tmp",          ".quill-",           ".quill-abc12",  ".quill-abc1234",

@@ -1,9 +1,9 @@
-// tests/test_text_stream.c: which part of an answer may be shown: stop strings across tokens, whole characters.
+// tests/test_text_stream.c: the part of an answer that may be shown: stop strings across tokens, complete characters.
 #include "tests/rig/testing.h"
 
 #include "answer/text_stream.h"
 
-// Feeds text in pieces of the given lengths (0 ends; the rest comes at once) and returns what was shown in the end.
+// Feeds text in pieces of the given lengths (0 ends the list; the rest is one piece) and returns all shown text.
 static Buf feed(TextStream *t, const char *text, size_t n, const size_t *cuts) {
     Buf out = {0};
     size_t at = 0;
@@ -26,13 +26,13 @@ static void test_stop_strings(void **state) {
     } cases[] = {
         {{"END"}, "one two", "one two", false},
         {{"END"}, "one END two", "one ", true},
-        {{"END"}, "one EN", "one EN", false}, // held, then shown after all
+        {{"END"}, "one EN", "one EN", false}, // held back, then shown because it was no stop string
         {{"END"}, "one ENEND", "one EN", true},
         {{"aab"}, "aaaab", "aa", true},
         {{"abab", "c"}, "ababab", "", true},
         {{"END"}, "END", "", true},
-        {{"abcd", "bc"}, "xabcd", "xa", true}, // bc is complete first
-        {{"abc", "c"}, "xabcd", "x", true},    // both end there: the longer one
+        {{"abcd", "bc"}, "xabcd", "xa", true}, // "bc" is complete first
+        {{"abc", "c"}, "xabcd", "x", true},    // both end at the same byte: the longer one counts
         {{"\n\n", "###"}, "a\n##\n\nb", "a\n##", true},
         {{"x"}, "", "", false},
         {{NULL}, "END", "END", false},
@@ -63,7 +63,7 @@ static void test_holds_no_more_than_needed(void **state) {
     assert_int_equal(out.n, 3);
     assert_false(text_stream_add(&t, "TO", 2, &out));
     assert_int_equal(out.n, 3);
-    assert_false(text_stream_add(&t, "S", 1, &out)); // STOS: only the last S may begin one
+    assert_false(text_stream_add(&t, "S", 1, &out)); // of "STOS" only the last S may begin a stop string
     assert_string_equal(out.data, "abcSTO");
     assert_true(text_stream_add(&t, "TOP and more", 12, &out));
     assert_string_equal(out.data, "abcSTO");
@@ -75,17 +75,17 @@ static void test_holds_no_more_than_needed(void **state) {
 
 static void test_whole_characters(void **state) {
     (void)state;
-    const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x8e\x89z"; // 1, 2, 3, 4 bytes, 1
+    const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x8e\x89z"; // characters of 1, 2, 3, 4 and 1 bytes
     TextStream t = {.whole = true}, raw = {0};
     Buf out = {0}, bytes = {0};
     for (size_t i = 0; i + 1 < sizeof text; i++) {
         text_stream_add(&t, text + i, 1, &out);
         text_stream_add(&raw, text + i, 1, &bytes);
         assert_int_equal(utf8_whole(out.data ? out.data : "", out.n), out.n);
-        assert_int_equal(bytes.n, i + 1); // raw pipes get bytes as they come
+        assert_int_equal(bytes.n, i + 1); // in raw mode, bytes are shown at once
     }
     assert_string_equal(out.data, text);
-    // A character that never becomes whole comes out at the end, and a byte that cannot begin one at once.
+    // The bytes of an incomplete character are shown at the end, and a byte that cannot begin a character at once.
     text_stream_add(&t, "\xe4\xb8", 2, &out);
     assert_string_equal(out.data, text);
     text_stream_end(&t, &out);
@@ -98,11 +98,11 @@ static void test_whole_characters(void **state) {
     text_stream_free(&raw);
 }
 
-// However a text is cut, the same is shown.
+// The shown text must not depend on the pieces.
 static void test_cuts_do_not_matter(void **state) {
     (void)state;
     uint64_t random = 7;
-    const char *stops[] = {"aba", "bb\xc3\xa9", "\xa9\x62"}; // the last begins inside a character
+    const char *stops[] = {"aba", "bb\xc3\xa9", "\xa9\x62"}; // the last one begins inside a character
     const char *letters[] = {"a", "b", "\xc3\xa9", "\xe4\xb8\xad"};
     for (int round = 0; round < 3000; round++) {
         Buf text = {0};

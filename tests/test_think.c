@@ -1,10 +1,10 @@
-// tests/test_think.c: thoughts and answers are told apart however the stream is cut: every family, markers as text and
-// as tokens.
+// tests/test_think.c: thoughts are separated from answers, whatever pieces the stream arrives in: every family, markers
+// as text and as tokens.
 #include "tests/rig/testing.h"
 
 #include "answer/think.h"
 
-// What a stream was split into: every part joined by kind, the input again, and the kind of each byte of it.
+// The result of splitting a stream: the joined text of each kind, the whole input, and the kind of each byte of it.
 typedef struct {
     Buf said, thought, marker, hidden, all, kinds;
 } Split;
@@ -32,7 +32,7 @@ static void split_free(Split *s) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) buf_free(all[i]);
 }
 
-// In two pieces (0 < cut < n), in one (0), or byte by byte (n).
+// Splits a text given in two pieces (0 < cut < n), in one piece (0), or byte by byte (n).
 static Split split(const char *template, const char *prompt, const char *text, size_t cut) {
     ThinkStream t = think_begin(str_of(template), str_of(prompt));
     Split s = {0};
@@ -65,13 +65,13 @@ static void test_families(void **state) {
         {"</think>", "", "<think>cut off\n", "cut off\n", ""},
         {"</think>", "", "<think>a</thin", "a</thin", ""},
         {"</think>", "", "<thinking>", "", "<thinking>"},
-        {"</think>", "", "<think>é中\n\n b\n</think>  é", "é中\n\n b", "  é"}, // an indented line stays one
+        {"</think>", "", "<think>é中\n\n b\n</think>  é", "é中\n\n b", "  é"}, // the indentation of a line stays
         {"</think>", "", "", "", ""},
         {"</think>", "", " \n ", "", " \n "},
         {GRANITE, "", "<think>a</think>\n\n<response>b <x>c</x>\n</response>", "a", "b <x>c</x>"},
         {GRANITE, "", "<think>a</think>b <response>c</response>", "a", "b <response>c</response>"},
         {GRANITE, "", "A tag: <response>c</response>", "",
-         "A tag: <response>c</response>"}, // it was not asked to think
+         "A tag: <response>c</response>"}, // this model was not asked to think
         {GRANITE, "", "<think>a</think><response>b</response> c</response>", "a", "b c</response>"},
         {"<think></think>", "", "<think>a</think><response>b</response>", "a", "<response>b</response>"},
         {"<seed:think>", "", "<seed:think>a</think></seed:think>b", "a</think>", "b"},
@@ -89,12 +89,13 @@ static void test_families(void **state) {
          "ac", "bd"},
         {HARMONY, "<|start|>assistant<|channel|>final<|message|>", "b < c |> <| d", "", "b < c |> <| d"},
         {HARMONY, "<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|channel|>final<|message|>b", "a", "b"},
-        {HARMONY, "", // a name that goes on for too long is text
+        {HARMONY, "", // a channel name that is too long is ordinary text
          "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>", "",
          "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>"},
-        {"{{ messages }}", "<think>\n", "<think>a</think>b", "", "<think>a</think>b"}, // no family
+        // the template belongs to no family
+        {"{{ messages }}", "<think>\n", "<think>a</think>b", "", "<think>a</think>b"},
         {"", "", "<think>a</think>b", "", "<think>a</think>b"},
-        {"phi: <|end|>", "", "a<|end|>b", "", "a<|end|>b"}, // a marker of others too
+        {"phi: <|end|>", "", "a<|end|>b", "", "a<|end|>b"}, // in this family the marker has no meaning
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         for (size_t cut = 0; cut <= strlen(cases[i].text); cut++) {
@@ -107,7 +108,7 @@ static void test_families(void **state) {
         }
 }
 
-// Control tokens: they are markers like text, and are not shown if they are no markers.
+// Control tokens can be markers, like text. Other control tokens are not shown.
 static void test_control_tokens(void **state) {
     (void)state;
     static const struct {
@@ -128,7 +129,7 @@ static void test_control_tokens(void **state) {
     assert_string_equal(s.said.data, "Yes.");
     assert_string_equal(s.hidden.data, "<|pad|><|return|>");
     split_free(&s);
-    // Without a family control tokens are hidden as ever.
+    // Without a family, control tokens are hidden as usual.
     t = think_begin(str_of(""), str_of(""));
     s = (Split){0};
     think_add(&t, "<think>", 7, true);
@@ -168,8 +169,8 @@ static void test_holds_no_more_than_needed(void **state) {
     split_free(&s);
 }
 
-// Random streams of pieces of markers, control tokens among them: the parts joined are the input, and each byte is of
-// the same kind whether the stream came whole or in any pieces.
+// Random streams of pieces of markers and control tokens: the joined parts must be the input, and the kind of each byte
+// must not depend on the pieces.
 static void test_cuts_do_not_matter(void **state) {
     (void)state;
     static const char *const templates[] = {"</think>", HARMONY, "<|START_THINKING|>", ""};
@@ -207,7 +208,7 @@ static void test_cuts_do_not_matter(void **state) {
             const char *word = words[test_random(&random) % ARRAY_LEN(words)];
             bool hidden = word[0] == '<' && test_random(&random) % 4 == 0;
             buf_str(&text, word);
-            think_add(&whole, word, strlen(word), hidden); // nothing taken yet: as one piece
+            think_add(&whole, word, strlen(word), hidden); // each word as one piece
             for (size_t at = 0, len; at < strlen(word); at += len) {
                 len = 1 + test_random(&random) % (strlen(word) - at);
                 think_add(&cut, word + at, len, hidden);
@@ -226,8 +227,7 @@ static void test_cuts_do_not_matter(void **state) {
     }
 }
 
-// The templates of real models, by their own thoughts: {file, the end of a prompt, an answer that thinks "a", says
-// "b"}.
+// Templates of real models with their own markers: {file, the end of a prompt, an answer that thinks "a" and says "b"}.
 static void test_real_templates(void **state) {
     (void)state;
     static const char *const cases[][3] = {

@@ -1,4 +1,4 @@
-// tests/test_threads.c: every task exactly once, on whatever number of workers, run after run.
+// tests/test_threads.c: every task must run exactly once, with any number of workers, in every run.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
@@ -12,10 +12,10 @@ enum { MOST_TASKS = 3000, MOST_THREADS = 8 };
 
 typedef struct {
     _Atomic int times[MOST_TASKS];
-    int result[MOST_TASKS]; // plain memory: the pool must make it visible
+    int result[MOST_TASKS]; // not atomic: the pool must make the writes visible
     _Atomic int bad_thread;
     int n_threads, salt;
-    _Atomic int busy[MOST_THREADS]; // a worker runs one task at a time
+    _Atomic int busy[MOST_THREADS]; // a worker runs only one task at a time
 } PoolRun;
 
 static void count_task(void *arg, int task, int thread) {
@@ -60,7 +60,7 @@ static void add_one(void *arg, int task, int thread) {
     ((_Atomic int *)arg)[task % 4]++;
 }
 
-// Short runs back to back: a worker that wakes late must find nothing to do, never a task of another run.
+// Short runs without pauses: a worker that wakes late must find nothing to do, never a task of another run.
 static void test_many_short_runs(void **state) {
     (void)state;
     for (int n = 2; n <= 4; n++) {
@@ -76,7 +76,7 @@ static void test_many_short_runs(void **state) {
     }
 }
 
-// Long pauses: workers sleep, and each run wakes them again.
+// Long pauses: the workers sleep, and each run must wake them again.
 static void test_runs_after_sleep(void **state) {
     (void)state;
     static PoolRun r;
@@ -88,7 +88,7 @@ static void test_runs_after_sleep(void **state) {
     threads_free(p);
 }
 
-// Tasks that wait for each other end only if that many workers run at once.
+// Tasks that wait for each other end only if as many workers run at once.
 typedef struct {
     _Atomic int arrived, seen[MOST_THREADS];
     int n;
@@ -119,7 +119,7 @@ static void test_caller_is_worker_0(void **state) {
     (void)state;
     static PoolRun r;
     ThreadPool *p = threads_new(1);
-    check_run(p, &r, 100); // n_threads 1: any other index counts as bad
+    check_run(p, &r, 100); // n_threads is 1: any other thread index is wrong
     threads_free(p);
 }
 
@@ -138,7 +138,7 @@ static void test_pools_side_by_side(void **state) {
         threads_free(b);
     }
     threads_free(NULL);
-    threads_free(threads_new(4)); // never used
+    threads_free(threads_new(4)); // a pool that is never used
 }
 
 static void test_default(void **state) {
@@ -162,7 +162,7 @@ static void test_default_follows_affinity(void **state) {
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
         assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-        assert_int_equal(threads_default(), 1); // also on a core's second sibling
+        assert_int_equal(threads_default(), 1); // also if the CPU is the second thread of a core
     }
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
@@ -183,7 +183,7 @@ static void test_on_one_processor(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
-// More tasks than one ticket holds are run in slices.
+// More tasks than one ticket can count are run in slices.
 static void mark_task(void *arg, int task, int thread) {
     (void)thread;
     ((uint8_t *)arg)[task]++;

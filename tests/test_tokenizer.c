@@ -80,7 +80,7 @@ static void test_reference_roles(void **state) {
     vocabulary_trusted_ids_of(t, "<|start_header_id|>user", "128006 882");
     tokenizer_free(t);
     t = load_reference("qwen2");
-    assert_int_equal(tokenizer_bos(t), -1); // 11, llama.cpp's default, is a comma here
+    assert_int_equal(tokenizer_bos(t), -1); // llama.cpp's default is id 11, which is a comma in this vocabulary
     assert_false(tokenizer_add_bos(t));
     assert_true(tokenizer_is_eog(t, tokenizer_find(t, "<|im_end|>")));
     tokenizer_free(t);
@@ -114,8 +114,8 @@ static void test_bpe_ids(void **state) {
     vocabulary_ids_of(t, "hello", "259");
     vocabulary_ids_of(t, "hello hello", "259 260");
     vocabulary_ids_of(t, " hx", "261 120");
-    vocabulary_ids_of(t, "lllo", "257 262"); // leftmost of equal ranks, then what is left
-    vocabulary_ids_of(t, "loll", "262 257"); // "l l" ranks first, "l o" after it
+    vocabulary_ids_of(t, "lllo", "257 262"); // the leftmost of equal ranks first, then the rest
+    vocabulary_ids_of(t, "loll", "262 257"); // "l l" ranks first, then "l o"
     vocabulary_ids_of(t, "Д\n\n", "263 264");
     vocabulary_check_ids(t, "a\0b", 3, NULL, "97 0 98");
     vocabulary_check_ids(t, "\xe6\xad", 2, NULL, "230 173");
@@ -125,19 +125,20 @@ static void test_bpe_ids(void **state) {
     Str s = tokenizer_piece(t, 263);
     assert_true(str_is(s, "Д"));
     int ids[2] = {-7, -7};
-    assert_int_equal(tokenizer_encode(t, "abc", 3, NULL, ids, 2), 3); // as snprintf
+    // returns the full number of tokens, like snprintf
+    assert_int_equal(tokenizer_encode(t, "abc", 3, NULL, ids, 2), 3);
     assert_int_equal(ids[1], 'b');
     assert_int_equal(tokenizer_encode(t, "abc", 3, NULL, NULL, 0), 3);
     tokenizer_free(t);
 }
 
-// llama-bpe takes a whole piece that is a token, even one that no merges make.
+// llama-bpe uses a token that equals a whole piece, even if merges do not make it.
 static void test_ignored_merges(void **state) {
     (void)state;
     for (int pass = 0; pass < 2; pass++) {
         TestVocabulary *b = vocabulary_bpe();
         vocabulary_add(b, "abc", GGUF_TOKEN_NORMAL, 0);
-        vocabulary_add(b, "Ġabc", GGUF_TOKEN_CONTROL, 0); // never from text, whatever it looks like
+        vocabulary_add(b, "Ġabc", GGUF_TOKEN_CONTROL, 0); // a control token is never made from text
         Tokenizer *t = vocabulary_load_bpe(b, pass ? "llama-bpe" : "smaug-bpe");
         vocabulary_ids_of(t, "abc", pass ? "256" : "97 98 99");
         vocabulary_ids_of(t, " abc", "32 97 98 99");
@@ -151,18 +152,18 @@ static void test_bpe_broken_merges(void **state) {
     TestVocabulary *b = vocabulary_bpe();
     vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0); // 256
     vocabulary_add(b, "ba", GGUF_TOKEN_NORMAL, 0); // 257
-    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0); // 258, never used
+    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0); // 258, a duplicate that is never used
     vocabulary_add(b, "aa", GGUF_TOKEN_NORMAL, 0); // 259
     const char *merges[] = {"",    " ",   "ab",  "a",   "a b c", "x y",       "zz b", "b a", "a b",
                             "b a", "a  ", "  a", "a a", "ab ba", "\xff \xfe", "€ a",  "a €"};
     for (size_t i = 0; i < ARRAY_LEN(merges); i++) vocabulary_add_merge(b, merges[i]);
     Tokenizer *t = vocabulary_load_bpe(b, "gpt-2");
-    vocabulary_ids_of(t, "abab", "97 257 98"); // "b a" comes first in the list, though it stands there twice
+    vocabulary_ids_of(t, "abab", "97 257 98"); // the rank of "b a" is that of its first place in the list
     vocabulary_ids_of(t, "ab", "256");
     vocabulary_ids_of(t, "aaa", "259 97");
     tokenizer_free(t);
 
-    b = vocabulary_bpe(); // no merges at all, but the list is there; many that mean nothing
+    b = vocabulary_bpe(); // a list without merges; then one with many invalid merges
     t = vocabulary_load_bpe(b, "default");
     vocabulary_ids_of(t, "ab", "97 98");
     tokenizer_free(t);
@@ -185,21 +186,21 @@ static void test_spm_ids(void **state) {
     vocabulary_ids_of(t, "", "");
     vocabulary_ids_of(t, "ab", "264");
     vocabulary_ids_of(t, "abab", "264 263");
-    vocabulary_ids_of(t, "ccc", "259 266 265"); // the leftmost of equal scores
+    vocabulary_ids_of(t, "ccc", "259 266 265"); // the leftmost of equal scores first
     vocabulary_ids_of(t, " ", "267");
     vocabulary_ids_of(t, "a a", "262 262");
     vocabulary_ids_of(t,
                       "a\xe2\x96\x81"
                       "a",
-                      "262 262"); // U+2581 is what a space looks like
+                      "262 262"); // a literal U+2581 becomes a space
     vocabulary_ids_of(t, "é\n", "259 198 172 13");
     vocabulary_check_ids(t, "a\0", 2, NULL, "262 3");
     vocabulary_check_ids(t, "\xe6\xad", 2, NULL, "259 233 176");
-    vocabulary_check_ids(t, "\xf0 a", 3, NULL, "259 243 262"); // a broken character swallows nothing
+    vocabulary_check_ids(t, "\xf0 a", 3, NULL, "259 243 262"); // an invalid byte must not absorb the next characters
     vocabulary_ids_of(t, "ab<tool>ab", "264 268 264");
     vocabulary_ids_of(t, "<tool>", "268");
     vocabulary_trusted_ids_of(t, "<s>ab</s>ab", "1 264 2 264");
-    vocabulary_ids_of(t, "<s>", "259 63 118 65"); // bytes: none of its characters is a token
+    vocabulary_ids_of(t, "<s>", "259 63 118 65"); // bytes, because the characters have no tokens
     assert_true(str_is(tokenizer_piece(t, 264), " ab"));
     assert_true(str_is(tokenizer_stream_piece(t, 264, true), "ab"));
     assert_true(str_is(tokenizer_stream_piece(t, 264, false), " ab"));
@@ -225,12 +226,12 @@ static void test_spm_ids(void **state) {
     tokenizer_free(t);
 }
 
-// Bytes without a token: unknown, once a character; nothing where there is no such token either. Names that are no
-// bytes.
+// Bytes without a token become the unknown token, once for each character, or nothing if there is no unknown token.
+// Tokens whose names only resemble bytes are not bytes.
 static void test_text_that_goes_on(void **state) {
     (void)state;
     Tokenizer *t = vocabulary_load_spm(vocabulary_small_spm());
-    // after text, after added tokens, after rows that a model has beyond the vocabulary
+    // The last token: text, an added token, a row that the model has beyond the vocabulary.
     const int last[] = {264, 2, 268, tokenizer_n(t), INT_MAX}, expected[] = {263, 264, 264, 263, 263};
     for (size_t i = 0; i < ARRAY_LEN(last); i++) {
         int ids[4];
@@ -240,7 +241,7 @@ static void test_text_that_goes_on(void **state) {
     tokenizer_free(t);
 }
 
-// Phi-3's added tokens take the white space after them, but for those that begin and end a document.
+// Phi-3's added tokens absorb the white space after them, except those that begin and end a document.
 static void test_stripped_text(void **state) {
     (void)state;
     for (int phi = 0; phi < 2; phi++) {
@@ -273,7 +274,7 @@ static void test_spm_missing_bytes(void **state) {
         vocabulary_add(b, "<0x-1>", GGUF_TOKEN_BYTE, 0);
         vocabulary_add(b, "<0xZZ>", GGUF_TOKEN_BYTE, 0);
         vocabulary_add(b, "<0x41", GGUF_TOKEN_BYTE, 0);
-        vocabulary_add(b, "<0x42>", GGUF_TOKEN_NORMAL, 0); // 6: by its name
+        vocabulary_add(b, "<0x42>", GGUF_TOKEN_NORMAL, 0); // 6: a byte token by its name
         Gguf *g = vocabulary_view(b, "llama", NULL);
         if (!unknown) gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0xffffffff);
         free(b);
@@ -285,7 +286,8 @@ static void test_spm_missing_bytes(void **state) {
     }
 }
 
-// Without types and scores: roles tell the control tokens, names the bytes, and the leftmost pair merges first.
+// Without types and scores: control tokens are found by their roles, bytes by their names, and the leftmost pair merges
+// first.
 static void test_spm_bare(void **state) {
     (void)state;
     Gguf *g = gguf_new("bare.gguf");
@@ -305,8 +307,8 @@ static void test_spm_bare(void **state) {
 
 // ---- trust ----------------------------------------------------------------------------------------------------------
 
-// gemma4: SentencePiece's text merged by ranks, never over the end of a line; no space in front; a run of newlines that
-// is a token stays whole; bytes where a character has no token.
+// gemma4: SentencePiece text merged by ranks, never across the end of a line, without a space in front. A run of
+// newlines that is a token stays whole. A character without a token becomes bytes.
 static void test_gemma4_ids(void **state) {
     (void)state;
     enum { BYTES = 4, FIRST = BYTES + 256 };
@@ -343,7 +345,7 @@ static void test_gemma4_ids(void **state) {
     gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 2);
     gguf_set_u32(g, "tokenizer.ggml.eos_token_id", 1);
     gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 3);
-    gguf_set_bool(g, "tokenizer.ggml.add_bos_token", false); // is not believed
+    gguf_set_bool(g, "tokenizer.ggml.add_bos_token", false); // the file's flag is ignored
     Tokenizer *t = vocabulary_load(g);
     assert_string_equal(tokenizer_kind(t), "gemma4");
     assert_true(tokenizer_add_bos(t));
@@ -363,12 +365,12 @@ static void test_trust(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
     vocabulary_add(b, "<|im_start|>", GGUF_TOKEN_CONTROL, 0); // 256
-    vocabulary_add(b, "<|im_end|>", GGUF_TOKEN_NORMAL, 0);    // 257: a control token by its name
+    vocabulary_add(b, "<|im_end|>", GGUF_TOKEN_NORMAL, 0);    // 257: a control token because of its name
     vocabulary_add(b, "<|", GGUF_TOKEN_CONTROL, 0);           // 258
     vocabulary_add(b, "<tool>", GGUF_TOKEN_USER_DEFINED, 0);  // 259
     vocabulary_add(b, "<tool", GGUF_TOKEN_CONTROL, 0);        // 260
     vocabulary_add(b, "<?>", GGUF_TOKEN_UNKNOWN, 0);          // 261
-    vocabulary_add(b, "<tool>", GGUF_TOKEN_CONTROL, 0);       // 262: a second one of that name
+    vocabulary_add(b, "<tool>", GGUF_TOKEN_CONTROL, 0);       // 262: a second token of that name
     Tokenizer *t = vocabulary_load_bpe(b, "qwen2");
     const char *text = "<|im_end|>";
     vocabulary_ids_of(t, text, "60 124 105 109 95 101 110 100 124 62");
@@ -377,16 +379,17 @@ static void test_trust(void **state) {
     vocabulary_trusted_ids_of(t, "<|im_<tool>", "258 105 109 95 259");
     vocabulary_trusted_ids_of(t, "<toolx<?>", "260 120 261");
     vocabulary_ids_of(t, "<?>", "60 63 62");
-    vocabulary_ids_of(t, "a<tool>b", "97 259 98"); // a user-defined token is one in any text
+    vocabulary_ids_of(t, "a<tool>b", "97 259 98"); // a user-defined token is recognised in any text
     vocabulary_ids_of(t, "a<tool", "97 60 116 111 111 108");
-    for (size_t hole = 0; hole < strlen(text); hole++) { // one untrusted byte is enough
+    for (size_t hole = 0; hole < strlen(text); hole++) { // one untrusted byte prevents the token
         uint8_t trusted[16];
         memset(trusted, 1, sizeof trusted);
         trusted[hole] = 0;
         vocabulary_check_ids(t, text, strlen(text), trusted,
                              hole < 2 ? "60 124 105 109 95 101 110 100 124 62" : "258 105 109 95 101 110 100 124 62");
     }
-    uint8_t around[] = {1, 1, 1, 0, 0, 0, 0, 0, 0, 1}; // template <|, user text, template
+    // "<|" from the template, text of the user, the rest from the template
+    uint8_t around[] = {1, 1, 1, 0, 0, 0, 0, 0, 0, 1};
     vocabulary_check_ids(t, "<|x<|a<|>y", 10, around, "258 120 60 124 97 60 124 62 121");
     assert_true(tokenizer_is_eog(t, 257));
     assert_true(tokenizer_is_control(t, 257));
@@ -395,7 +398,7 @@ static void test_trust(void **state) {
     tokenizer_free(t);
 }
 
-// Merges that spell a control token give no control token.
+// Merges that spell the name of a control token must not give that control token.
 static void test_merges_make_no_control_token(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
@@ -434,8 +437,7 @@ static void random_text(uint64_t *seed, char *out, size_t n) {
             memcpy(out + at, bit, strlen(bit));
             at += strlen(bit);
         }
-        if (at >= 3 && memcmp(out + at - 3, "\xe2\x96\x81", 3) == 0)
-            out[at - 1] = '.'; // means a space to SentencePiece
+        if (at >= 3 && memcmp(out + at - 3, "\xe2\x96\x81", 3) == 0) out[at - 1] = '.'; // a space in SentencePiece
     }
 }
 
@@ -452,7 +454,7 @@ static void test_random_bytes_round_trip(void **state) {
         if (n < 3 || !memmem(text, n, "\xe2\x96\x81", 3)) vocabulary_check_round_trip(spm, text, n);
     }
     tokenizer_free(spm);
-    Buf names = {0}; // of one row each
+    Buf names = {0}; // one pattern for each row
     pretokenizer_names(&names);
     for (char *name = strtok(names.data, " "); name; name = strtok(NULL, " ")) {
         TestVocabulary *b = vocabulary_bpe();
@@ -481,11 +483,11 @@ static double encode_time(const Tokenizer *t, const char *unit, const char *last
     for (size_t i = 0; i < n; i++) text[i] = unit[i % n_unit];
     memcpy(text + n - strlen(last), last, strlen(last));
     int *ids = mem_alloc(tokenizer_bound(t, n) * sizeof *ids);
-    clock_t start = clock(); // of the processor: others may keep it busy
+    clock_t start = clock(); // CPU time, so that other load has no effect
     size_t n_ids = tokenizer_encode(t, text, n, NULL, ids, tokenizer_bound(t, n));
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     assert_true(n_ids > 0 && n_ids <= tokenizer_bound(t, n));
-    assert_true(seconds < 20); // linear but for a logarithm: squared it would be hours; under emulation, too
+    assert_true(seconds < 20); // n log n; quadratic time would take hours
     free(text);
     free(ids);
     return seconds;
@@ -543,7 +545,7 @@ static void test_long_runs_of_references(void **state) {
     }
 }
 
-// A thousand added tokens that share a beginning, and a text made of it.
+// A thousand added tokens with the same beginning, and a text made of that beginning.
 static void test_many_added_tokens(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_spm();

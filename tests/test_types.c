@@ -1,8 +1,8 @@
-// tests/test_types.c: the value of each element of a block, against blocks that this file makes bit by bit, and for the
-// codebook and ternary types against values of the `gguf` package (tests/rig/type_vectors.h).
+// tests/test_types.c: the value of each element of a block, compared with blocks that this file makes bit by bit, and
+// for codebook and ternary types with values of the `gguf` package (tests/rig/type_vectors.h).
 //
-// The layouts are written down here a second time, from the format's own description (ggml-common.h, ggml-types.c):
-// where an element's bits are, where a scale's bits are. Expected values are computed in double.
+// The layouts are written down here a second time, from the format's own description (ggml-common.h, ggml-types.c): the
+// bits of each element and of each scale. Expected values are computed in double.
 #include "tests/rig/testing.h"
 
 #include "base/rng.h"
@@ -22,7 +22,7 @@ static double half_value(uint16_t h) {
     return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
 }
 
-// x to the nearest number of `bits` significant bits, ties to even, with exponents from low to high.
+// Rounds x to `bits` significant bits, ties to even, with exponents from low to high.
 static double rounded(double x, int bits, int low, int high) {
     if (isnan(x) || isinf(x) || x == 0) return x;
     int exponent = ilogb(x) < low ? low : ilogb(x);
@@ -72,13 +72,13 @@ static void test_roundings_of_random_floats(void **state) {
     (void)state;
     uint64_t random = 1;
     for (int i = 0; i < 2000000; i++) check_roundings((uint32_t)test_random(&random));
-    for (int i = 0; i < 1000000; i++) { // where halves live: exponents from 2^-28 to 2^17
+    for (int i = 0; i < 1000000; i++) { // the range of f16: exponents from 2^-28 to 2^17
         uint32_t exponent = 99 + (uint32_t)(test_random(&random) % 46);
         check_roundings(((uint32_t)test_random(&random) & 0x807fffff) | exponent << 23);
     }
 }
 
-// Half way between two neighbours, and one float below and above that.
+// Values halfway between two neighbours, and the next floats below and above.
 static void test_ties(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
@@ -103,10 +103,11 @@ static void test_special_floats(void **state) {
     assert_int_equal(float_half(0x1p-24f), 1);
     assert_int_equal(float_half(0x1p-25f), 0); // a tie, to even
     assert_int_equal(float_half(-0x1.000002p-25f), 0x8001);
-    assert_int_equal(float_half(0x1.ffcp-15f), 0x0400); // the last tie below the normal numbers
+    assert_int_equal(float_half(0x1.ffcp-15f), 0x0400); // the last tie below the normal numbers of f16
     assert_int_equal(float_bf16(3.4028235e38f), 0x7f80);
     assert_int_equal(float_bf16(INFINITY), 0x7f80);
-    uint32_t quiet[] = {0x7f800001, 0x7fffffff, 0xff800001}; // a payload in the low bits must not become infinity
+    // a NaN whose payload is only in the low bits must not become infinity
+    uint32_t quiet[] = {0x7f800001, 0x7fffffff, 0xff800001};
     for (size_t i = 0; i < ARRAY_LEN(quiet); i++) {
         float nan;
         memcpy(&nan, &quiet[i], 4);
@@ -117,9 +118,9 @@ static void test_special_floats(void **state) {
 
 // ---- blocks, bit by bit ---------------------------------------------------------------------------------------------
 
-// What a block is made from. Every element is d * s * level(q) + m_sign * m_unit * m.
+// The parts of a block. Every element is d * s * level(q) + m_sign * m_unit * m.
 typedef struct {
-    uint16_t d, m; // halves
+    uint16_t d, m; // f16
     int scale[16], min[16];
     int q[256];
 } BlockParts;
@@ -131,16 +132,16 @@ static void put(uint8_t *block, int byte, int shift, int n_bits, int value) {
 
 typedef struct {
     int type, bytes, n;
-    int d_at, m_at;             // bytes of the halves; m_at -1: none
-    int q_bits, s_bits, m_bits; // of an element's number, of a scale, of a minimum
-    int per_scale;              // elements under one scale; 0: no scales of its own
-    int s_offset, q_offset;     // taken from the numbers as stored
-    int m_sign;                 // of the minimum's term; 0: none
+    int d_at, m_at;             // offsets of the f16 values; m_at -1: there is none
+    int q_bits, s_bits, m_bits; // bits of an element's code, of a scale, of a minimum
+    int per_scale;              // elements with one scale; 0: the block has no sub-block scales
+    int s_offset, q_offset;     // subtracted from the stored codes
+    int m_sign;                 // sign of the minimum's term; 0: there is none
     void (*put_q)(uint8_t *block, int i, int q);
     void (*put_scale)(uint8_t *block, int j, int s, int m);
 } Layout;
 
-// 32 elements: low nibbles are elements 0..15, high ones 16..31.
+// 32 elements: low nibbles are elements 0..15, high nibbles 16..31.
 static void nibble_32(uint8_t *qs, int i, int q) { put(qs, i % 16, 4 * (i / 16), 4, q & 15); }
 static void q4_0(uint8_t *b, int i, int q) { nibble_32(b + 2, i, q); }
 static void q4_1(uint8_t *b, int i, int q) { nibble_32(b + 4, i, q); }
@@ -154,14 +155,14 @@ static void q5_1(uint8_t *b, int i, int q) {
 }
 static void q8_0(uint8_t *b, int i, int q) { put(b, 2 + i, 0, 8, q); }
 
-// Two halves of 128 elements; 32 bytes hold four runs of 32 elements, two bits each.
+// Two halves of 128 elements. The 32 bytes of a half hold four runs of 32 elements, two bits each.
 static void two_bit_runs(uint8_t *qs, int i, int q) { put(qs, i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2, q & 3); }
 static void q2_k(uint8_t *b, int i, int q) { two_bit_runs(b + 16, i, q); }
 static void q3_k(uint8_t *b, int i, int q) {
     two_bit_runs(b + 32, i, q);
     put(b, i % 32, i / 32, 1, q >> 2);
 }
-// Four chunks of 64 elements; a chunk's 32 bytes hold elements 0..31 low, 32..63 high.
+// Four chunks of 64 elements. The 32 bytes of a chunk hold elements 0..31 in low nibbles and 32..63 in high ones.
 static void nibble_64(uint8_t *qs, int i, int q) { put(qs, i / 64 * 32 + i % 32, i % 64 / 32 * 4, 4, q & 15); }
 static void q4_k(uint8_t *b, int i, int q) { nibble_64(b + 16, i, q); }
 static void q5_k(uint8_t *b, int i, int q) {
@@ -169,7 +170,8 @@ static void q5_k(uint8_t *b, int i, int q) {
     put(b + 16, i % 32, i / 32, 1, q >> 4);
 }
 static void q6_k(uint8_t *b, int i, int q) {
-    int half = i / 128, run = i % 128 / 32, l = i % 32; // runs 0, 1 low nibbles; 2, 3 high ones of the same bytes
+    // runs 0 and 1 are low nibbles; runs 2 and 3 are high nibbles of the same bytes
+    int half = i / 128, run = i % 128 / 32, l = i % 32;
     put(b, half * 64 + run % 2 * 32 + l, run / 2 * 4, 4, q & 15);
     put(b + 128, half * 32 + l, 2 * run, 2, q >> 4);
 }
@@ -181,8 +183,8 @@ static void scale_q3_k(uint8_t *b, int j, int s, int m) {
     put(b + 96, j % 8, j / 8 * 4, 4, s & 15);
     put(b + 96, 8 + j % 4, j / 4 * 2, 2, s >> 4);
 }
-// Six bits: the first four pairs whole in bytes 0..3 and 4..7, whose top bits hold what the last four do not have room
-// for in bytes 8..11.
+// Six bits each. The first four pairs of scale and minimum are in the low bits of bytes 0..3 and 4..7. The last four
+// pairs have four bits in bytes 8..11 and two bits in the top bits of bytes 0..7.
 static void scale_k4(uint8_t *b, int j, int s, int m) {
     uint8_t *p = b + 4;
     if (j < 4) {
@@ -205,7 +207,7 @@ static void scale_iq4_xs(uint8_t *b, int j, int s, int m) {
     put(b, 2, 2 * j, 2, s >> 4);
 }
 
-// q_bits 8 and s_bits 8 are signed bytes; the others count from zero.
+// With q_bits 8 or s_bits 8 the values are signed bytes; the others are unsigned.
 static const Layout layouts[] = {
     {TYPE_Q4_0, 18, 32, 0, -1, 4, 0, 0, 0, 0, 8, 0, q4_0, NULL},
     {TYPE_Q4_1, 20, 32, 0, 2, 4, 0, 0, 0, 0, 0, 1, q4_1, NULL},
@@ -256,7 +258,7 @@ static void check_block(const Layout *l, const BlockParts *p, const float *got) 
         double s = l->per_scale ? p->scale[j] - l->s_offset : 1, m = l->per_scale ? p->min[j] : 1;
         double q = iq4 ? iq4_levels[p->q[i]] : p->q[i] - l->q_offset;
         double a = half_value(p->d) * s * q, b = l->m_sign * half_value(p->m) * m;
-        double slack = 2e-7 * (fabs(a) + fabs(b)); // two roundings of f32
+        double slack = 2e-7 * (fabs(a) + fabs(b)); // allows two roundings of f32
         if (!(fabs(got[i] - (a + b)) <= slack))
             fail_msg("%s element %d: %.9g expected, %.9g found", type_name(l->type), i, a + b, (double)got[i]);
     }
@@ -272,7 +274,7 @@ static void test_blocks(void **state) {
         uint64_t random = 100 + t;
         for (int round = 0; round < 200; round++) {
             BlockParts parts[N_BLOCKS];
-            // exactly as many bytes and floats as the blocks have: a sanitizer sees one too many
+            // Exactly as many bytes and floats as the blocks have: a sanitizer sees an access past them.
             uint8_t *blocks = malloc((size_t)(N_BLOCKS * l->bytes));
             float *out = malloc((size_t)(N_BLOCKS * l->n) * sizeof *out);
             for (int b = 0; b < N_BLOCKS; b++) {
@@ -287,7 +289,7 @@ static void test_blocks(void **state) {
     }
 }
 
-// One block whose bytes and values can be followed by eye.
+// One block whose bytes and values are easy to follow.
 static void test_block_by_eye(void **state) {
     (void)state;
     struct __attribute__((packed)) {
@@ -327,7 +329,7 @@ static void test_mxfp4(void **state) {
 
 // ---- the codebook and ternary types ---------------------------------------------------------------------------------
 
-// Every element to the last bit: one block element by element, many by their hash.
+// Every element must have the exact bits: of one block each element is compared, of many blocks the hash.
 static void test_vectors(void **state) {
     (void)state;
     for (size_t v = 0; v < ARRAY_LEN(type_vectors); v++) {
@@ -353,7 +355,7 @@ static void test_vectors(void **state) {
     }
 }
 
-// The eighth sign makes the number of set ones even.
+// The eighth sign is chosen so that the number of negative signs is even.
 static void test_signs_of_sevens(void **state) {
     (void)state;
     for (uint32_t seven = 0; seven < 128; seven++) {
@@ -363,7 +365,7 @@ static void test_signs_of_sevens(void **state) {
     }
 }
 
-// Random blocks of every type are finite, whatever bits they have, and have the deviation that was asked for.
+// Random blocks of every type must be finite and have the requested deviation.
 static void test_random_blocks(void **state) {
     (void)state;
     enum { N = 64 * QK_K };

@@ -1,4 +1,4 @@
-// tests/test_utf8.c: UTF-8: every character, text that is cut off, repair of invalid bytes, escapes.
+// tests/test_utf8.c: UTF-8: every character, incomplete text, repair of invalid bytes, escapes.
 #include "tests/rig/testing.h"
 
 static size_t encode(uint32_t c, char out[4]) {
@@ -11,7 +11,7 @@ static size_t encode(uint32_t c, char out[4]) {
 
 static bool surrogate(uint32_t c) { return c >= 0xd800 && c < 0xe000; }
 
-// Every character there is, whole and cut off at each place.
+// Every character, complete and cut at each place.
 static void test_utf8_next_every_character(void **state) {
     (void)state;
     for (uint32_t c = 0; c < 0x110000; c++) {
@@ -19,7 +19,7 @@ static void test_utf8_next_every_character(void **state) {
         size_t n = encode(c, s);
         if (utf8_next(s, n) != (surrogate(c) ? 0 : (int)n)) fail_msg("U+%04X", c);
         for (size_t cut = 1; cut < n; cut++) {
-            int want = surrogate(c) && cut > 1 ? 0 : -1; // the second byte gives a surrogate away
+            int want = surrogate(c) && cut > 1 ? 0 : -1; // the second byte shows that it is a surrogate
             if (utf8_next(s, cut) != want) fail_msg("U+%04X after %zu bytes", c, cut);
         }
     }
@@ -27,7 +27,7 @@ static void test_utf8_next_every_character(void **state) {
     assert_int_equal(utf8_next("\0", 1), 1);
 }
 
-// Every pair of bytes as a beginning: valid exactly where some character begins so.
+// Every pair of bytes: valid exactly if some character begins with it.
 static void test_utf8_next_every_pair(void **state) {
     (void)state;
     static bool begins[256][256], leads[256];
@@ -69,7 +69,7 @@ static void test_utf8_next_invalid(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) assert_int_equal(utf8_next(bad[i], strlen(bad[i])), 0);
 }
 
-// Text in pieces: what is whole comes out at once, what is cut off waits, and nothing is lost.
+// Text in pieces: complete characters come out at once, incomplete ones wait, and nothing is lost.
 static void test_utf8_whole_every_split(void **state) {
     (void)state;
     static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z\xe6\xad\xa3\xed\x9f\xbf\xf4\x8f\xbf\xbf!";
@@ -93,10 +93,10 @@ static void test_utf8_whole_every_split(void **state) {
 static void test_utf8_whole_invalid(void **state) {
     (void)state;
     assert_int_equal(utf8_whole("", 0), 0);
-    assert_int_equal(utf8_whole("a\xff", 2), 2);        // cannot begin a character: whole
-    assert_int_equal(utf8_whole("a\x80\x80", 3), 3);    // follows nothing
-    assert_int_equal(utf8_whole("\xe2\xe2\x82", 3), 1); // the first is broken, the second cut off
-    assert_int_equal(utf8_whole("\xed\xa0", 2), 2);     // half a surrogate will never be whole
+    assert_int_equal(utf8_whole("a\xff", 2), 2);        // 0xff cannot begin a character, so nothing is incomplete
+    assert_int_equal(utf8_whole("a\x80\x80", 3), 3);    // a continuation byte without a beginning
+    assert_int_equal(utf8_whole("\xe2\xe2\x82", 3), 1); // the first is invalid, the second incomplete
+    assert_int_equal(utf8_whole("\xed\xa0", 2), 2);     // a surrogate is never valid
     assert_int_equal(utf8_whole("\xf0\x9f\x98", 3), 0);
     assert_int_equal(utf8_whole("\xf0\x9f\x98x", 4), 4);
 }
@@ -117,12 +117,12 @@ static void test_utf8_repair(void **state) {
     assert_repaired("plain \xc3\xa9", 8, "plain \xc3\xa9");
     assert_repaired("\xff", 1, BAD);
     assert_repaired("a\x80\x80z", 4, "a" BAD BAD "z");
-    assert_repaired("\xe2\x82", 2, BAD BAD); // cut off
+    assert_repaired("\xe2\x82", 2, BAD BAD); // incomplete
     assert_repaired("\xed\xa0\x80", 3, BAD BAD BAD);
     assert_repaired("\xc3\xe2\x82\xac", 4, BAD "\xe2\x82\xac");
 }
 
-// Whatever goes in, valid UTF-8 comes out, and valid text stays as it was.
+// The output is always valid UTF-8, and valid text does not change.
 static void test_utf8_repair_random_bytes(void **state) {
     (void)state;
     uint64_t random = 3;
@@ -160,11 +160,12 @@ static void test_utf8_escape(void **state) {
     assert_escaped("\xc3\xa9\xff\xe2\x82", 5, "\xc3\xa9\\xff\\xe2\\x82");
     Buf all = {0};
     for (int c = 0; c < 256; c++) utf8_escape(&all, &(char){(char)c}, 1);
-    for (size_t i = 0; i < all.n; i++) assert_true(all.data[i] >= 0x20 && all.data[i] < 0x7f); // one line, printable
+    // only one printable line
+    for (size_t i = 0; i < all.n; i++) assert_true(all.data[i] >= 0x20 && all.data[i] < 0x7f);
     buf_free(&all);
 }
 
-// Names that a file chose must not be obeyed by a terminal: C0, DEL and the two bytes of C1.
+// Names from files must not control a terminal: C0, DEL and the two-byte characters of C1 are escaped.
 static void test_controls_are_escaped(void **state) {
     (void)state;
     Buf b = {0};

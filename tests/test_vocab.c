@@ -1,4 +1,4 @@
-// tests/test_vocab.c: the vocabulary of a model file: the roles of tokens, hostile files, odd tokens, extreme lengths.
+// tests/test_vocab.c: the vocabulary of a model file: roles of tokens, invalid files, unusual tokens, extreme lengths.
 #include "tests/rig/testing.h"
 
 #include "tests/rig/vocabularies.h"
@@ -26,7 +26,7 @@ static void test_ids_out_of_range_mean_none(void **state) {
         assert_int_equal(tokenizer_eos(t), -1);
         assert_false(tokenizer_add_bos(t));
         assert_false(tokenizer_add_eos(t));
-        assert_true(tokenizer_is_eog(t, 2)); // </s>, by its name
+        assert_true(tokenizer_is_eog(t, 2)); // </s> is recognised by its name
         vocabulary_ids_of(t, "A", "35 68");
         tokenizer_free(t);
     }
@@ -45,7 +45,7 @@ static void test_bos_and_eog(void **state) {
     Gguf *g = vocabulary_view(b, "gpt2", "tekken");
     gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 5);
     gguf_set_u32(g, "tokenizer.ggml.eot_token_id", (uint32_t)stop);
-    gguf_set_u32(g, "tokenizer.ggml.fim_sep_token_id", 7); // then the name says nothing
+    gguf_set_u32(g, "tokenizer.ggml.fim_sep_token_id", 7); // the metadata overrides the name
     free(b);
     Tokenizer *t = vocabulary_load(g);
     assert_true(tokenizer_add_bos(t)); // tekken's default
@@ -53,7 +53,7 @@ static void test_bos_and_eog(void **state) {
     assert_int_equal(tokenizer_eos(t), -1);
     assert_true(tokenizer_is_eog(t, call));
     assert_true(tokenizer_is_eog(t, back));
-    assert_false(tokenizer_is_eog(t, end)); // with the two above it ends a message, not the answer
+    assert_false(tokenizer_is_eog(t, end)); // if both ids above exist, this token ends a message, not the answer
     assert_true(tokenizer_is_eog(t, pad));
     assert_true(tokenizer_is_eog(t, stop));
     assert_true(tokenizer_is_eog(t, 7));
@@ -93,7 +93,7 @@ static void test_kinds_and_patterns_refused(void **state) {
     gguf_set_strings(g, "tokenizer.ggml.tokens", b->tokens, 256);
     vocabulary_refused(g, "tokenizer.ggml.merges");
     free(b);
-    Tokenizer *t = vocabulary_load_bpe(vocabulary_bpe(), NULL); // files from before there was a name
+    Tokenizer *t = vocabulary_load_bpe(vocabulary_bpe(), NULL); // old files without the key
     assert_string_equal(tokenizer_kind(t), "gpt2/default");
     tokenizer_free(t);
 }
@@ -122,7 +122,8 @@ static void test_arrays_refused(void **state) {
     free(b);
 }
 
-// What real files carry: duplicates, empty strings, bytes that are no UTF-8, unknown types, scores that are no numbers.
+// Unusual contents of real files: duplicates, empty strings, bytes that are not UTF-8, unknown types, scores that are
+// NaN.
 static void test_odd_tokens_accepted(void **state) {
     (void)state;
     for (int spm = 0; spm < 2; spm++) {
@@ -154,11 +155,11 @@ static void test_odd_tokens_accepted(void **state) {
 static void test_lengths(void **state) {
     (void)state;
     Tokenizer *t = vocabulary_load_spm(vocabulary_small_spm());
-    assert_true(tokenizer_encode(t, NULL, SIZE_MAX, NULL, NULL, 0) == SIZE_MAX); // never read
+    assert_true(tokenizer_encode(t, NULL, SIZE_MAX, NULL, NULL, 0) == SIZE_MAX); // the text is never read
     assert_true(tokenizer_encode(t, NULL, (size_t)1 << 31, NULL, NULL, 0) == SIZE_MAX);
     assert_true(tokenizer_bound(t, SIZE_MAX) == SIZE_MAX);
     assert_int_equal(tokenizer_encode(t, NULL, 0, NULL, NULL, 0), 0);
-    Buf text = {0}; // the most tokens for a byte: added ones with a space after each
+    Buf text = {0}; // the most tokens per byte: added tokens, with a space after each
     for (int i = 0; i < 100; i++) buf_str(&text, "<tool>\xff");
     vocabulary_check_ids(t, text.data, 7, NULL, "268 259 258");
     assert_true(tokenizer_encode(t, text.data, text.n, NULL, NULL, 0) <= tokenizer_bound(t, text.n));

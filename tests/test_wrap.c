@@ -1,11 +1,11 @@
-// tests/test_wrap.c: lines broken between words, by the columns they take.
+// tests/test_wrap.c: lines are broken between words, by the columns that characters take.
 #include "term/wrap.h"
 
 #include <string.h>
 
 #include "tests/rig/testing.h"
 
-// The text given in pieces of n bytes at character borders, 0: as a whole.
+// Wraps the text given in pieces of n bytes, cut between characters; 0: as a whole.
 static void wrapped(const char *text, int columns, size_t piece, Buf *out) {
     Wrap w = {.columns = columns};
     size_t all = strlen(text);
@@ -36,16 +36,16 @@ static const struct {
     {0, "no terminal: the quick brown fox jumps over the lazy dog",
      "no terminal: the quick brown fox jumps over the lazy dog"},
     {5, "too narrow to gain anything", "too narrow to gain anything"},
-    // wide characters take two columns, and lines break between them but for marks
+    // Wide characters take two columns; lines may break between them, but not before marks.
     {10, "\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22", "\u6f22\u5b57\u6f22\u5b57\u6f22\n\u5b57\u6f22"},
     {10, "\u6f22\u5b57\u6f22\u5b57\u6f22\u3002\u5b57", "\u6f22\u5b57\u6f22\u5b57\n\u6f22\u3002\u5b57"},
     {10, "\u6f22\u5b57\u6f22\u5b57\u300c\u6f22\u300d", "\u6f22\u5b57\u6f22\u5b57\n\u300c\u6f22\u300d"},
     {10, "\u6f22\u5b57\u6f22\u5b57abc def", "\u6f22\u5b57\u6f22\u5b57\nabc def"},
     {10, "\ud55c\uad6d\uc5b4 \ub744\uc5b4\uc4f0\uae30", "\ud55c\uad6d\uc5b4\n\ub744\uc5b4\uc4f0\uae30"},
-    // combining marks none: four columns a word
+    // Combining marks take no columns: each word here takes four or five.
     {10, "abcde\u0301 ghi e\u0301", "abcde\u0301 ghi\ne\u0301"},
     {10, "cafe\u0301 cafe\u0301 x", "cafe\u0301 cafe\u0301\nx"},
-    // emoji two; with U+FE0F likewise
+    // Emoji take two columns, also with U+FE0F.
     {10, "\U0001f600\U0001f600 \U0001f600\U0001f600 x", "\U0001f600\U0001f600 \U0001f600\U0001f600\nx"},
     {10, "aaaaaaa \u2764\ufe0f", "aaaaaaa \u2764\ufe0f"},
     {10, "aaaaaaaa \u2764\ufe0f", "aaaaaaaa\n\u2764\ufe0f"},
@@ -64,7 +64,7 @@ static void lines(void **state) {
         }
 }
 
-// Our own colours take no columns, and stay beside their word.
+// Colour codes take no columns, and stay next to their word.
 static void marks(void **state) {
     (void)state;
     Wrap w = {.columns = 10};
@@ -95,7 +95,7 @@ static void hang(void **state) {
     wrap_free(&w);
 }
 
-// A word goes out when it is certain that it has room, and not before.
+// A word is written when it is certain that it fits, and not earlier.
 static void streams(void **state) {
     (void)state;
     Wrap w = {.columns = 12};
@@ -104,10 +104,10 @@ static void streams(void **state) {
     assert_string_equal(out.data, "one");
     wrap_text(&w, str_of(" "), &out);
     assert_string_equal(out.data, "one two");
-    w.columns = 10; // the window has become smaller
+    w.columns = 10; // the window has become narrower
     wrap_text(&w, str_of("three "), &out);
     assert_string_equal(out.data, "one two\nthree");
-    w.whole = true; // code goes out as it comes
+    w.whole = true; // code is written at once
     wrap_text(&w, str_of("aaaa bbbb cccc"), &out);
     assert_string_equal(out.data, "one two\nthree aaaa bbbb cccc");
     buf_free(&out);

@@ -1,4 +1,4 @@
-// tests/rig/blend_rig.h: prompts made of chunks over a random model, blended and computed as a whole.
+// tests/rig/blend_rig.h: prompts made of chunks with a random model, computed with blending and as a whole.
 #ifndef QUILL_BLEND_RIG_H
 #define QUILL_BLEND_RIG_H
 
@@ -14,9 +14,9 @@ enum { BLEND_CTX = 160, BLEND_MOST_SPANS = 4 };
 typedef struct {
     TinyModel model;
     const char *isa; // NULL: "scalar"
-    bool fast;       // not deterministic
-    int type, block; // of KV; 0: F32; contiguous
-    int ubatch, gpu; // 0: 64; layers on the device
+    bool fast;       // not --deterministic
+    int type, block; // type: of K and V, 0: F32; block: slots of a block, 0: a contiguous cache
+    int ubatch, gpu; // ubatch: 0: 64; gpu: number of layers on the device
     const char *dir; // --kv-dir
     int n_ctx;       // 0: BLEND_CTX
 } BlendSetup;
@@ -61,7 +61,7 @@ static inline void blend_text(BlendText *t, int head, const int *sizes, int n_si
     if (head > 0) t->tokens[0] = 1;
 }
 
-// What came of a prompt: the logits after it, and its K and V, layer by layer as files have them.
+// The results of a prompt: the logits after it, and its K and V, layer by layer in the order of files.
 typedef struct {
     float logits[ENGINE_VOCAB];
     uint8_t *rows;
@@ -83,7 +83,7 @@ static inline void blend_read(const Engine *e, const Sequence *q, int n, BlendRe
     for (int l = 0; l < layers; l++) kvcache_load_rows(&e->kv, q, l, 0, n, out->rows + (size_t)l * out->layer_bytes);
 }
 
-// Computes tokens, with a policy of their own or as they stand.
+// Computes tokens with the policy of `b`, or with the engine's if it is NULL.
 static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, BlendResult *out) {
     Sequence q = {0};
     Request r = {.seq = &q, .sampling = sampler_defaults(), .max_new = 1, .emit = blend_keep_logits, .arg = out};
@@ -100,7 +100,7 @@ static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, Blen
     timeline_free(&r.time);
 }
 
-// Computes a chunk after the lead-in alone and keeps it.
+// Computes a chunk after the lead-in, without other text, and stores it.
 static inline void blend_add_chunk(Engine *e, ChunkStore *store, const int *lead, int n_lead, const int *tokens,
                                    int n) {
     Sequence q = {.own = true};
@@ -125,7 +125,7 @@ typedef struct {
     KvHead head;
 } BlendRig;
 
-// False: this CPU cannot run it.
+// False: this CPU does not have the instruction set.
 static inline bool blend_rig_open(BlendRig *r, const BlendSetup *u) {
     *r = (BlendRig){0};
     if (!blend_open(&r->e, u)) return false;

@@ -1,4 +1,4 @@
-// tests/rig/cpu_rig.h: a model on one of the CPU's tables of kernels, and the logits of a sequence.
+// tests/rig/cpu_rig.h: a model on one of the CPU's kernel tables, and the logits of a sequence.
 #ifndef QUILL_CPU_RIG_H
 #define QUILL_CPU_RIG_H
 
@@ -11,19 +11,19 @@ typedef struct {
     const char *isa;   // NULL: "scalar"
     const Backend *be; // NULL: that of `isa`
     bool deterministic;
-    int threads; // 0: 1
+    int threads; // 0: one
     int kv_type;
-    int block;         // 0: contiguous
-    uint64_t shuffle;  // of the blocks; 0: as they come
-    int window;        // of every layer's attention; 0: the model's own
-    int n_ctx;         // and rows in a step; 0: N_CTX and MOST_ROWS
-    int n_seqs;        // 0: 5
-    int n_checkpoints; // of recurrent layers' states
+    int block;         // slots of a block; 0: a contiguous cache
+    uint64_t shuffle;  // seed of a random order of the blocks; 0: the usual order
+    int window;        // window of every layer's attention; 0: that of the model
+    int n_ctx;         // context and rows of a step; 0: N_CTX and MOST_ROWS
+    int n_seqs;        // number of sequences; 0: 5
+    int n_checkpoints; // number of checkpoints of recurrent layers' states
     bool share;
-    int step_rows;     // blocks for windows as steps of so many rows need them; 0: one for each block
+    int step_rows; // the window pool has the blocks that steps of this many rows need; 0: one for each block
 } Setup;
 
-// False: this CPU cannot run it.
+// False: this CPU does not have the instruction set.
 static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     *r = (Rig){0};
     if (!s.be && isa_backend(s.isa ? s.isa : "scalar", s.deterministic, &s.be).code) return false;
@@ -47,7 +47,7 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     return true;
 }
 
-// All logits of one sequence, computed `chunk` tokens a step; (n, n_vocab), the caller frees.
+// All logits of one sequence, computed `chunk` tokens per step: (n, n_vocab), which the caller frees.
 static inline float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc((size_t)n * n_vocab * sizeof *logits);

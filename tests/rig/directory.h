@@ -1,4 +1,4 @@
-// tests/rig/directory.h: a directory that a test fills, and the check of what is left in it.
+// tests/rig/directory.h: a directory that a test fills, and a check of its files.
 #ifndef QUILL_DIRECTORY_H
 #define QUILL_DIRECTORY_H
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// With all that is in it, but for directories that are not empty themselves.
+// Removes a directory with its files and its empty directories.
 static inline void remove_directory(const char *path) {
     DIR *d = opendir(path);
     if (!d) return;
@@ -18,7 +18,7 @@ static inline void remove_directory(const char *path) {
     rmdir(path);
 }
 
-// How many of its entries begin with a text.
+// Number of entries whose names begin with a text.
 static inline int count_entries(const char *path, const char *beginning) {
     DIR *d = opendir(path);
     int n = 0;

@@ -1,5 +1,5 @@
-// tests/rig/drafting.h: two policies for tests: Drafter proposes right and wrong tokens and drops some of its steps;
-// Forker makes several sequences of a request, which share blocks and take over each other's place.
+// tests/rig/drafting.h: two policies for tests. Drafter proposes right and wrong tokens and drops some of its steps.
+// Forker makes several sequences of a request, which share blocks and replace each other.
 #ifndef QUILL_DRAFTING_H
 #define QUILL_DRAFTING_H
 
@@ -12,7 +12,8 @@
 
 // ---- drafts ---------------------------------------------------------------------------------------------------------
 
-// Request.state: the whole text as it is without drafts, so that some can be right. NULL: all are random.
+// Request.state: the whole text of the request without drafts, from which right drafts are taken. NULL: all drafts are
+// random.
 typedef struct {
     int *tokens, n;
 } Foreseen;
@@ -20,16 +21,17 @@ typedef struct {
 typedef struct {
     uint64_t random;
     int n_vocab;
-    bool jumps; // now and then knows a token more than its rows can tell, as a grammar does
-    bool whole; // proposes as much as there is room for, right where it can, and lets plain decoding accept it
-    void (*look)(void *arg, Scheduler *s, const SeqRows *rows); // NULL, or at the rows and their logits
+    bool jumps; // sometimes emits one more token than its rows give, as a grammar can
+    // proposes as many drafts as there is room for, all right if possible, and lets plain decoding accept them
+    bool whole;
+    void (*look)(void *arg, Scheduler *s, const SeqRows *rows); // NULL, or called with the rows and their logits
     void *arg;
-    int n_drafts, n_kept, n_dropped; // drafts; those that came out; steps of which nothing was taken
+    int n_drafts, n_kept, n_dropped; // number of drafts; of emitted drafts; of steps whose tokens were all dropped
 } Drafter;
 
 static inline int drafter_pick(Drafter *d, int n) { return (int)(test_random(&d->random) % (uint64_t)n); }
 
-// Some drafts, and the logits of the rows from the last known one on, or of any rows.
+// Proposes some drafts, and asks for the logits of the rows from the last known one on, or of random rows.
 static inline void drafter_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
     (void)s;
     Drafter *d = p->arg;
@@ -48,14 +50,14 @@ static inline void drafter_propose(const Policy *p, Scheduler *s, SeqRows *rows)
     rows->n_out = drafter_pick(d, 1 + int_min(all - rows->first_out, rows->room_out));
 }
 
-// All of the step is taken back, the row of the last token that was certain too.
+// Drops the whole step, including the row of the last token, which was not a draft.
 static inline void drafter_drop(Scheduler *s, Sequence *q) {
     int last = q->tokens[q->n_tokens - 1];
     kvcache_truncate(scheduler_kv(s), q, q->n_tokens - 1);
     sequence_push(q, &last, 1);
 }
 
-// Plain decoding's accept, but for that it stops where it likes.
+// Like the accept of plain decoding, but stops at random places.
 static inline void drafter_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     Drafter *d = p->arg;
     assert_int_equal(n, 1);
@@ -83,9 +85,10 @@ static inline Policy drafter_policy(Drafter *d, const Policy *next) {
     return (Policy){.propose = drafter_propose, .accept = d->whole ? NULL : drafter_accept, .arg = d, .next = next};
 }
 
-// Two greedy texts of n tokens, and the logits (n, n_vocab) that they were drawn from. As long as the texts are the
-// same, so are the logits within a relative `distance`; they may part where the token of one had hardly larger a logit
-// than that of the other: by six times the root of the mean square error, more than both of two logits are off.
+// Compares two greedy texts of n tokens and the logits (n, n_vocab) that they were drawn from. While the texts agree,
+// their logits must agree within a relative `distance`. The texts may differ from a token on whose logit is hardly
+// larger than that of the other text's token: by at most six times the root mean square error, which is more than the
+// errors of both logits.
 static inline void check_margin(const int *want, const float *a, const int *got, const float *b, int n, int n_vocab,
                                 double distance) {
     for (int i = 0; i < n; i++, a += n_vocab, b += n_vocab) {
@@ -107,14 +110,14 @@ static inline void check_margin(const int *want, const float *a, const int *got,
 
 enum { MOST_FORKS = 5 };
 
-// A request becomes n sequences; in each step each draws a token as sequence i of the RNG, and now and then one gives
-// its place to a fork of another one. When they have max_new tokens each, those of one are emitted.
+// A request becomes n sequences. In each step each of them draws a token as sequence i of the RNG, and sometimes one is
+// replaced by a fork of another. When they have max_new tokens each, the tokens of one sequence are emitted.
 typedef struct {
     int n;
     uint64_t random;
     Sampler *sampler;
-    void (*look)(void *arg, Scheduler *s, Request *r); // NULL, or at the sequences: before each token that they draw
-    void (*last)(void *arg, Scheduler *s, Request *r); // NULL, or at the end
+    void (*look)(void *arg, Scheduler *s, Request *r); // NULL, or called before each token that the sequences draw
+    void (*last)(void *arg, Scheduler *s, Request *r); // NULL, or called at the end
     void *arg;
     int n_parents;
 } Forker;

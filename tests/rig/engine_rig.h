@@ -1,4 +1,4 @@
-// tests/rig/engine_rig.h: an engine over a random model, as tests vary it.
+// tests/rig/engine_rig.h: an engine with a random model and settings that tests vary.
 #ifndef QUILL_ENGINE_RIG_H
 #define QUILL_ENGINE_RIG_H
 
@@ -9,7 +9,7 @@
 
 enum { ENGINE_CTX = 200, ENGINE_VOCAB = 320 };
 
-// What a test varies; 0 is a contiguous cache in F32 under the scalar kernels.
+// The settings; zeros mean a contiguous cache in F32 with the scalar kernels.
 typedef struct {
     TinyModel model;
     int block, type_k, type_v, n_ctx, ubatch;

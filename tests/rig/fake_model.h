@@ -1,8 +1,7 @@
-// tests/rig/fake_model.h: a scheduler over a fake forward: its cache remembers tokens instead of keys and
-// values, and the logits of a row are a hash of all tokens that the row sees through its block table and its group's
-// page. A wrong slot, table, page, position or order gives another text than the one that expected_text makes without a
-// scheduler. Where the shape has a layer with a window, its pool holds the same tokens, and a row that sees one must
-// find it there.
+// tests/rig/fake_model.h: a scheduler over a fake forward. Its cache stores tokens in place of keys and values, and the
+// logits of a row are a hash of all tokens that the row sees through its block table and the page of its group. A wrong
+// slot, table, page, position or order gives another text than expected_text, which works without a scheduler. If the
+// shape has a layer with a window, its pool stores the same tokens, and every row checks the tokens that it sees there.
 //
 // A file that includes this one first defines the length of the context: enum { FAKE_CTX = 64 };
 #ifndef QUILL_FAKE_MODEL_H
@@ -31,14 +30,14 @@ typedef struct {
     Sampler *sampler;
     SchedulerShape shape;
     Scheduler *s;
-    int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
-    int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
-    int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same of KV_WINDOW
+    int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: never written
+    int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) tokens of open groups, if KV is sealed
+    int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same for the pool KV_WINDOW
     float logits[FAKE_ROWS * FAKE_VOCAB];
-    int max_rows, n_steps, n_rows; // n_rows: computed in all
+    int max_rows, n_steps, n_rows; // n_rows: rows computed in all steps
 } FakeEngine;
 
-// The shape's block, n_blocks, n_seqs, share, types, window and n_partners count.
+// Of the shape, only block, n_blocks, n_seqs, share, types, window and n_partners are used.
 static inline void fake_open_shape(FakeEngine *b, KvShape shape, int max_rows, int max_seqs) {
     memset(b, 0, sizeof *b);
     shape.n_kv_heads = shape.head_dim = 1;
@@ -57,7 +56,7 @@ static inline void fake_open_shape(FakeEngine *b, KvShape shape, int max_rows, i
     assert_int_equal(scheduler_max_rows(b->s), max_rows);
 }
 
-// The same with another policy, and with a device that draws.
+// The same with another policy, and optionally a device that draws tokens.
 static inline void fake_policy(FakeEngine *b, const Policy *policy, bool draws) {
     scheduler_free(b->s);
     b->shape.draws = b->shape.draws_ahead = draws;
@@ -94,7 +93,7 @@ static inline int *cell(FakeEngine *f, const int *table, int slot) {
     return &f->memory[block * f->kv.pool->block + slot % f->kv.pool->block];
 }
 
-// The same of KV_WINDOW; NULL: no layer has a window.
+// The same for KV_WINDOW; NULL: no layer has a window.
 static inline int *window_cell(FakeEngine *f, const Batch *b, int seq, int slot) {
     const KvPool *pool = &f->kv.pool[KV_WINDOW];
     if (pool->n_layers == 0) return NULL;
@@ -103,7 +102,7 @@ static inline int *window_cell(FakeEngine *f, const Batch *b, int seq, int slot)
     return &f->window_memory[block * pool->block + slot % pool->block];
 }
 
-// The page of the open group that a slot lies in.
+// The page of the open group that contains a slot.
 static inline int *page_of(FakeEngine *f, const int *table, int slot) {
     int page = kv_tail(f->kv.pool, table, slot);
     assert_in_range(page, 0, f->kv.pool->n_tails - 1);
@@ -116,8 +115,8 @@ static inline int count_rows(const Batch *b, int row) {
     return n;
 }
 
-// Known tokens come first, then drafts, which may not complete a group. Unless a policy asks for others, the row of a
-// sequence's last token has logits and no other row.
+// Checks the rows of a sequence: known tokens come first, then drafts, which may not complete a group. Unless a policy
+// asks for others, only the row of a sequence's last token has logits.
 static inline void check_sequence(const FakeEngine *f, const Batch *b, int seq, int row) {
     const Request *r = scheduler_request(f->s, seq);
     const SeqRows *rows = scheduler_rows(f->s, seq);
@@ -131,7 +130,7 @@ static inline void check_sequence(const FakeEngine *f, const Batch *b, int seq, 
         assert_false(f->kv.pool->tail_of && b->slot[i] % SEAL == SEAL - 1);
     }
     if (!pending) assert_int_equal(rows->n_known + rows->n_draft, n);
-    if (rows->room_out > 0) return; // a policy has chosen
+    if (rows->room_out > 0) return; // a policy has chosen the rows with logits
     assert_int_equal(n_out, b->pos[last] == r->seq->n_tokens - !pending && r->max_new != 0);
     if (n_out) assert_int_equal(b->out_row[out], last);
 }
@@ -144,7 +143,7 @@ static inline void check_rows(const FakeEngine *f, const Batch *b) {
         assert_int_equal(b->pos[i], b->slot[i]);
         assert_in_range(b->slot[i], 0, FAKE_CTX - 1);
         int before = i ? b->seq[i - 1] : -1;
-        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
+        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // sequences are adjacent and in order
         if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
     }
     assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
@@ -168,15 +167,15 @@ static inline void copy_blocks(FakeEngine *f, const Batch *b) {
     copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
 }
 
-// A token becomes what a slot holds in both pools.
+// Stores a token in a slot of both pools.
 static inline void put_token(FakeEngine *f, const Batch *b, int seq, int slot, int token) {
     int *there = window_cell(f, b, seq, slot);
     *cell(f, table_of(b, seq), slot) = token;
     if (there) *there = token;
 }
 
-// The rows of a sequence from b's row `row` on; returns how many. Those of a sealed cache go into the open group, and
-// all of that into its slots with the group's last row.
+// Stores the rows of a sequence, from b's row `row` on, and returns their number. In a sealed cache they go into the
+// page of the open group; the last row of a group moves the page into the slots.
 static inline int write_rows(FakeEngine *f, const Batch *b, int row) {
     const int *table = table_of(b, b->seq[row]);
     int open[SEAL], n = 0, slot = b->slot[row];
@@ -198,7 +197,7 @@ static inline int write_rows(FakeEngine *f, const Batch *b, int row) {
     return n;
 }
 
-// What a row of a layer with a window sees is what lies in the other pool.
+// Checks that the other pool has every token that a row sees in a layer with a window.
 static inline void check_window(FakeEngine *f, const Batch *b, int row) {
     const int *table = table_of(b, b->seq[row]);
     int slot = b->slot[row], whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
@@ -212,9 +211,8 @@ static inline void check_window(FakeEngine *f, const Batch *b, int row) {
     }
 }
 
-// The hash of everything that a row sees. Its own group is read from the page, unless the step's last row of the
-// sequence, at slot `last`, has sealed it; the groups before it are sealed. With dense KV everything is in the
-// slots.
+// The hash of all tokens that a row sees. The row's own group is read from the page, unless the step's last row of the
+// sequence, at slot `last`, has sealed it; earlier groups are sealed. With dense KV all tokens are in the slots.
 static inline uint64_t hash_of_sight(FakeEngine *f, const int *table, int slot, int last) {
     uint64_t hash = 0;
     bool open = f->kv.pool->tail_of && slot / SEAL == (last + 1) / SEAL;
@@ -228,7 +226,8 @@ static inline const float *fake_forward(FakeEngine *f, const Batch *b) {
     check_rows(f, b);
     copy_blocks(f, b);
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
-    for (int i = 0; i < b->n_rows; i++) // of sealed KV the last row of each sequence sees what the step has left
+    // with sealed KV the last row of each sequence sees the groups that the step has sealed
+    for (int i = 0; i < b->n_rows; i++)
         if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
     for (int i = 0; i < b->n_out; i++) {
         int row = b->out_row[i];
@@ -247,7 +246,7 @@ static inline void run_all(FakeEngine *f) {
     }
 }
 
-// Finished requests give their blocks back between steps: that is the caller's duty (scheduler.h).
+// Runs requests and releases the blocks of those that finish, which is the caller's duty (scheduler.h).
 static inline void run_and_release(FakeEngine *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
@@ -259,13 +258,13 @@ static inline void run_and_release(FakeEngine *f, Request *r, int n) {
 
 // ---- requests, and what they should give ----------------------------------------------------------------------------
 
-// With a sequence of its own; both end in request_free.
+// Allocates the request's sequence too; request_free frees both.
 static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
     memset(r, 0, sizeof *r);
     r->seq = mem_alloc(sizeof *r->seq);
     r->sampling = sampler_defaults();
     r->sampling.seed = 9;
-    r->sampling.repeat_penalty = 1.1f; // the history matters too
+    r->sampling.repeat_penalty = 1.1f; // so that logits depend on earlier tokens
     r->sequence_key = key;
     r->max_new = max_new;
     for (int i = 0; i < n_prompt; i++) sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % FAKE_VOCAB)}, 1);
@@ -278,7 +277,7 @@ static inline void request_free(FakeEngine *f, Request *r) {
     timeline_free(&r->time);
 }
 
-// The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
+// Computes, without a scheduler, the text of a request that ends only by max_new or the context; returns its length.
 static inline int expected_text(const Request *r, int n_prompt, int *out) {
     Sampler *s = sampler_new(FAKE_VOCAB);
     float logits[FAKE_VOCAB];
@@ -305,7 +304,7 @@ static inline void assert_text(const Request *r) {
     assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
 }
 
-// For Policy.fetch: every block was computed elsewhere, except those that begin with one of the first `missing` tokens.
+// For Policy.fetch: loads every block, except those that begin with one of the first `missing` tokens.
 typedef struct {
     FakeEngine *f;
     int missing;
@@ -316,7 +315,7 @@ static inline bool fetch_from_shelf(const Policy *p, Request *r, int most) {
     KvCache *kv = &shelf->f->kv;
     Sequence *q = r->seq;
     int size = kv->pool->block, had = q->n_cached;
-    assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
+    assert_int_equal(kv->n_copies, 0); // a pending copy could overwrite the loaded tokens
     while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
            q->tokens[q->n_cached] >= shelf->missing && kvcache_reserve(kv, q, q->n_cached + size)) {
         for (int i = 0; i < size; i++) {
@@ -341,12 +340,12 @@ typedef struct {
     Sampler *sampler;
     int sampled[MOST_REQUESTS];
     int tokens[2][MOST_REQUESTS];
-    int n_drawn, n_told; // batches
+    int n_drawn, n_told; // number of batches drawn, and of batches whose tokens were taken
     bool begun;
     int n_ahead;
 } Device;
 
-// The rows whose tokens are not known take those of the draw before; then a token is drawn from each row of logits.
+// Rows with unknown tokens take them from the previous draw; then a token is drawn from each row of logits.
 static inline void device_begin(Device *d, const Batch *b) {
     int known[FAKE_ROWS], was[MOST_REQUESTS];
     Batch filled = *b;

@@ -38,8 +38,8 @@ static long turn;
 static atomic_long seen;
 static atomic_bool ready;
 
-// Calls count while the program's main runs. Calls of libraries before and after it are ignored: the CUDA runtime
-// registers its kernels then, and does not check the result of malloc.
+// Calls count while the program's main runs. Calls that libraries make before and after main are ignored: the CUDA
+// runtime registers its kernels then, and does not check the result of malloc.
 static int (*program)(int, char **, char **);
 
 static int watched(int argc, char **argv, char **environment) {
@@ -71,7 +71,7 @@ __attribute__((destructor)) static void end(void) {
     if (fd >= 0) syscall(SYS_write, (int)fd, text, (size_t)n), syscall(SYS_close, (int)fd);
 }
 
-// Whether it is this call's turn.
+// Whether this call must fail; sets errno.
 static bool strike(const char *of, int error) {
     if (!atomic_load(&ready) || strcmp(class, of) != 0) return false;
     if (atomic_fetch_add(&seen, 1) + 1 != turn) return false;

@@ -8,7 +8,7 @@
 
 enum { GAPS_TOKENS = 96 };
 
-// K and V of slots [first, last) in every layer become huge.
+// Overwrites K and V of slots [first, last) in every layer with huge values.
 static inline void gaps_poison(Rig *r, const Sequence *s, int first, int last) {
     const KvPool *kv = r->kv.pool;
     int n = last - first;
@@ -25,7 +25,7 @@ static inline void gaps_poison(Rig *r, const Sequence *s, int first, int last) {
     free(rows);
 }
 
-// The rows at these slots of a sequence that is computed, again; logits of all of them.
+// Computes the rows at these slots of a computed sequence again, with logits for all of them.
 static inline void gaps_forward(Rig *r, const Sequence *s, int *slots, int n, float *logits) {
     int seq[GAPS_TOKENS] = {0}, token[GAPS_TOKENS], out[GAPS_TOKENS],
         *table = malloc((size_t)s->n_blocks * 2 * sizeof(int));
@@ -48,9 +48,9 @@ static inline void gaps_forward(Rig *r, const Sequence *s, int *slots, int n, fl
     free(table);
 }
 
-// Up to step_rows rows of n_tokens, GAPS_TOKENS at most. Rows with gaps, over a cache that holds the whole text, have
-// the logits of the whole text (within `limit`). These logits do not change by a bit when slots after a row are
-// poisoned.
+// Computes up to step_rows rows of n_tokens (GAPS_TOKENS at most). Rows with gaps, over a cache that holds the whole
+// text, must have the logits of the whole text (within `limit`). The bits of these logits must not change when slots
+// after a row are poisoned.
 static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit, const char *what) {
     int tokens[GAPS_TOKENS], slots[GAPS_TOKENS], n = 0;
     size_t n_vocab = (size_t)r->m.c.n_vocab;
@@ -70,7 +70,7 @@ static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit,
     }
     for (int turn = 0; turn < 3; turn++) {
         int row = n - 1 - turn * (n / 3);
-        // The gaps after the row, slot by slot, and all slots after the last row.
+        // Poisons the gaps after the row, slot by slot, and all slots after the last row.
         for (int i = row; i + 1 < n; i++) gaps_poison(r, &s, slots[i] + 1, slots[i + 1]);
         gaps_poison(r, &s, slots[n - 1] + 1, n_tokens);
         gaps_forward(r, &s, slots, n, poisoned);

@@ -4,15 +4,15 @@
 
 #include "files/gguf.h"
 
-// Each appends one part of a file.
+// Each function appends one part of a file.
 void gguf_bytes_u32(Buf *b, uint32_t v);
 void gguf_bytes_u64(Buf *b, uint64_t v);
 void gguf_bytes_str(Buf *b, const char *s);
 void gguf_bytes_header(Buf *b, uint32_t version, uint64_t n_tensors, uint64_t n_keys);
-void gguf_bytes_key(Buf *b, const char *name, uint32_t type); // its value follows
+void gguf_bytes_key(Buf *b, const char *name, uint32_t type); // the caller appends its value
 void gguf_bytes_key_u32(Buf *b, const char *name, uint32_t v);
 void gguf_bytes_tensor(Buf *b, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type, uint64_t offset);
-void gguf_bytes_vector(Buf *b, const char *name, uint64_t n, uint64_t offset); // F32
+void gguf_bytes_vector(Buf *b, const char *name, uint64_t n, uint64_t offset); // an F32 tensor of one dimension
 void gguf_bytes_zeros(Buf *b, size_t n);
 void gguf_bytes_pad(Buf *b, size_t alignment);
 

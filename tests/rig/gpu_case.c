@@ -35,7 +35,7 @@ static void upload_layer(GpuCaseRig *r) {
     r->norm_out = (float *)upload_floats(r->m.ends.norm_out, r->w.dim);
 }
 
-// Sequences, their slots, permuted tables; rows come sequence by sequence.
+// Makes sequences, their slots and permuted tables; the rows of a sequence are adjacent.
 static void make_batch(GpuCaseRig *r) {
     const GpuCase *c = r->c;
     int step = c->gaps ? 3 : 1, most = c->past + 5 * c->n_seqs + step * c->rows_each;
@@ -68,7 +68,7 @@ int *gpu_case_table(const GpuCaseRig *r, int seq) {
     return (r->c->window ? r->b.window_table : r->b.block_table) + seq * r->b.max_blocks;
 }
 
-// n slots of a head: whole groups sealed, the others' rows in the page.
+// Fills n slots of a head: complete groups are sealed, the other rows are in the page.
 static void fill_sealed(GpuCaseRig *r, bool value, const int *table, int head, int n) {
     KvPool *kv = &r->kv;
     size_t hd = (size_t)kv->head_dim;
@@ -99,8 +99,8 @@ static void fill_dense(GpuCaseRig *r, bool value, const int *table, int head, in
         }
 }
 
-// What no row of a sequence sees, or reads of what is sealed with the oldest that it sees, is NaN again; and whole
-// blocks of it are another's.
+// Sets to NaN again what no row of a sequence sees: unseen slots, except those of a sealed group with a seen slot. The
+// table entries of completely unseen blocks become 0, which is a block of another sequence.
 static void hide_unseen(GpuCaseRig *r, int seq) {
     KvPool *kv = &r->kv;
     int *table = gpu_case_table(r, seq), oldest = r->b.slot[seq * r->c->rows_each] - r->c->window + 1;
@@ -114,7 +114,7 @@ static void hide_unseen(GpuCaseRig *r, int seq) {
     for (int i = 0; (i + 1) * kv->block <= oldest; i++) table[i] = 0;
 }
 
-// A pool that is NaN but for the slots before the batch's rows and between them, of those that its rows see.
+// A pool that is NaN except for the slots that the batch's rows see and do not compute themselves.
 static void make_cache(GpuCaseRig *r) {
     const GpuCase *c = r->c;
     KvPool *kv = &r->kv;
@@ -164,7 +164,7 @@ static void upload_tails(GpuCaseRig *r) {
     free(since);
 }
 
-// The layer's table, and beside it another that must not be read.
+// Uploads the layer's table, and a second table that must not be read.
 static void upload_tables(GpuCaseRig *r) {
     const Batch *b = &r->b;
     int n = b->max_blocks, window = r->c->window > 0, *tables = malloc((size_t)(2 * n * b->n_seqs) * sizeof *tables);
@@ -210,7 +210,7 @@ void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed) {
     assert_ok(cpu_backend("scalar", &be));
     r->g = tiny_model(&c->model);
     assert_ok(model_load(&r->m, r->g, be));
-    r->m.layers[1].kv_layer = 1; // whatever its kind: there is one pool
+    r->m.layers[1].kv_layer = 1; // the index does not depend on the layer's kind: there is one pool
     r->m.layers[1].heads.window = c->window;
     r->pool = threads_new(1);
     make_batch(r);

@@ -1,8 +1,7 @@
-// tests/rig/gpu_case.h: a case for the GPU's kernels: a tiny model, a batch and a cache, on the host and on the
-// device.
+// tests/rig/gpu_case.h: a case for the GPU's kernels: a tiny model, a batch and a cache, on the host and on the device.
 //
-// The cache is NaN wherever no row sees it, tables are permuted, memory is NaN until written, a row of padding comes
-// last.
+// The cache is NaN wherever no row sees it, tables are permuted, memory is NaN until it is written, and the last row is
+// padding.
 #ifndef QUILL_GPU_CASE_H
 #define QUILL_GPU_CASE_H
 
@@ -17,10 +16,10 @@ typedef struct {
         int type_k, type_v, block, window;
         bool rotate;
     };
-    struct { // of the batch
+    struct { // describes the batch
         int n_seqs, rows_each;
-        int past;  // slots that the first sequence has already; the next ones have a few more each
-        bool gaps; // every third slot only is in the batch, the others have their K and V
+        int past;  // cached slots of the first sequence; each further sequence has a few more
+        bool gaps; // only every third slot is in the batch; the slots between have K and V
     };
 } GpuCase;
 
@@ -33,7 +32,7 @@ typedef struct {
     KvPool kv;
     Batch b;
     uint64_t random;
-    // on the device
+    // On the device:
     GpuLayer l;
     DeviceTensor tok, head;
     GpuRopes ropes;
@@ -44,7 +43,7 @@ typedef struct {
 } GpuCaseRig;
 
 void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed);
-void gpu_case_close(GpuCaseRig *r);                // fails the test where a launch failed
-int *gpu_case_table(const GpuCaseRig *r, int seq); // the host's block table of a sequence
+void gpu_case_close(GpuCaseRig *r);                // fails the test if a launch has failed
+int *gpu_case_table(const GpuCaseRig *r, int seq); // the block table of a sequence on the host
 
 #endif

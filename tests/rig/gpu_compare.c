@@ -8,7 +8,7 @@ static double worst[N_OPS][N_WAYS];
 const char *gpu_compare_case;
 
 void gpu_compare_note(GpuOp op, int way, double distance) {
-    if (!(distance <= limits[way])) // NaN fails too
+    if (!(distance <= limits[way])) // also true for NaN
         fail_msg("%s, %s: distance up to %g expected, %g found", gpu_compare_case, op_names[op], limits[way], distance);
     if (distance > worst[op][way]) worst[op][way] = distance;
 }
@@ -75,7 +75,7 @@ DeviceTensor device_tensor(const Tensor *t) {
     gpu_tensor_place(&d, device_new(NULL, bytes));
     if (t->type == TYPE_I8G) groups = ((size_t)t->n_out * (size_t)t->n_in + (size_t)t->group - 1) / (size_t)t->group;
     const float *scales = groups ? device_new(t->scales, groups * sizeof(float)) : NULL;
-    for (int first = 0, n; first < t->n_out; first += n) { // in pieces
+    for (int first = 0, n; first < t->n_out; first += n) { // uploads the rows in pieces
         n = int_min(t->n_out - first, t->n_out / 2 + 1);
         const char *rows = (const char *)t->data + (size_t)first * t->row_bytes;
         gpu_tensor_fill(&d, t, first, n, device_new(rows, (size_t)n * t->row_bytes), scales, NULL);
@@ -85,7 +85,7 @@ DeviceTensor device_tensor(const Tensor *t) {
     return d;
 }
 
-const int *device_ints(const int *p, int n, int padding) { // and one more, of the row of padding
+const int *device_ints(const int *p, int n, int padding) { // with one more number, for the row of padding
     int *copy = malloc((size_t)(n + 1) * sizeof *copy);
     memcpy(copy, p, (size_t)n * sizeof *copy);
     copy[n] = padding;

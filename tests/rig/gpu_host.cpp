@@ -40,7 +40,7 @@ static size_t pick(size_t n) {
 
 // ---- stacks ---------------------------------------------------------------------------------------------------------
 
-// Saves the callee's registers on the running stack, its pointer in *from, and goes on with the stack `to`.
+// Saves the callee-saved registers on the current stack, stores its pointer in *from, and continues on the stack `to`.
 extern "C" void gpu_host_switch(void **from, void *to);
 
 #if defined(__x86_64__)
@@ -51,7 +51,7 @@ __asm__(".text\n.globl gpu_host_switch\n.type gpu_host_switch, @function\ngpu_ho
         ".size gpu_host_switch, .-gpu_host_switch\n");
 
 static void *first_frame(char *top, void (*entry)()) {
-    void **sp = (void **)top - 1; // entry must find the stack as after a call: 8 past a multiple of 16
+    void **sp = (void **)top - 1; // the stack pointer must be as after a call: 8 past a multiple of 16
     *sp = NULL;
     *--sp = (void *)entry;
     for (int i = 0; i < 6; i++) *--sp = NULL;
@@ -73,7 +73,7 @@ __asm__(".text\n.globl gpu_host_switch\n.type gpu_host_switch, %function\ngpu_ho
 static void *first_frame(char *top, void (*entry)()) {
     void **sp = (void **)(top - 160);
     memset(sp, 0, 160);
-    sp[11] = (void *)entry; // x30
+    sp[11] = (void *)entry; // register x30, the return address
     return sp;
 }
 #else
@@ -102,26 +102,26 @@ struct Fiber {
     void *sp;
     FiberState state;
     dim3 thread;
-    bool waited;      // for the launch before
-    const char *file; // where it waits
+    bool waited;      // for the previous launch
+    const char *file; // place in the source where it waits
     int line;
     unsigned mask;
     void (*op)(void **);
     void *mine;
-    std::vector<AsyncCopy> open;             // copies not committed
-    std::deque<std::vector<AsyncCopy>> sent; // groups not waited for
-    void *fake_stack;                        // AddressSanitizer's
+    std::vector<AsyncCopy> open;             // asynchronous copies that are not committed
+    std::deque<std::vector<AsyncCopy>> sent; // committed groups of copies that are not waited for
+    void *fake_stack;                        // for AddressSanitizer
 };
 
 static Fiber fibers[MAX_THREADS];
-static Fiber *running; // NULL: the scheduler
+static Fiber *running; // NULL: the scheduler runs
 static void *scheduler_sp;
 static const std::function<void()> *body;
 static std::vector<int> ready;
 static int n_fibers, n_over, n_at_barrier;
 static char launch_name[128], fault[640];
-static bool faulted;  // in the launch that runs
-static bool foregone; // it is run up to where it waits for the launch before
+static bool faulted;  // the current launch has had a fault
+static bool foregone; // the launch has run up to its wait for the previous launch
 
 static void fiber_main();
 
@@ -162,7 +162,7 @@ static void fiber_main() {
     (*body)();
     running->state = OVER;
     to_scheduler();
-    abort(); // nobody resumes it
+    abort(); // not reached: a finished fiber is not resumed
 }
 
 static char *stack_new() {
@@ -202,7 +202,7 @@ void gpu_host_fault(const char *format, ...) {
         faulted = true;
         gpu_launch_failed(launch_name, fault);
     }
-    if (running) to_scheduler(); // which does not come back
+    if (running) to_scheduler(); // does not return
 }
 
 // No thread can continue: prints where some of them wait.
@@ -240,7 +240,7 @@ void gpu_host_block_barrier(const char *file, int line) {
     to_scheduler();
 }
 
-// All of the block wait: at one place, or it is a fault.
+// All threads of the block wait. If they wait at different places, this is a fault.
 static void release_barrier() {
     const Fiber *first = NULL;
     for (int i = 0; i < n_fibers; i++)
@@ -288,7 +288,7 @@ void gpu_host_wait_for_last() {
     running->waited = true;
     if (!foregone) return;
     running->state = OVER;
-    to_scheduler(); // which does not come back
+    to_scheduler(); // does not return
 }
 
 // ---- asynchronous copies --------------------------------------------------------------------------------------------
@@ -338,8 +338,8 @@ static bool zone_whole(const unsigned char *p, size_t n) {
 }
 
 alignas(16) static unsigned char smem[SMEM_MOST + MAX_PIECES * SMEM_ZONE];
-static size_t smem_given;                                  // bytes of the launch
-static unsigned piece_at[MAX_PIECES], piece_n[MAX_PIECES]; // in smem: where each piece lies, its bytes
+static size_t smem_given;                                  // bytes of shared memory of the launch
+static unsigned piece_at[MAX_PIECES], piece_n[MAX_PIECES]; // for each piece in smem: its offset and its bytes
 static unsigned n_pieces;
 
 unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes) {
@@ -347,7 +347,7 @@ unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes) {
         gpu_host_fault("takes %u bytes of shared memory, was launched with %zu", at + bytes, smem_given);
     if (piece >= MAX_PIECES) gpu_host_fault("takes more than %d pieces of shared memory", MAX_PIECES);
     unsigned start = at + piece * SMEM_ZONE;
-    if (piece == n_pieces) { // the first thread that takes it
+    if (piece == n_pieces) { // the first thread that reserves this piece
         piece_at[n_pieces] = start;
         piece_n[n_pieces++] = bytes;
 #ifdef HAS_ASAN
@@ -367,7 +367,7 @@ static void check_smem() {
                            blockIdx.y, blockIdx.z, i, piece_n[i]);
 }
 
-static std::map<unsigned char *, size_t> device; // what cudaMalloc gave
+static std::map<unsigned char *, size_t> device; // allocations of cudaMalloc: address and bytes
 
 cudaError_t cudaMalloc(void **out, size_t n) {
     void *p = NULL;
@@ -458,12 +458,12 @@ static void run_block() {
 }
 
 typedef std::vector<std::function<void()>> Recording;
-static Recording *recording; // NULL: work is not kept
+static Recording *recording; // NULL: work is not recorded
 static std::deque<std::function<void()>> queue;
 static bool late;
-static size_t n_done; // of what was queued
+static size_t n_done; // number of queued pieces of work that are done
 
-// Whether work is for later: kept, or queued.
+// Whether work is deferred: recorded in a graph, or queued.
 static bool put_off(const std::function<void()> &work) {
     if (recording) recording->push_back(work);
     else if (late) queue.push_back(work);
@@ -492,7 +492,7 @@ void *gpu_host_capture_end() {
     return ended;
 }
 void gpu_host_replay(void *kept) {
-    Recording copy = *(Recording *)kept; // it may be forgotten before its turn
+    Recording copy = *(Recording *)kept; // a copy, because the graph may be freed before it runs
     gpu_host_submit([copy] {
         for (const auto &work : copy) work();
     });
@@ -511,7 +511,7 @@ static void run_blocks(dim3 grid, size_t n) {
     }
 }
 
-// All of the device's memory.
+// A copy of all device memory.
 static std::vector<unsigned char> memory_copy() {
     std::vector<unsigned char> copy;
     for (const auto &d : device) copy.insert(copy.end(), d.first, d.first + d.second);

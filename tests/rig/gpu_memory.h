@@ -1,4 +1,4 @@
-// tests/rig/gpu_memory.h: device memory for the tests of kernels, on a GPU or in the host's stand-in for one.
+// tests/rig/gpu_memory.h: device memory for the tests of kernels, on a GPU or on the host that simulates one.
 #ifndef QUILL_GPU_MEMORY_H
 #define QUILL_GPU_MEMORY_H
 
@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-void *device_new(const void *host, size_t n); // a copy of n host bytes; host NULL: all ones, which are NaN
-void device_read(void *host, const void *device, size_t n); // waits for what was launched before
+void *device_new(const void *host, size_t n); // a copy of n host bytes; host NULL: all bits set, which is NaN
+void device_read(void *host, const void *device, size_t n); // waits for earlier launches
 void device_write(void *device, const void *host, size_t n);
-void device_free_all(void);       // all that device_new gave
-void device_order(uint64_t seed); // of threads and blocks, where it can be chosen
+void device_free_all(void);       // frees everything that device_new returned
+void device_order(uint64_t seed); // sets the order of threads and blocks, if it can be chosen
 
 #ifdef __cplusplus
 }

@@ -76,11 +76,11 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                   {"post_norm", "post_per_layer_input_norm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
-// What sets a family apart in a directory.
+// The differences of a family in a directory.
 typedef struct {
     const char *arch, *model_type;
     bool permuted, norm_minus_one;
-    const NamePair *names; // that go before the usual ones
+    const NamePair *names; // searched before the usual names
     int n_names;
 } Style;
 
@@ -124,7 +124,7 @@ static const char *find_name(const NamePair *names, int n, const char *part) {
     return NULL;
 }
 
-// False: the directory has no such tensor.
+// False: the directory has no tensor for this one.
 static bool name_of(const Style *style, const char *gguf, char out[160]) {
     int layer, at = 0;
     if (sscanf(gguf, "blk.%d.%n", &layer, &at) == 1 && at > 0) {
@@ -163,7 +163,7 @@ typedef struct {
     Buf data;
 } DirectoryWriter;
 
-static double number(const Gguf *g, const char *arch, const char *suffix) { // NAN: there is none
+static double number(const Gguf *g, const char *arch, const char *suffix) { // NAN: there is no such key
     char key[96];
     snprintf(key, sizeof key, "%s.%s", arch, suffix);
     const GgufValue *v = gguf_value(g, key);
@@ -175,7 +175,8 @@ static double number(const Gguf *g, const char *arch, const char *suffix) { // N
     return gguf_f32(g, key, &f, true, 0).code ? NAN : (double)f;
 }
 
-// GGUF's rows of a head are the pairs (0, hd/2), (1, hd/2 + 1), ...; a directory has the halves one after the other.
+// In GGUF the rows of a head are the pairs (0, hd/2), (1, hd/2 + 1), ...; a directory stores the two halves one after
+// the other.
 static void add_rows(DirectoryWriter *w, const GgufTensor *t, int n_heads) {
     size_t rows = (size_t)t->dims[t->n_dims == 2], bytes = t->n_bytes / rows, head = rows / (size_t)n_heads;
     for (size_t row = 0; row < rows; row++) {
@@ -195,7 +196,7 @@ static void add_header(DirectoryWriter *w, const char *name, const char *dtype, 
     jsonio_put(w->header, name, entry);
 }
 
-// The nearest E4M3 value, by trying all.
+// The nearest E4M3 value, found by trying all.
 static uint8_t nearest_fp8(float v) {
     int best = 0;
     float distance = INFINITY;
@@ -263,7 +264,7 @@ static void begin_expert(DirectoryWriter *w, json_t *map, const char *base, char
     jsonio_put(map, name, json_string(base));
 }
 
-// One tensor an expert: gate_proj, up_proj, down_proj, or Mixtral's w1, w3, w2.
+// One tensor for each expert: gate_proj, up_proj, down_proj, or Mixtral's w1, w3, w2.
 static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int layer, int which, const GgufTensor *t) {
     static const char *const words[2][3] = {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
     bool mixtral_names = strcmp(w->style->model_type, "mixtral") == 0;
@@ -279,7 +280,7 @@ static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int l
     }
 }
 
-// Gate's rows of each expert, then up's; or down as it is.
+// For each expert the rows of gate, then those of up; or the rows of down.
 static void fused_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
                           const GgufTensor *up) {
     char name[160];
@@ -292,7 +293,7 @@ static void fused_experts(DirectoryWriter *w, json_t *map, const char *base, int
     add_header(w, name, dtype_of(t), (size_t[]){n, (size_t)t->dims[1] * (up ? 2 : 1), (size_t)t->dims[0]}, 3, begin);
 }
 
-// gpt-oss: columns first, gate and up by turns; of a bias one dimension less.
+// gpt-oss: matrices are transposed, columns of gate and up alternate; a bias has one dimension less.
 static void turned_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
                            const GgufTensor *up, bool bias) {
     char name[160], part[64];
@@ -311,7 +312,7 @@ static void turned_experts(DirectoryWriter *w, json_t *map, const char *base, in
     else add_header(w, name, dtype_of(t), (size_t[]){n, columns, rows * (up ? 2 : 1)}, 3, begin);
 }
 
-// gpt-oss in MXFP4: the bytes of 32 weights, two neighbours in each, and their scales apart.
+// gpt-oss in MXFP4: the bytes of 32 weights, with two neighbours in each byte, and their scales as a separate tensor.
 static void block_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
                           const GgufTensor *up) {
     size_t n = (size_t)t->dims[2], rows = (size_t)t->dims[1], blocks = (size_t)t->dims[0] / 32, parts = up ? 2 : 1;
@@ -336,7 +337,7 @@ static void block_experts(DirectoryWriter *w, json_t *map, const char *base, int
     }
 }
 
-// False: it is no tensor of experts. Up goes with gate.
+// False: the tensor does not belong to experts. Up is written together with gate.
 static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
     static const char *const parts[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
     int layer, at = 0, which = 0;
@@ -355,7 +356,7 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     return true;
 }
 
-// Gemma 4's router, experts and scale of a layer. False: it is none of them.
+// The router, the experts and the scale of a Gemma 4 layer. False: the tensor is none of them.
 static bool add_gemma4(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
     static const NamePair pairs[] = {{"layer_output_scale.weight", "layer_scalar"},
                                      {"ffn_gate_inp.weight", "router.proj.weight"},
@@ -377,11 +378,11 @@ static bool add_gemma4(DirectoryWriter *w, json_t *map, const char *base, const 
     return true;
 }
 
-// kv_b_proj: of each head the rows of K, which GGUF has transposed, then those of V. False: it is neither.
+// kv_b_proj: for each head the rows of K, which GGUF has transposed, then those of V. False: the tensor is neither.
 static bool add_kv_b(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *k, const char *gguf) {
     int layer;
     char name[160], other[80];
-    if (strstr(gguf, ".attn_v_b.")) return true; // goes with K
+    if (strstr(gguf, ".attn_v_b.")) return true; // written together with K
     if (sscanf(gguf, "blk.%d.attn_k_b.", &layer) != 1 || !strstr(gguf, ".attn_k_b.")) return false;
     snprintf(other, sizeof other, "blk.%d.attn_v_b.weight", layer);
     const GgufTensor *v = gguf_tensor(w->g, other);
@@ -400,7 +401,7 @@ static bool add_kv_b(DirectoryWriter *w, json_t *map, const char *base, const Gg
     return true;
 }
 
-// False: it is no tensor of a recurrent layer that directories have in another way.
+// False: the tensor has the same form in GGUF and in directories.
 static bool add_recurrent(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
     int layer, at = 0;
     char name[160];
@@ -500,7 +501,7 @@ static json_t *scaling(const DirectoryWriter *w, double theta) {
     put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));
     bool latent = strcmp(w->arch, "deepseek2") == 0;
     double all_dim = number(g, w->arch, "rope.scaling.yarn_log_multiplier");
-    if (latent) all_dim *= 10; // the key of such a file holds a tenth
+    if (latent) all_dim *= 10; // this key has a tenth of the value in such files
     put(rope, "mscale_all_dim", all_dim);
     put(rope, "mscale", isnan(all_dim) ? NAN : latent ? all_dim : 1);
     if (longrope) {
@@ -532,7 +533,7 @@ static void put_rope(const DirectoryWriter *w, json_t *config, double head_dim) 
     }
 }
 
-// DeepSeek's own keys; those of the shape that others have are right already.
+// The keys that only DeepSeek has; the other keys of the shape are written already.
 static void put_deepseek(const DirectoryWriter *w, json_t *config) {
     static const NamePair keys[] = {{"attention.kv_lora_rank", "kv_lora_rank"},
                                     {"attention.q_lora_rank", "q_lora_rank"},
@@ -569,7 +570,7 @@ static void put_deepseek(const DirectoryWriter *w, json_t *config) {
     json_object_del(config, "partial_rotary_factor");
 }
 
-// Rows of a layer's K, and whether it has a window.
+// The number of rows of a layer's K, and whether the layer has a window.
 static double k_rows(const DirectoryWriter *w, int layer) {
     char name[64];
     snprintf(name, sizeof name, "blk.%d.attn_k.weight", layer);
@@ -685,7 +686,7 @@ void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) 
         .g = g, .style = style_of(mixtral_model ? "mixtral" : arch), .how = how ? how : &plain, .arch = arch};
     w.n_heads = (int)number(g, arch, "attention.head_count");
     double kv_heads = number(g, arch, "attention.head_count_kv");
-    w.n_kv_heads = isnan(kv_heads) ? 0 : (int)kv_heads; // a list: that family does not permute
+    w.n_kv_heads = isnan(kv_heads) ? 0 : (int)kv_heads; // NaN for a list: that family does not permute rows
     mkdir(dir, 0777);
     write_config(&w, dir);
     write_tensors(&w, dir);

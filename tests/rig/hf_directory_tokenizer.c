@@ -38,7 +38,8 @@ static int by_merged(const void *a, const void *b) {
     return x->merged != y->merged ? x->merged - y->merged : x->left - y->left;
 }
 
-// Scores fall from id to id in these vocabularies: every way to put a token together, in the order of ids.
+// In these vocabularies scores fall from id to id. The merges are all ways to split a token into two, in the order of
+// ids.
 static json_t *merges_of_scores(const Str *tokens, int n, const json_t *vocab) {
     Pair *pairs = NULL;
     size_t n_pairs = 0;

@@ -18,8 +18,8 @@ static int number(const Gguf *g, const char *arch, const char *suffix) {
     return gguf_u32(g, key, &n, false, 0).code ? 0 : (int)n;
 }
 
-// The value head of the file that stands at place `at` in a directory, where those of a key head stand together. In
-// files of Qwen3.5 value head h belongs to key head h % n_keys.
+// The index in the file of the value head at place `at` of a directory, where the value heads of a key head are
+// adjacent. In files of Qwen3.5 value head h belongs to key head h % n_keys.
 static int head_at(const DeltaHeads *s, bool grouped, int at) {
     int group = s->n_values / s->n_keys;
     return grouped ? at : at % group * s->n_keys + at / group;
@@ -43,7 +43,7 @@ static void append_qkvz(Buf *out, const char *qkv, const char *z, const DeltaHea
     }
 }
 
-// Columns of value heads change places in each row.
+// Reorders the columns of value heads in each row.
 static void append_columns(Buf *out, const GgufTensor *t, const DeltaHeads *s, bool grouped) {
     size_t row = t->n_bytes / (size_t)t->dims[1];
     for (size_t i = 0; i < t->dims[1]; i++)

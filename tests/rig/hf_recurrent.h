@@ -1,4 +1,5 @@
-// tests/rig/hf_recurrent.h: tensors of recurrent layers of a GGUF model as a Hugging Face directory has them.
+// tests/rig/hf_recurrent.h: writes the tensors of recurrent layers of a GGUF model in the form of a Hugging Face
+// directory.
 #ifndef QUILL_TESTS_HF_RECURRENT_H
 #define QUILL_TESTS_HF_RECURRENT_H
 
@@ -7,7 +8,7 @@
 #include "base/base.h"
 #include "files/gguf.h"
 
-// A part's name in GGUF and in a directory.
+// The name of a part in GGUF and in a directory.
 typedef struct {
     const char *gguf, *hf;
 } NamePair;
@@ -28,18 +29,17 @@ static const NamePair hf_lfm_names[] = {{"attn_norm", "operator_norm"},
                                         {"ffn_down", "feed_forward.w2"}};
 
 typedef struct {
-    char name[64]; // after the layer's number; empty: another tensor has it
+    char name[64]; // follows the layer's number; empty: the part is in another tensor
     Buf data;      // the caller frees
     size_t dims[3];
     int n_dims;
 } HfRecurrent;
 
-// False: the tensor is none of those that a directory has in another shape or order. `part` is its name in GGUF after
-// the layer's number.
+// False: the tensor has the same form in GGUF and in directories. `part` is its name in GGUF after the layer's number.
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out);
 
-// The keys of config.json for such layers.
+// Adds the keys of config.json for such layers.
 void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config);
 
 #endif

@@ -1,5 +1,5 @@
-// tests/rig/isas.h: the CPU's tables of kernels that tests run: those of this CPU, listed once by cpu/backend.c, and
-// the table that AVX-512 uses on a CPU without VNNI, so that it is also tested on a CPU with VNNI.
+// tests/rig/isas.h: the CPU kernel tables that tests run: those of this CPU, as cpu/backend.c lists them, and the table
+// that AVX-512 uses on a CPU without VNNI, so that it is also tested on a CPU with VNNI.
 #ifndef QUILL_ISAS_H
 #define QUILL_ISAS_H
 
@@ -9,9 +9,9 @@
 #include "cpu/cpu.h"
 
 enum { MOST_ISAS = 8 };
-#define ISA_NO_VNNI "avx512/avx2" // AVX-512's floats, AVX2's integers
+#define ISA_NO_VNNI "avx512/avx2" // the float kernels of AVX-512 and the integer kernels of AVX2
 
-// The i-th, "scalar" first; NULL past the last.
+// The i-th name, "scalar" first; NULL past the last.
 static inline const char *isa_name(int i) {
     static char list[128];
     static const char *names[MOST_ISAS + 1];
@@ -26,15 +26,15 @@ static inline const char *isa_name(int i) {
     return names[i];
 }
 
-// The number of those that cpu/backend.c has; isa_name(isa_count()) is what AVX-512 falls back to, which has no kernel
-// of its own.
+// The number of tables in cpu/backend.c. isa_name(isa_count()) is the fallback of AVX-512, which has no kernels of its
+// own.
 static inline int isa_count(void) {
     int n = 0;
     while (isa_name(n) && strcmp(isa_name(n), ISA_NO_VNNI) != 0) n++;
     return n;
 }
 
-// cpu_backend, or cpu_backend_deterministic, of such a name or of one that it knows.
+// Like cpu_backend or cpu_backend_deterministic, but also takes ISA_NO_VNNI.
 static inline Status isa_backend(const char *isa, bool deterministic, const Backend **out) {
     static CpuKernels kernels[2];
     static Backend backends[2];
@@ -53,13 +53,13 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
     return OK;
 }
 
-// Whether it differs from another one in its products of quantised weights alone: a model in F32 has the same bits
-// there.
+// Whether a table differs from another one only in products of quantised weights. A model in F32 then has the same
+// bits.
 static inline bool isa_is_of_integers(const char *isa) {
     return strcmp(isa, "avxvnni") == 0 || strcmp(isa, ISA_NO_VNNI) == 0;
 }
 
-// Whether products with many rows of 16-bit weights are in bf16.
+// Whether products of many rows with 16-bit weights are computed in bf16.
 static inline bool isa_rounds_halves(const char *isa) {
     const Backend *be = NULL;
     if (isa_backend(isa, false, &be).code) return false;
@@ -67,7 +67,7 @@ static inline bool isa_rounds_halves(const char *isa) {
     return k->bf16_panels || k->bf16_lanes;
 }
 
-static inline int isa_print(void **state) { // for a group's setup
+static inline int isa_print(void **state) { // setup of a group of tests
     (void)state;
     print_message("instruction sets of this CPU:");
     for (int i = 0; isa_name(i); i++) print_message(" %s", isa_name(i));

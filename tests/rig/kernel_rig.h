@@ -1,9 +1,9 @@
-// tests/rig/kernel_rig.h: what the tests of CPU kernels share: the tables of kernels that this machine can run, the
-// distances found, guarded memory, random matrices of every type.
+// tests/rig/kernel_rig.h: shared by the tests of CPU kernels: the kernel tables of this machine, the measured
+// distances, guarded memory, random matrices of every type.
 //
-// Buffers have exactly the bytes that a kernel may touch (a sanitizer sees one more); what must stay as it is holds
-// canaries; scratch, padding and KV slots that no row sees hold NaN, so a read of them shows in the result.
-// print_distances, as the teardown of a group, prints the largest distance per kernel and instruction set. The file
+// Buffers have exactly the bytes that a kernel may touch, so that a sanitizer sees one more. Bytes that must not change
+// hold canaries. Scratch, padding and KV slots that no row sees hold NaN, so that a read of them shows in the result.
+// print_distances, the teardown of a group, prints the largest distance for each kernel and instruction set. The file
 // that includes this one defines _POSIX_C_SOURCE 200112L for posix_memalign.
 #ifndef QUILL_KERNEL_RIG_H
 #define QUILL_KERNEL_RIG_H
@@ -52,7 +52,7 @@ static const CpuKernels *kernels(int isa) {
     return be->impl;
 }
 
-// Whether its plain f32 kernels are not those of one before it.
+// Whether the plain f32 kernels of a table differ from those of all earlier tables.
 static inline bool has_own(int isa) {
     for (int i = 0; i < isa; i++)
         if (kernels(i)->matvec == kernels(isa)->matvec) return false;
@@ -61,7 +61,7 @@ static inline bool has_own(int isa) {
 
 static inline void take_distance(Kernel kernel, int isa, double distance, double limit, const char *what) {
     compared[kernel][isa]++;
-    if (!(distance <= limit)) // NaN fails too
+    if (!(distance <= limit)) // also true for NaN
         fail_msg("%s %s, %s: distance up to %g expected, %g found", isa_name(isa), kernel_names[kernel], what, limit,
                  distance);
     if (distance > worst[kernel][isa]) worst[kernel][isa] = distance;
@@ -83,7 +83,8 @@ static inline int print_distances(void **state) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-static inline void *poisoned(size_t n) { // all ones: NaN in f32, f16 and bf16; aligned as the backend's scratch is
+// all bits set: NaN in f32, f16 and bf16; aligned like the backend's scratch memory
+static inline void *poisoned(size_t n) {
     void *p = NULL;
     if (posix_memalign(&p, 128, n ? n : 1) != 0) fail_msg("no memory for %zu bytes", n);
     memset(p, 0xff, n);
@@ -115,9 +116,9 @@ static const WeightsKind all_weights[] = {
 typedef struct {
     Tensor t;
     void *data;
-    char *scales; // one byte before them, so that they are unaligned
+    char *scales; // one byte before the scales, so that these are unaligned
     float *bias;
-    float *values; // (n_out, n_in) what the file's bytes are worth
+    float *values; // (n_out, n_in) the dequantised weights
 } TestMatrix;
 
 static inline void fill_i8g(TestMatrix *m, uint64_t *random) {
@@ -136,7 +137,7 @@ static inline void fill_i8g(TestMatrix *m, uint64_t *random) {
     }
 }
 
-// False where rows of n_in elements cannot have this type.
+// False if rows of n_in elements cannot have this type.
 static inline bool matrix_new(TestMatrix *m, WeightsKind w, int n_out, int n_in, uint64_t *random) {
     const TypeInfo *info = type_info(w.type);
     if (n_in % info->block) return false;

@@ -19,7 +19,7 @@
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
 
-// Greedy tokens and their logits, and how many rows the forward computed for them.
+// Greedy tokens, their logits, and the number of rows that the forward computed for them.
 typedef struct {
     float logits[32 * ENGINE_VOCAB];
     int n, n_rows;
@@ -32,7 +32,7 @@ static inline Finish keep(Request *r, int token, const float *logits) {
     return RUNNING;
 }
 
-// `logits`: those after the last token, where all of s is computed; NULL otherwise.
+// `logits`: those after the last token, if all of s is computed; otherwise NULL.
 static inline void generate_from(Engine *e, Sequence *s, const float *logits, int n_new, GreedyRun *run) {
     Request r = {
         .seq = s, .sampling = sampler_defaults(), .max_new = n_new, .logits = logits, .emit = keep, .arg = run};
@@ -85,7 +85,7 @@ static inline void write_bytes(const char *path, const void *bytes, size_t n) {
 
 // ---- what a refusal may not change ----------------------------------------------------------------------------------
 
-// A cache with a sequence of somebody else's in it, and its bookkeeping and rows before a refused load.
+// A cache that contains another sequence, with a copy of its state and rows from before a refused load.
 typedef struct {
     Engine e;
     Sequence other;
@@ -130,7 +130,7 @@ static inline void guard_close(Guard *g) {
     free(g->rows);
 }
 
-// The load fails with that code and those words, says which file, and changes nothing.
+// Asserts that the load fails with this code and these words, names the file, and changes nothing.
 static inline void assert_refused(Guard *g, const char *path, int code, const char *words) {
     Sequence s = {0};
     Status st = kvfile_load(path, &g->e, &s);
@@ -160,9 +160,9 @@ static inline void assert_bytes_refused(Guard *g, const void *bytes, size_t n, i
     { .dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = ENGINE_VOCAB }
 static const EngineSetup smallest = {.model = SMALLEST, .block = 4};
 static const EngineSetup smallest_sealed = {.model = SMALLEST, .block = 4, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2};
-enum { SEALED_TOKENS = 36 }; // a group, and three slots of the next
+enum { SEALED_TOKENS = 36 }; // one group, and three slots of the next
 
-// The file of n tokens and n - 1 slots of that setup.
+// A saved file of n tokens and n - 1 slots of this setup.
 static inline Bytes saved(const EngineSetup *u, int n) {
     Engine e;
     Sequence s = {0};
@@ -178,7 +178,7 @@ static inline Bytes saved(const EngineSetup *u, int n) {
     return read_bytes(path);
 }
 
-// The 32 bits at a byte become v, and every checksum is right again.
+// Sets the 32 bits at an offset to v, corrects all checksums, and asserts that the file is refused.
 static inline void assert_number_refused(Guard *g, const Bytes *f, size_t at, uint32_t v, int code, const char *words) {
     uint8_t *copy = (uint8_t *)mem_copy((const char *)f->bytes, f->n);
     char where[40];

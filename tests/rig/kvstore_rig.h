@@ -1,7 +1,7 @@
-// tests/rig/kvstore_rig.h: caches whose K and V follow from the tokens, and directories that hold blocks of them.
+// tests/rig/kvstore_rig.h: caches whose K and V are computed from the tokens, and directories with blocks of them.
 //
-// A slot holds a hash of all tokens up to it, so that a block that is taken for another one, or half of one, shows.
-// _GNU_SOURCE has to be defined before it is included (tests/rig/directory.h).
+// A slot holds a hash of all tokens up to it, so that a wrong or incomplete block is noticed. _GNU_SOURCE has to be
+// defined before it is included (tests/rig/directory.h).
 #ifndef QUILL_KVSTORE_RIG_H
 #define QUILL_KVSTORE_RIG_H
 
@@ -46,7 +46,7 @@ static inline void cache_open(Cache *c, int block, int n_blocks) {
 
 static inline void cache_close(Cache *c) {
     kvcache_release(&c->kv, &c->seq);
-    assert_int_equal(c->kv.n_free, c->kv.pool->n_blocks); // nothing was lost
+    assert_int_equal(c->kv.n_free, c->kv.pool->n_blocks); // all blocks are free again
     sequence_free(&c->seq);
     kvcache_free(&c->kv);
 }
@@ -60,7 +60,7 @@ static inline uint64_t hash_to(const int *tokens, int slot) {
     return h;
 }
 
-// K and V of a slot in a layer.
+// The expected K and V of a slot in a layer.
 static inline void expected_row(const int *tokens, int slot, int layer, float *k, uint16_t *v) {
     uint64_t h = hash_to(tokens, slot) + (uint64_t)layer;
     for (int i = 0; i < N_HEADS * HEAD_DIM; i++) {
@@ -87,7 +87,7 @@ static inline void compute(Cache *c, int n_slots) {
     kvcache_commit(&c->kv, s, n_slots);
 }
 
-// False: a cached slot holds something else than its tokens say.
+// False: a cached slot does not hold the hash of its tokens.
 static inline bool rows_are_right(const Cache *c) {
     for (int slot = 0; slot < c->seq.n_cached; slot++)
         for (int layer = 0; layer < N_LAYERS; layer++) {
@@ -143,11 +143,11 @@ static inline int count_files(const Store *s, const char *ending) {
     return n;
 }
 
-// The path of the nth block's file, by a chain of names of the test's own.
+// The path of the nth block's file; the test computes the chain of names itself.
 static const char *block_path(const Store *s, const KvHead *head, const int *tokens, int nth) {
     static char path[1200];
     uint8_t bytes[KV_START + KV_HEAD + 4];
-    kv_start(bytes); // blocks of another version are others'
+    kv_start(bytes); // blocks of another version of the format have other names
     memcpy(bytes + KV_START, head, KV_HEAD);
     memcpy(bytes + KV_START + KV_HEAD, "test", 4);
     ChainHash h = chain_root(bytes, sizeof bytes);
@@ -158,7 +158,7 @@ static const char *block_path(const Store *s, const KvHead *head, const int *tok
     return path;
 }
 
-// A sequence of n tokens, all computed and saved.
+// Computes and saves a sequence of n tokens.
 static inline void save_one(Store *s, int n, uint64_t seed) {
     Cache c;
     cache_open(&c, BLOCK, 0);
@@ -168,7 +168,7 @@ static inline void save_one(Store *s, int n, uint64_t seed) {
     cache_close(&c);
 }
 
-// How many slots of such a sequence come back.
+// The number of slots of such a sequence that are loaded.
 static inline int load_one(Store *s, int n, uint64_t seed, Status *st) {
     Cache c;
     cache_open(&c, BLOCK, 0);
@@ -177,7 +177,7 @@ static inline int load_one(Store *s, int n, uint64_t seed, Status *st) {
     assert_int_equal(c.seq.n_tokens, n);
     assert_true(rows_are_right(&c));
     int n_cached = c.seq.n_cached, need = (n_cached + BLOCK - 1) / BLOCK;
-    assert_int_equal(c.seq.n_blocks, need); // nothing more stays reserved
+    assert_int_equal(c.seq.n_blocks, need); // no further block stays reserved
     if (st) *st = got;
     else assert_ok(got);
     cache_close(&c);

@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
             fprintf(stderr, "make_tiny: FIELD=VALUE of tiny_model.h expected, %s found\n", argv[i]);
             return QUILL_USAGE;
         }
-        if (metadata) equals[0] = '='; // read again below
+        if (metadata) equals[0] = '='; // restored, since the argument is read again below
     }
     Gguf *g = tiny_model(&m);
     for (int i = 2; i < argc; i++) {

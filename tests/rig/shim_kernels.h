@@ -1,4 +1,5 @@
-// tests/rig/shim_kernels.h: kernels with a planted fault, for the test of the host that runs kernels (tests/rig/gpu_host.h).
+// tests/rig/shim_kernels.h: kernels with a planted fault, for the test of the host that runs kernels
+// (tests/rig/gpu_host.h).
 #ifndef QUILL_SHIM_KERNELS_H
 #define QUILL_SHIM_KERNELS_H
 
@@ -9,7 +10,7 @@
 extern "C" {
 #endif
 
-// What the test does with the machine itself. Device memory is NaN until written, between red zones.
+// Functions to test the machine itself. Device memory is NaN until it is written, and lies between red zones.
 void shim_seed(uint64_t seed);
 void *shim_new(size_t n);
 void shim_free(void *p);
@@ -20,15 +21,15 @@ typedef enum {
     SHIM_NO_BARRIER,    // the same without the barrier between writing and reading
     SHIM_PAST_END,      // writes one element past out
     SHIM_PAST_SHARED,   // writes one element past its shared memory
-    SHIM_UNWRITTEN,     // leaves one element of out as it was
-    SHIM_HALF_BARRIER,  // a barrier that the even threads alone reach
+    SHIM_UNWRITTEN,     // does not write one element of out
+    SHIM_HALF_BARRIER,  // a barrier that only the even threads reach
     SHIM_TWO_BARRIERS,  // two barriers, each reached by half the threads
-    SHIM_LANE_MISSING,  // a shuffle that names a lane which is over
-    SHIM_MISALIGNED,    // 16 bytes from an address that is no multiple of it
-    SHIM_WAIT,          // SHIM_RIGHT by cp.async
-    SHIM_NO_WAIT,       // reads what cp.async brings before it is there
-    SHIM_TOO_MUCH,      // takes more shared memory than it was launched with
-    SHIM_EARLY,         // SHIM_RIGHT, launched before the launch before it has ended, for which it waits
+    SHIM_LANE_MISSING,  // a shuffle that names a lane which has ended
+    SHIM_MISALIGNED,    // loads 16 bytes from an address that is not a multiple of 16
+    SHIM_WAIT,          // SHIM_RIGHT with cp.async
+    SHIM_NO_WAIT,       // reads data of cp.async before it has arrived
+    SHIM_TOO_MUCH,      // uses more shared memory than it was launched with
+    SHIM_EARLY,         // SHIM_RIGHT, launched before the previous launch has ended; the kernel waits for that
     SHIM_EARLY_NO_WAIT, // thread 7 does not wait
     SHIM_EARLY_WRITES,  // writes before it waits
     SHIM_WARP,          // out[i] = the sum of in over i's warp, by shuffles

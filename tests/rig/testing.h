@@ -1,4 +1,4 @@
-// tests/rig/testing.h: what the unit tests share: cmocka with its headers, the outside test data, a scratch directory.
+// tests/rig/testing.h: shared by the unit tests: cmocka with its headers, the outside test data, a scratch directory.
 #ifndef QUILL_TESTING_H
 #define QUILL_TESTING_H
 
@@ -20,8 +20,8 @@
         if (assert_status_.code) fail_msg("code %d: %s", assert_status_.code, assert_status_.message);                 \
     } while (0)
 
-// Path of a file under $QUILL_TEST_DATA; skips the running test with a clear line where the variable is not set.
-// Four results stay valid at a time.
+// Path of a file under $QUILL_TEST_DATA; skips the running test with a message if the variable is not set. The last
+// four results stay valid.
 static inline const char *test_data(const char *file) {
     static char path[4][1024];
     static int next;
@@ -35,7 +35,7 @@ static inline const char *test_data(const char *file) {
     return out;
 }
 
-// Path of a file in the run's scratch directory ($QUILL_TEST_TMP, else /tmp). Four results stay valid at a time.
+// Path of a file in the run's scratch directory ($QUILL_TEST_TMP, else /tmp). The last four results stay valid.
 static inline const char *test_tmp(const char *file) {
     static char path[4][1024];
     static int next;
@@ -45,7 +45,7 @@ static inline const char *test_tmp(const char *file) {
     return out;
 }
 
-// A small generator of its own, so that a test's input never follows the code under test.
+// A small random generator that is independent of the code under test.
 static inline uint64_t test_random(uint64_t *state) {
     *state += 0x9e3779b97f4a7c15u;
     uint64_t z = *state;
@@ -53,13 +53,13 @@ static inline uint64_t test_random(uint64_t *state) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-// In [-1, 1).
+// A random number in [-1, 1).
 static inline float test_uniform(uint64_t *state) { return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f; }
 
-// The larger of two errors; NaN where one of them is, which fails every limit.
+// The larger of two errors; NaN if one of them is NaN, which fails every limit.
 static inline double test_worse(double worst, double error) { return worst != worst || error <= worst ? worst : error; }
 
-// The relative L2 distance of n floats; of a reference of zeros alone, the absolute one.
+// The relative L2 distance of n floats; the absolute distance if all of `want` is 0.
 static inline double test_distance(const float *got, const float *want, size_t n) {
     double error = 0, norm = 0;
     for (size_t i = 0; i < n; i++) {

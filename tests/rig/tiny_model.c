@@ -35,13 +35,14 @@ static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, size_t
     for (size_t i = 0; i < n; i++) data[i] = (char)((int)(random_blocks_bits(random) % 255) - 127);
     for (size_t i = 0; i < n_groups; i++) {
         float scale =
-            deviation / 73.6f * (1.0f + 0.5f * random_blocks_uniform(random)); // 73.6: the deviation of -127..127
+            // 73.6 is the standard deviation of -127..127
+            deviation / 73.6f * (1.0f + 0.5f * random_blocks_uniform(random));
         memcpy(scales + i * sizeof scale, &scale, sizeof scale);
     }
     gguf_add_stack(g, name, TYPE_I8G, n_in, n_out, n_stack, data, (const void *)scales, GROUP);
 }
 
-// n_stack 0: one matrix.
+// n_stack 0 makes one matrix.
 static void add_stack(Gguf *g, const char *name, int type, int n_in, int n_out, int n_stack, uint64_t *random) {
     const TypeInfo *info = type_info(type);
     if (!info) impossible("a type that quill computes with expected", type, 0);
@@ -61,7 +62,7 @@ static void add_matrix(Gguf *g, const char *name, int type, int n_in, int n_out,
     add_stack(g, name, type, n_in, n_out, 0, random);
 }
 
-// f32 values around `centre`.
+// Adds f32 values around `centre`.
 static void add_vectors(Gguf *g, const char *name, int n, int n_stack, float centre, float spread, uint64_t *random) {
     size_t all = (size_t)n * (size_t)(n_stack ? n_stack : 1);
     float *data = own_bytes(g, all * sizeof *data);
@@ -73,22 +74,22 @@ static void add_vector(Gguf *g, const char *name, int n, float centre, float spr
     add_vectors(g, name, n, 0, centre, spread, random);
 }
 
-// What an architecture has that the others have not.
+// The differences of an architecture from the others.
 typedef struct {
     const char *name;
     const char *tokens, *pre;
     bool qkv_bias, qk_norm, norms_behind;
-    bool experts, shared, sinks, all_biases; // sinks: and another name of the feed-forward's norm
+    bool experts, shared, sinks, all_biases; // sinks: also another name for the norm of the feed-forward
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
     bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate
     const char *norm_out;                   // NULL: output_norm
-    int n_layers;                           // 0: 2
+    int n_layers;                           // 0: two
     int window;
     float score_cap, logit_cap, swa_base;
     const char *rope;
     int ctx_orig;
     float freq_base, temperature;
-    bool gemma4, latent; // what tiny_extras has
+    bool gemma4, latent; // tensors that tiny_extras adds
 } Arch;
 
 static const Arch archs[] = {
@@ -180,7 +181,7 @@ static const Arch archs[] = {
     {.name = "lfm2", .n_layers = 3, .qk_norm = true, .conv = true, .norm_out = "token_embd_norm"},
 };
 
-static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
+static const Arch *arch_of(const TinyModel *m) { // any other name: like qwen, without differences
     static const Arch other;
     for (size_t i = 0; i < ARRAY_LEN(archs); i++)
         if (strcmp(archs[i].name, m->arch) == 0) return &archs[i];
@@ -194,8 +195,8 @@ static const char *layer_name(char out[64], int layer, const char *what) {
 
 // ---- layers ---------------------------------------------------------------------------------------------------------
 
-// gemma4: every third layer sees everything; the last n_shared layers have no K and V; heads of the others with windows
-// are half as wide.
+// In gemma4 every third layer has no window, the last n_shared layers have no K and V, and layers with a window have
+// heads of half the width.
 static bool slides(const TinyModel *m, int layer) { return arch_of(m)->gemma4 && (layer + 1) % 3 != 0; }
 static int head_dim(const TinyModel *m, int layer) { return slides(m, layer) ? m->head_dim / 4 * 2 : m->head_dim; }
 static int kv_heads(const TinyModel *m, int layer) {
@@ -252,7 +253,7 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
         add_stack(g, layer_name(name, layer, part), m->expert_type ? m->expert_type : m->type, n_in, n_out,
                   m->n_experts, random);
         snprintf(part, sizeof part, "%s.bias", stacks[i]);
-        if (a->all_biases) // large, so that gates are clamped
+        if (a->all_biases) // large, so that gates reach their limits
             add_vectors(g, layer_name(name, layer, part), n_out, m->n_experts, 0, i < 2 ? 8 : 0.5f, random);
     }
     for (int i = 0; i < 3 && m->ffn_shared; i++) {
@@ -354,7 +355,7 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, ffn, m->dim, random);
 }
 
-// The first pairs are turned, the others are not.
+// RoPE rotates only the first n pairs.
 static void turn_first(Gguf *g, int n) {
     float *divisors = (float *)tiny_tensor(g, "rope_freqs.weight")->data;
     for (int i = 0; i < n; i++) divisors[i] = i < (n + 1) / 2 ? 1 : 1e30f;

@@ -1,11 +1,11 @@
-// tests/rig/tiny_model.h: small random models for every test: any shape, any weight type, a vocabulary that can say
-// every byte.
+// tests/rig/tiny_model.h: small random models for tests: any shape, any weight type, a vocabulary that can encode every
+// byte.
 //
-//   Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .type = TYPE_Q4_K, .dim = 256, .head_dim = 32, .ffn = 512});
-//   tiny_model_file(&(TinyModel){.chat_template = "chatml"}, "/tmp/chat.gguf");
+// Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .type = TYPE_Q4_K, .dim = 256, .head_dim = 32, .ffn = 512});
+// tiny_model_file(&(TinyModel){.chat_template = "chatml"}, "/tmp/chat.gguf");
 //
-// The same fields and seed give the same bytes on every machine. Blocks are valid and sized so that activations stay
-// near 1: weights have standard deviation 1 / sqrt(n_in), norms lie around 1. A shape that cannot be (a row that is not
+// The same fields and seed give the same bytes on every machine. Blocks are valid and scaled so that activations stay
+// near 1: weights have standard deviation 1 / sqrt(n_in), norms are near 1. An impossible shape (rows that are not
 // whole blocks) ends the test program with one line.
 #ifndef QUILL_TINY_MODEL_H
 #define QUILL_TINY_MODEL_H
@@ -24,26 +24,28 @@ typedef struct {
     // "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated attention, RoPE on half
     // a head), "lfm2" (short convolutions in all layers but each third)
     const char *arch;
-    int dim;           // 0: 64
-    int n_layers;      // 0: 2; gemma2 and those with recurrent layers 3, gemma3 7, smollm3 4: layers of both kinds
-    int n_heads;       // 0: 4
-    int n_kv_heads;    // 0: half of n_heads
-    int head_dim;      // 0: dim / n_heads
-    int ffn;           // 0: 2 x dim
-    int n_experts;     // 0: 8 for those that have experts, none for the others; `ffn` is the width of one
-    int n_used;        // of them for a row; 0: 3
-    int ffn_shared;    // 0: ffn for "qwen2moe", none for the others
-    int n_shared;      // gemma4: the last layers, without K and V of their own; 0: half of them, with experts none
-    int per;           // gemma4: values of a token for each layer; 0: 32, with experts none
-    int kv_rank;       // deepseek2: elements of what K and V are made of; 0: 2 x head_dim
-    int q_rank;        // and of Q; 0: Q is made of x
-    int v_dim;         // deepseek2: elements of V a head; 0: head_dim
-    int n_groups;      // deepseek2: of experts, half of which a row chooses from, by sigmoids; 0: none, by a softmax
-    int expert_type;   // of the experts' matrices; 0: `type`
-    int key_heads;     // of gated DeltaNet; 0: 2
-    int value_heads;   // 0: twice as many
+    int dim;        // 0: 64
+    int n_layers;   // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, to have layers of both kinds
+    int n_heads;    // 0: 4
+    int n_kv_heads; // 0: half of n_heads
+    int head_dim;   // 0: dim / n_heads
+    int ffn;        // 0: 2 x dim
+    int n_experts;  // 0: 8 for families with experts, none for the others; `ffn` is the width of an expert
+    int n_used;     // experts that a row uses; 0: 3
+    int ffn_shared; // 0: ffn for "qwen2moe", none for the others
+    // gemma4: number of last layers that share K and V of earlier ones; 0: half of the layers, with experts none
+    int n_shared;
+    int per;     // gemma4: per-layer values of a token; 0: 32, with experts none
+    int kv_rank; // deepseek2: elements of the compressed vector of K and V; 0: 2 x head_dim
+    int q_rank;  // deepseek2: elements of the compressed vector of Q; 0: Q is computed from x
+    int v_dim;   // deepseek2: elements of a head of V; 0: head_dim
+    // deepseek2: groups of experts, of which a row uses half, with sigmoids; 0: no groups, with a softmax
+    int n_groups;
+    int expert_type;   // type of the experts' matrices; 0: `type`
+    int key_heads;     // key heads of gated DeltaNet; 0: 2
+    int value_heads;   // value heads of gated DeltaNet; 0: twice key_heads
     int state;         // elements of such a head; 0: 16
-    int taps;          // of convolutions; 0: 4, "lfm2" 3
+    int taps;          // taps of convolutions; 0: 4, "lfm2" 3
     int vocab;         // 0: 320
     int ctx;           // 0: 256
     int type;          // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32
@@ -51,29 +53,34 @@ typedef struct {
     bool qkv_bias;     // also without "qwen2"
     bool qk_norm;      // also without "qwen3"
     int window;        // 0: 12 for the gemmas, none for the others. Which layers have it depends on arch
-    float score_cap;   // of attention's scores; 0: 1.5 for "gemma2", none for the others
-    float logit_cap;   // 0: 2 for "gemma2", none for the others
+    float score_cap;   // soft cap of attention's scores; 0: 1.5 for "gemma2", none for the others
+    float logit_cap;   // soft cap of the logits; 0: 2 for "gemma2", none for the others
     float swa_base;    // rope.freq_base_swa; 0: 100 for "gemma3", none for the others
     float freq_base;   // 0: 10000, 100 for "mistral3"
     const char *rope;  // NULL: none, but "yarn" for "mistral3"; "linear", "yarn"
     float rope_factor; // 0: 4; with `rope`
-    int ctx_orig;      // of YaRN and LongRoPE; 0: ctx / factor, 8 for "mistral3", 64 for "phi3"
+    int ctx_orig;      // original context of YaRN and LongRoPE; 0: ctx / factor, 8 for "mistral3", 64 for "phi3"
     bool rope_freqs;   // adds rope_freqs.weight (n_rot / 2), from 1 to 8
     int n_rot;         // 0: head_dim, or about half of it for "phi3" and "glm4"
     bool halves;       // quill.rope.halves
     uint64_t seed;
     const char *tokens; // "llama" (NULL: for llama and the gemmas), "gpt2" (NULL: for the others), "none"
-    const char *pre;    // NULL: "llama-bpe" for those, "qwen2" for the others; with "gpt2"
-    // NULL: none; "chatml"; else its text. Any adds <|im_start|> and <|im_end|>, which is then the EOS.
+    const char *pre;    // with "gpt2": the pre-tokenizer; NULL: "llama-bpe" for those, "qwen2" for the others
+    // NULL: none; "chatml"; otherwise the text of a template. Any template adds <
+    // im_start
+    // > and <
+    // im_end
+    // >, which is then the EOS token.
     const char *chat_template;
 } TinyModel;
 
 enum { TINY_TYPES = N_TYPES };
-extern const int tiny_types[TINY_TYPES]; // EACH_TYPE of formats/types.h
+extern const int tiny_types[TINY_TYPES]; // in the order of EACH_TYPE (formats/types.h)
 
-Gguf *tiny_model(const TinyModel *shape); // gguf_close frees it all
+Gguf *tiny_model(const TinyModel *shape); // gguf_close frees all of it
 Status tiny_model_file(const TinyModel *shape, const char *path);
-Gguf *tiny_without(const Gguf *g, const char *tensor); // a copy of the view without that one; the data stays g's
-GgufTensor *tiny_tensor(Gguf *g, const char *name);    // to be changed; it must be there
+// a copy of the view without this tensor; the data still belongs to g
+Gguf *tiny_without(const Gguf *g, const char *tensor);
+GgufTensor *tiny_tensor(Gguf *g, const char *name); // a tensor that the test may change; it must exist
 
 #endif

@@ -15,7 +15,7 @@ typedef struct {
     int32_t *types;
     float *scores;
     int n, cap;
-    Buf merges; // "left right" a line
+    Buf merges; // one "left right" on each line
 } Tokens;
 
 static void add_token(Tokens *t, int type, float score, const char *text) {
@@ -25,7 +25,7 @@ static void add_token(Tokens *t, int type, float score, const char *text) {
     t->scores[t->n++] = score;
 }
 
-// The pair's text as a token of its own, unless it is there; `space` stands for the vocabulary's own space character.
+// Adds the text of the pair as a token, unless it exists. `space` is the vocabulary's space character.
 static void add_merge(Tokens *t, int limit, const char *space, const char *left, const char *right) {
     char a[16], b[16], both[32];
     snprintf(a, sizeof a, "%s%s", *left == ' ' ? space : "", *left == ' ' ? left + 1 : left);
@@ -38,7 +38,7 @@ static void add_merge(Tokens *t, int limit, const char *space, const char *left,
     add_token(t, GGUF_TOKEN_NORMAL, (float)-t->n, both);
 }
 
-// Common English pieces first, then pairs of letters until the vocabulary is full.
+// Adds common English pieces first, then pairs of letters until the vocabulary is full.
 static void add_merges(Tokens *t, int limit, const char *space) {
     static const char *const common[][2] = {
         {" ", "t"},  {"h", "e"},   {" t", "he"}, {" ", "a"},   {"i", "n"}, {"n", "d"}, {" a", "nd"}, {" ", "w"},
@@ -49,7 +49,7 @@ static void add_merges(Tokens *t, int limit, const char *space) {
     for (size_t i = 0; i < ARRAY_LEN(common); i++) add_merge(t, limit, space, common[i][0], common[i][1]);
     for (char a = 'a'; a <= 'z'; a++)
         for (char b = 'a'; b <= 'z'; b++) add_merge(t, limit, space, (char[2]){a, 0}, (char[2]){b, 0});
-    for (int i = 0; t->n < limit; i++) { // never seen in text
+    for (int i = 0; t->n < limit; i++) { // filler tokens, which no text contains
         char unused[32];
         snprintf(unused, sizeof unused, "<unused%d>", i);
         add_token(t, GGUF_TOKEN_NORMAL, (float)-t->n, unused);
@@ -71,7 +71,7 @@ static void llama_tokens(Tokens *t, int limit) {
     add_merges(t, limit, "\xe2\x96\x81");
 }
 
-// GPT-2's alphabet: printable bytes stand for themselves (as characters of Latin-1), the other 68 follow from U+0100.
+// GPT-2's alphabet: printable bytes are characters of Latin-1, the other 68 bytes are characters from U+0100 on.
 static void gpt2_tokens(Tokens *t, int limit) {
     for (int byte = 0, shifted = 0; byte < 256; byte++) {
         bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
@@ -108,7 +108,7 @@ void tiny_vocabulary(Gguf *g, const TinyModel *m) {
     size_t cap = (size_t)m->vocab;
     Tokens t = {
         mem_alloc(cap * 32), mem_alloc(cap * sizeof(int32_t)), mem_alloc(cap * sizeof(float)), 0, m->vocab, {0}};
-    int n_last = (gpt2 ? 1 : 0) + (m->chat_template ? 2 : 0); // control tokens at the end
+    int n_last = (gpt2 ? 1 : 0) + (m->chat_template ? 2 : 0); // number of control tokens at the end
     if (gpt2) gpt2_tokens(&t, m->vocab - n_last);
     else llama_tokens(&t, m->vocab - n_last);
     int bos = 1, eos = 2;

@@ -12,7 +12,7 @@ int vocabulary_add(TestVocabulary *b, const char *text, int type, float score) {
 
 void vocabulary_add_merge(TestVocabulary *b, const char *merge) { b->merges[b->n_merges++] = str_of(merge); }
 
-// The byte's character in GPT-2's alphabet.
+// The character of a byte in GPT-2's alphabet.
 static void alphabet(int byte, char *out) {
     int c = byte;
     if (byte <= 0x20) c = 0x100 + byte;
