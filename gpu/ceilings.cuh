@@ -5,7 +5,7 @@
 #include "gpu/gpu.h"
 #include "gpu/tensors.cuh"
 
-enum { READS = 8 }; // of 16 bytes that a thread has under way
+enum { READS = 8 }; // loads of 16 bytes that a thread has in flight
 
 // Reads n pieces of 16 bytes. *out is written only if their bits combine to `never`, which does not happen; this keeps
 // the compiler from removing the reads.

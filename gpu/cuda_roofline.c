@@ -17,14 +17,15 @@ typedef struct {
     size_t piece;   // bytes of `pinned`
     uint8_t *a, *b; // bf16 weights near 1; scratch
     uint8_t *pinned;
-    int side; // of the square product: two sides of bf16 and one of f32 fit
+    int side; // side of the square product: two bf16 matrices and one f32 matrix fit
 } GpuMeasure;
 
 static void fill(GpuMeasure *b) {
     uint32_t state = 1;
     for (size_t i = 0; i < b->piece / 2; i++) {
         state = state * 1664525 + 1013904223;
-        ((uint16_t *)b->pinned)[i] = (uint16_t)(0x3f00 | (state >> 16 & 0x80ff)); // half to two, either sign
+        // magnitudes from 0.5 to 2, with random signs
+        ((uint16_t *)b->pinned)[i] = (uint16_t)(0x3f00 | (state >> 16 & 0x80ff));
     }
     for (size_t at = 0, now; at < b->n; at += now) {
         now = b->n - at < b->piece ? b->n - at : b->piece;
@@ -54,7 +55,7 @@ static void matvec(GpuMeasure *b) {
     const DeviceTensor w = {
         .type = TYPE_BF16, .n_out = (int)(b->n / (2 * ROW)), .n_in = ROW, .stride_bytes = 2 * ROW, .quants = b->a};
     float *x = (float *)b->b, *norm = x + ROW, *y = norm + ROW;
-    int *row = (int *)(b->b + b->n - 256); // zero
+    int *row = (int *)(b->b + b->n - 256); // a row number of zero
     gpu_logits(y, x, &w, norm, 1e-5f, row, 1, (GpuProduct){.exact = false}, b->s);
 }
 
@@ -94,7 +95,7 @@ static double replay_seconds(GpuStream s, void (*queue)(void *arg), void *arg) {
     queue(arg);
     RtGraph *g = rt_capture_end(s);
     double best = INFINITY;
-    for (int i = 0; g && i <= TRIES; i++) { // the first one warms up
+    for (int i = 0; g && i <= TRIES; i++) { // the first replay warms up
         RtTimer *t = rt_timer(s);
         rt_replay(g, s);
         double seconds = rt_timer_end(t, s);

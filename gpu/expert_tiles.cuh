@@ -11,16 +11,17 @@
 #include "gpu/experts.cuh"
 #include "gpu/skinny_gemm.cuh"
 
-enum { TILE_OUT = 128, TILE_DEPTH = 64, TILE_THREADS = 256, TILE_STRIDE = TILE_DEPTH + 8 }; // rows lie in other banks
+// with this stride adjacent rows are in different banks
+enum { TILE_OUT = 128, TILE_DEPTH = 64, TILE_THREADS = 256, TILE_STRIDE = TILE_DEPTH + 8 };
 
 struct ExpertTileJob {
-    DeviceTensor w[2]; // stacks: one, or gate and up
+    DeviceTensor w[2]; // one stack, or gate and up
     GpuExperts e;
     const void *x; // (rows or pairs, n_in) of x_type
     bool from_rows;
-    int n_in, n_out;   // of an expert
+    int n_in, n_out;   // n_out: of one expert
     bool glu;          // y = act(gate) * up
-    const float *gate; // (pairs, n_out) of a product before: it is gated so; or NULL
+    const float *gate; // (pairs, n_out) of an earlier product, which becomes the gate; or NULL
     Activation act;
     void *y; // (pairs, n_out) of `type`
     int type;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void fetch_tile_x(const ExpertTileJob &j, uint16_t *t
 template <int TYPE> struct TileWeights {
     DeviceTensor t;
     int row;
-    uint16_t *to; // of the even steps
+    uint16_t *to; // place of the even steps; the odd ones follow
     Unit unit;
     bool there;
 
@@ -100,7 +101,8 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[2][4][4], const uint1
         UNROLL
         for (int m = 0; m < 2; m++) ldmatrix4(a[m], w + (m * 16 + lane % 16) * TILE_STRIDE + d + lane / 16 * 8);
         UNROLL
-        for (int n = 0; n < 2; n++) // matrices: pairs 16n, elements d; d + 8; pairs 16n + 8, d; d + 8
+        // order of the matrices: pairs 16n, elements d; the same, d + 8; pairs 16n + 8, d; the same, d + 8
+        for (int n = 0; n < 2; n++)
             ldmatrix4(b[n], x + (n * 16 + lane % 8 + lane / 16 * 8) * TILE_STRIDE + d + lane / 8 % 2 * 8);
         UNROLL
         for (int m = 0; m < 2; m++) UNROLL
@@ -108,7 +110,8 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[2][4][4], const uint1
     }
 }
 
-// Sums of features g and g + 8 of a sixteen (GLU: gate and up of feature g) for pairs 2t and 2t + 1, g = lane / 4.
+// Stores the sums of features g and g + 8 of sixteen (GLU: gate and up of feature g) for pairs 2t and 2t + 1, where g =
+// lane / 4.
 __device__ __forceinline__ void store_tile(const ExpertTileJob &j, const float (&acc)[2][4][4], GpuExpertTile tile,
                                            int first, int warp, int lane) {
     const float *bias = j.w[0].bias ? j.w[0].bias + (size_t)tile.expert * (size_t)j.n_out : (const float *)NULL;
@@ -158,7 +161,7 @@ __global__ __launch_bounds__(TILE_THREADS, 2) void expert_tiles(GRID_CONSTANT co
     for (int d = 0, step = 0; d < j.n_in; d += TILE_DEPTH, step ^= 1) {
         bool more = d + TILE_DEPTH < j.n_in;
         cp_async_wait<0>();
-        __syncthreads(); // this step is here, and nobody reads the next one's places any more
+        __syncthreads(); // this step has arrived, and no thread still reads the memory of the next one
         if (more) {
             mine.fetch(d + TILE_DEPTH, step ^ 1);
             fetch_tile_x(j, x + (step ^ 1) * GPU_EXPERT_TILE * TILE_STRIDE, rows, tile.n, d + TILE_DEPTH);

@@ -61,7 +61,8 @@ static __device__ __forceinline__ void cp_async16(void *smem, const void *global
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
 static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING> static __device__ __forceinline__ void cp_async_wait() { // all but the newest PENDING groups
+// waits for all but the newest PENDING groups
+template <int PENDING> static __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
@@ -117,7 +118,7 @@ static __device__ __forceinline__ void wait_for_last() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void prefetch(const void *p) { // 128 bytes to L2
+static __device__ __forceinline__ void prefetch(const void *p) { // loads 128 bytes into L2
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
@@ -190,7 +191,7 @@ static __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
 // Counts a block that has stored its results; returns to every thread whether it is the last of n blocks, which then
 // sees the results of all (load_shared_result), and resets the counter for the next launch. last: shared.
 static __device__ __forceinline__ bool is_last_block(unsigned *counter, int n, int *last) {
-    __threadfence(); // the results before the counter
+    __threadfence(); // makes the results visible before the counter
     __syncthreads();
     if (threadIdx.x == 0) {
         *last = atomicAdd(counter, 1u) == (unsigned)(n - 1);

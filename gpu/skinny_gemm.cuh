@@ -17,7 +17,7 @@ enum {
     SKINNY_WARPS = SKINNY_SPLIT * SKINNY_TILES,
     SKINNY_THREADS = SKINNY_WARPS * WARP
 };
-// Rows of x that an mma takes; elements that a warp takes at a time; as GEMV_AHEAD.
+// Rows of x that an mma multiplies; elements that a warp loads at a time; the same as GEMV_AHEAD.
 enum { SKINNY_COLUMNS = 8, SKINNY_BLOCK = 4 * UNIT, SKINNY_AHEAD = 4 };
 
 // Bytes of shared memory besides x: the warps' sums and scales.
@@ -30,15 +30,15 @@ HOST_DEVICE constexpr int skinny_type(int type) {
     return type == TYPE_F16 ? (int)TYPE_F16 : type == TYPE_F32 ? 0 : (int)TYPE_BF16;
 }
 
-// Where piece p (eight elements) of unit u of row b lies in x, in elements. Permuted so that the eight lanes that
-// read at a time, two rows by four pieces or by four units, find them in different banks.
+// The index in x, in elements, of piece p (eight elements) of unit u of row b. The order is permuted so that the eight
+// lanes that read together, two rows by four pieces or by four units, use different banks.
 __device__ __forceinline__ int skinny_at(int b, int chunk, int u, int p) {
     int slot = ((u ^ b) & 1) << 2 | ((p ^ (b & 1) << 1 ^ (u >> 1 & 1)) & 3);
     return b * chunk + (u / 2 * 8 + slot) * 8;
 }
 
-// Elements [first, first + chunk) of every row, a warp a row or a part of one; adds their squares to those of the
-// thread.
+// Loads elements [first, first + chunk) of every row, with one warp for a row or a part of it, and adds their squares
+// to the thread's sums.
 template <int TYPE, int COLUMNS>
 __device__ __forceinline__ void skinny_stage(const GemvJob &g, uint16_t *x, int first, int warp, int lane,
                                              float *squares) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void skinny_scales(const GemvJob &g, float squares, f
     scale[threadIdx.x] = g.norm ? 1 / sqrtf(sum / (float)g.n_in + g.eps) : 1;
 }
 
-// What a lane reads of the matrix: rows g and g + 8 of the tile, g = lane / 4.
+// The rows of the matrix that a lane reads: g and g + 8 of the tile, g = lane / 4.
 struct SkinnyRows {
     const DeviceTensor *t[2];
     int row[2];
@@ -89,7 +89,7 @@ __device__ __forceinline__ void skinny_multiply(float (&acc)[COLUMNS / SKINNY_CO
     }
 }
 
-// Four lanes read 32 neighbours of a row: lane t's are 8t and on.
+// Four lanes read 32 adjacent elements of a row: lane t reads 8 elements from 8t on.
 template <int TYPE, int COLUMNS>
 __device__ __forceinline__ void skinny_dense(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
                                              const uint16_t *x, int chunk, int first, int block, int lane) {
@@ -113,12 +113,13 @@ __device__ __forceinline__ void skinny_dense(float (&acc)[COLUMNS / SKINNY_COLUM
 // Codes of at most seven bits, which fit the mantissa of a bf16.
 HOST_DEVICE constexpr bool is_short(int type) { return plane_bytes(type).quants < 32 && !has_levels(type); }
 
-// The code in the middle of those that have a minimum: counted from there, scale and minimum round to little.
+// For types with a minimum: the middle of the codes. If codes are counted from it, the scaled values are small and
+// rounding loses little.
 HOST_DEVICE constexpr int middle_code(int type) {
     return has_minimum(type) ? 1 << (plane_bytes(type).quants / 4 + plane_bytes(type).high / 4 - 1) : 0;
 }
 
-// A unit's scales and addends, each twice in a register.
+// A unit's scales and minima as bf16, each twice in a register.
 struct UnitPairs {
     uint32_t s[2], m[2];
 };
@@ -134,8 +135,8 @@ template <int TYPE> __device__ __forceinline__ UnitPairs unit_pairs(const Unit &
     return p;
 }
 
-// Elements 2i and 2i + 1 of a unit in bf16. A short code c becomes the number 128 + c, whose low bits it is, and two of
-// them go through the arithmetic at once; nothing rounds before the scale.
+// Elements 2i and 2i + 1 of a unit in bf16. A short code c becomes the number 128 + c by setting its low mantissa bits,
+// and both elements are computed at once. Only the multiplication by the scale rounds.
 template <int TYPE> __device__ __forceinline__ uint32_t unit_pair(const Unit &u, const UnitPairs &p, int i) {
     if constexpr (is_short(TYPE)) {
         constexpr uint32_t one = 0x3f803f80;
@@ -146,12 +147,12 @@ template <int TYPE> __device__ __forceinline__ uint32_t unit_pair(const Unit &u,
     } else return to_pair<TYPE_BF16>(unit_value<TYPE>(u, 2 * i), unit_value<TYPE>(u, 2 * i + 1));
 }
 
-// Four lanes read four units of a row: each owns one.
+// Four lanes read four units of a row, one unit each.
 template <int TYPE, int COLUMNS>
 __device__ __forceinline__ void skinny_units(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
                                              const uint16_t *x, int chunk, int first, int block, int lane) {
     int units = m.t[0]->n_in / UNIT, u = block * 4 + lane % 4, at = first / UNIT + u;
-    if (at >= units) at = units - 1; // x is zero there
+    if (at >= units) at = units - 1; // past the end, where x is zero
     Unit a = load_unit<TYPE>(*m.t[0], (size_t)m.row[0] * (size_t)units + (size_t)at);
     Unit b = load_unit<TYPE>(*m.t[1], (size_t)m.row[1] * (size_t)units + (size_t)at);
     UnitPairs pa = unit_pairs<TYPE>(a), pb = unit_pairs<TYPE>(b);
@@ -165,7 +166,8 @@ __device__ __forceinline__ void skinny_units(float (&acc)[COLUMNS / SKINNY_COLUM
     }
 }
 
-// Adds elements [first, first + chunk) of the warp's tile times those of x: its share of the blocks.
+// Adds the products of elements [first, first + chunk) of the warp's tile with those of x, for the warp's share of the
+// blocks.
 template <int TYPE, int COLUMNS>
 __device__ __forceinline__ void skinny_chunk(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
                                              const uint16_t *x, int first, int chunk, int warp, int lane) {
@@ -203,7 +205,7 @@ __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc
                                              float *partial, const float *scale, int part, int base, int warp,
                                              int lane) {
     const bool glu = g.mode == GEMV_GLU;
-    const int out = glu ? 8 : 16, tile = warp / SKINNY_SPLIT; // features of a tile
+    const int out = glu ? 8 : 16, tile = warp / SKINNY_SPLIT; // number of features in a tile
     UNROLL
     for (int n = 0; n < COLUMNS / SKINNY_COLUMNS; n++) UNROLL
     for (int i = 0; i < 4; i++) partial[((warp * (COLUMNS / SKINNY_COLUMNS) + n) * 4 + i) * WARP + lane] = acc[n][i];
@@ -214,10 +216,10 @@ __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc
         float up = glu ? skinny_sum<COLUMNS>(partial, tile, i % out + 8, b) * scale[b] : 0;
         store_sum(g, gemv_all_rows(g, part), part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
     }
-    __syncthreads(); // partial may be filled again
+    __syncthreads(); // afterwards `partial` may be overwritten
 }
 
-// TYPE: of x. grid: blocks of g.groups times SKINNY_TILES tiles, as first_block says.
+// TYPE: type of x. grid: g.groups blocks times SKINNY_TILES tiles (first_block).
 template <int TYPE, int COLUMNS>
 __global__ __launch_bounds__(SKINNY_THREADS, 1) void skinny_gemm(GRID_CONSTANT const GemvJob g) {
     const bool glu = g.mode == GEMV_GLU;
@@ -235,7 +237,7 @@ __global__ __launch_bounds__(SKINNY_THREADS, 1) void skinny_gemm(GRID_CONSTANT c
         if (base >= n_out) break;
         SkinnyRows m;
         UNROLL
-        for (int r = 0; r < 2; r++) { // GLU: gate above, up below
+        for (int r = 0; r < 2; r++) { // GLU: gate in the upper rows, up in the lower ones
             int f = base + warp / SKINNY_SPLIT * out + lane / 4 + (glu ? 0 : 8 * r);
             m.t[r] = &g.w[glu ? r : part];
             m.row[r] = f < n_out ? f : n_out - 1;
@@ -243,7 +245,7 @@ __global__ __launch_bounds__(SKINNY_THREADS, 1) void skinny_gemm(GRID_CONSTANT c
         float acc[COLUMNS / SKINNY_COLUMNS][4] = {}, squares = 0;
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (group == 0 || g.chunk < g.n_in) {
-                __syncthreads(); // nobody reads the last chunk any more
+                __syncthreads(); // no thread still reads the previous chunk
                 skinny_stage<TYPE, COLUMNS>(g, x, first, warp, lane, &squares);
                 __syncthreads();
             }

@@ -47,7 +47,7 @@ HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
     case TYPE_TQ1_0: return {8, 0, 0, 2, true, -1};
     case TYPE_TQ2_0: return {8, 0, 0, 2, true, -1};
     case TYPE_I8G: return {32, 0, 0, 4, false, 0};
-    default: return {0, 0, 0, 0, false, 0}; // dense
+    default: return {0, 0, 0, 0, false, 0}; // a dense type
     }
 }
 
@@ -64,11 +64,11 @@ HOST_DEVICE constexpr bool is_iq2(int type) {
 HOST_DEVICE constexpr bool is_book(int type) {
     return is_iq1(type) || is_iq2(type) || type == TYPE_IQ3_XXS || type == TYPE_IQ3_S;
 }
-// Codes are places in a table of levels.
+// Whether codes are indices into a table of levels.
 HOST_DEVICE constexpr bool has_levels(int type) {
     return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS || type == TYPE_MXFP4 || is_book(type);
 }
-// d is a float.
+// Whether d is a float.
 HOST_DEVICE constexpr bool is_float_d(int type) { return type == TYPE_I8G || type == TYPE_MXFP4; }
 HOST_DEVICE constexpr bool has_minimum(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
@@ -109,8 +109,8 @@ struct Unit {
     float s[2], m[2];
 };
 
-// A table of levels_of. What IQ1 and IQ2 have above three levels is that of the negative sign; IQ1's are 8 times the
-// grid's, plus or minus one.
+// The index of a type's table in levels_of. In IQ2, codes from 4 on are the negative levels. IQ1's levels are 8 times
+// the grid's value plus one, and from code 4 on minus one.
 HOST_DEVICE constexpr int levels_table(int type) {
     return type == TYPE_MXFP4     ? 1
            : is_iq1(type)         ? 2
@@ -119,7 +119,7 @@ HOST_DEVICE constexpr int levels_table(int type) {
            : type == TYPE_IQ3_S   ? 5
                                   : 0;
 }
-// What d is multiplied by besides the scale: the levels have it too large.
+// A factor of d besides the scale, because the levels are larger than the format's values by its inverse.
 HOST_DEVICE constexpr float levels_unit(int type) {
     return is_iq1(type) || is_iq2(type) ? 0.125f : type == TYPE_IQ3_XXS ? 0.25f : 1.0f;
 }
@@ -162,7 +162,7 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
         UNROLL
         for (int g = 0; g < 8; g++) q[g] = (int)((g < 4 ? a.x : a.y) >> (2 * (g % 4)) & 0x03030303);
     }
-    constexpr int low = p.quants / 4; // bits
+    constexpr int low = p.quants / 4; // number of low bits
     if constexpr (p.high == 4) {
         uint32_t h = stream<uint32_t>(t.high + unit * 4);
         UNROLL
@@ -180,7 +180,7 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
 
 template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const DeviceTensor &t, size_t unit) {
     constexpr PlaneBytes p = plane_bytes(TYPE);
-    float d, least = 0; // of the minima
+    float d, least = 0; // least: the factor of the minima, or the minimum itself
     size_t at = p.super ? unit / SUPER_UNITS : unit;
     if constexpr (is_float_d(TYPE)) d = stream<float>(t.d + at * 4);
     else if constexpr (p.d == 4) {
@@ -188,7 +188,7 @@ template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const D
         d = gpu_half_float((uint16_t)both);
         least = gpu_half_float((uint16_t)(both >> 16));
     } else d = gpu_half_float(stream<uint16_t>(t.d + at * 2));
-    int a = 0, b = 0; // the two bytes
+    int a = 0, b = 0; // the two bytes with a scale
     if constexpr (p.scales == 2) {
         uint16_t both = stream<uint16_t>(t.scales + unit * 2);
         a = both & 255, b = both >> 8;
@@ -240,7 +240,7 @@ template <int TYPE> __device__ const void *book_block(const void *row, int super
     return (const uint8_t *)row + (size_t)super * bytes;
 }
 
-// The place in the type's levels of element i of a super-block of a codebook type.
+// The index, among the type's levels, of element i of a super-block of a codebook type.
 template <int TYPE> __device__ int book_code(const void *block, int i) {
     int entry = codebook_entry(TYPE, block, i), sign = codebook_sign(TYPE, block, i);
     if constexpr (TYPE == TYPE_IQ3_XXS) return (device_iq3_xxs_book[entry] >> (4 * (i % 4)) & 7) | sign << 3;
@@ -254,9 +254,10 @@ template <int TYPE> __device__ int book_code(const void *block, int i) {
     }
 }
 
-// The code of element i of a unit (number `unit` of the row) as the file's block has it, or of a codebook type's level.
+// The code of element i of a unit (number `unit` of the row), as the file stores it; for codebook types the index of
+// its level.
 template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
-    int at = unit % SUPER_UNITS * UNIT + i; // in the super-block
+    int at = unit % SUPER_UNITS * UNIT + i; // index in the super-block
     if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) {
         uint8_t q = ((const BlockQ4_0 *)row)[unit].qs[i % 16];
         return i < 16 ? q & 15 : q >> 4;
@@ -330,7 +331,7 @@ __device__ inline void store_d(const DeviceTensor &t, size_t at, half_bits d, ha
     ((half_bits *)t.d)[2 * at + 1] = m;
 }
 
-// The scales of a unit of a row: `at` is its number in the tensor.
+// Stores the scales of a unit of a row. `at` is the unit's number in the tensor.
 template <int TYPE> __device__ void store_scales(const DeviceTensor &t, size_t at, const void *row, int unit) {
     int sub = unit % SUPER_UNITS;
     uint8_t *s = t.scales + at * (size_t)plane_bytes(TYPE).scales;

@@ -87,8 +87,8 @@ static Status find_family(HfModel *m) {
 // ---- unsupported settings -------------------------------------------------------------------------------------------
 
 static Status refuse_act(const HfModel *m) {
-    bool gemma = m->family->names == HF_NAMES_GEMMA ||
-                 m->family->names == HF_NAMES_GEMMA4; // its classes do not look at hidden_act
+    bool gemma =
+        m->family->names == HF_NAMES_GEMMA || m->family->names == HF_NAMES_GEMMA4; // gemma4's classes ignore hidden_act
     const char *key = gemma ? "hidden_activation" : "hidden_act", *act = text_of(m->config, key);
     if (!act || strcmp(act, m->family->act) == 0) return OK;
     return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
@@ -116,7 +116,7 @@ static Status refuse_quantized(const HfModel *m) {
     const char *method = text_of(q, "quant_method");
     if (method && strcmp(method, "mxfp4") == 0 && m->family->names == HF_NAMES_OSS) return OK;
     if (method && (strcmp(method, "fp8") == 0 || strcmp(method, "compressed-tensors") == 0))
-        return OK; // by its tensors
+        return OK; // found by its tensors
     return status_error(
         QUILL_MODEL,
         "%s/config.json: quantization_config.quant_method: fp8 expected, %.60s found; take the original "
@@ -189,7 +189,7 @@ static Status set_counts(const HfModel *m) {
     char key[96];
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         const json_t *v = json_object_get(m->config, counts[i].name);
-        // without a width of its own: experts have theirs (qwen3_next), or hf/recurrent.c computes it (lfm2)
+        // Without a common width: experts have their own (qwen3_next), or hf/recurrent.c computes it (lfm2).
         bool optional = m->family->recurrent && strcmp(counts[i].name, "intermediate_size") == 0;
         if ((!v || json_is_null(v)) && (optional || !counts[i].required)) continue;
         int64_t n;
@@ -228,7 +228,7 @@ const char *hf_config_experts(const HfModel *m, int64_t *n) {
     return NULL;
 }
 
-// How many experts there are, and whether the weights of a row's are made to add up to one.
+// Sets the number of experts, and whether the weights of a row's experts are normalised to a sum of one.
 static Status set_experts(const HfModel *m) {
     char key[96];
     int64_t n;
@@ -247,7 +247,7 @@ static Status set_experts(const HfModel *m) {
     return OK;
 }
 
-// DeepSeek: compressed K and V, which layers have experts, how these are chosen. Sets *n_rot.
+// DeepSeek: sets the sizes of compressed K and V, the layers with experts, and the choice of experts. Sets *n_rot.
 static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     int64_t plain, dense, every = 1;
     char key[96];
@@ -390,7 +390,7 @@ Status hf_read_config(HfModel *m) {
     TRY(hf_read_recurrent(m, n_layers));
     bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);
     if (!two && !hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
-    if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // what RoPE turns
+    if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // elements that RoPE rotates
     if (head_dim < 1 || head_dim > 1 << 16) return hf_config_wrong(m, "head_dim", "a whole number from 1 to 65536");
     if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);
     return hf_read_rope(m, (int)head_dim);

@@ -6,7 +6,7 @@
 
 #include "base/str.h"
 
-// The defaults are those of each family's configuration class in transformers, of the keys that are read here.
+// The defaults are those of each family's configuration class in transformers, for the keys that hf/ reads.
 
 // Shared by the classes with gated DeltaNet.
 #define DELTA_DEFAULTS                                                                                                 \
@@ -15,7 +15,7 @@
     "\"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_num_key_heads\": 16, "                     \
     "\"linear_num_value_heads\": 32"
 
-// Shared by those of DeepSeek.
+// Shared by the DeepSeek classes.
 #define DEEPSEEK_DEFAULTS                                                                                              \
     "\"rms_norm_eps\": 1e-6, \"kv_lora_rank\": 512, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "                \
     "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"num_experts_per_tok\": 8"

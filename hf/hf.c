@@ -84,7 +84,7 @@ static Status read_template(const HfModel *m) {
     if (!st.code && text.n) gguf_set_str(m->g, "tokenizer.chat_template", text.data);
     buf_free(&text);
     if (st.code || gguf_value(m->g, "tokenizer.chat_template")) return st;
-    json_t *file; // of models that also see
+    json_t *file; // exists in models with images
     TRY(hf_read_json(m->dir, "chat_template.json", &file));
     const char *template = json_string_value(json_object_get(file, "chat_template"));
     if (template) gguf_set_str(m->g, "tokenizer.chat_template", template);

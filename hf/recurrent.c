@@ -70,7 +70,7 @@ static Status set_delta(const HfModel *m, int64_t n_layers, const uint8_t *recur
     return OK;
 }
 
-// The width of the feed-forward as its class adjusts it.
+// Sets the width of the feed-forward, which its class computes from several keys.
 static Status set_width(const HfModel *m) {
     char key[96];
     int64_t width, multiple = 256;
@@ -142,7 +142,7 @@ static Status take_vector(const HfModel *m, const char *name, const SafeTensor *
     return OK;
 }
 
-// Rows of all q, all k, all v, and of z apart.
+// Divides the fused matrix into one with the rows of all q, all k and all v, and another one with those of z.
 static Status take_qkvz(const HfModel *m, long layer, const SafeTensor *t) {
     DeltaShape d;
     char name[64];

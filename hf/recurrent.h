@@ -1,11 +1,11 @@
-// hf/recurrent.h: recurrent layers of a Hugging Face directory, on their way to GGUF (hf/recurrent.c has the shapes).
+// hf/recurrent.h: converts recurrent layers of a Hugging Face directory to GGUF (hf/recurrent.c has the shapes).
 #ifndef QUILL_HF_RECURRENT_H
 #define QUILL_HF_RECURRENT_H
 
 #include "hf/parts.h"
 #include "hf/safetensors.h"
 
-// The keys of config.json about them, for families that have such layers. QUILL_MODEL.
+// Reads the keys of config.json about recurrent layers, for families that have them. QUILL_MODEL.
 Status hf_read_recurrent(const HfModel *m, int64_t n_layers);
 // Takes a tensor that GGUF has in another shape or order; `part` is its name after the layer's number. False: it is
 // another. *st: QUILL_MODEL, its shape or type.

@@ -48,7 +48,7 @@ Status hf_regex(const char *name, const char *pattern, Buf *out) {
         if (in_class && *s == '&' && s[1] == '&') return refuse(name, pattern, "&& inside of [...]");
         if (!in_class && sets_m(s)) return refuse(name, pattern, "(?m)");
         buf_append(out, s, 1);
-        if (in_class && *s == '[') { // [:alpha:]
+        if (in_class && *s == '[') { // a class such as [:alpha:]
             const char *end = strstr(s, ":]");
             if (!end) return refuse(name, pattern, "a set inside of a set");
             buf_append(out, s + 1, (size_t)(end + 2 - (s + 1)));

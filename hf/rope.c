@@ -106,9 +106,10 @@ static Status read_yarn(const RopeReader *r) {
     set_f32(r, "rope.scaling.yarn_beta_slow", slow);
     bool latent = r->m->family->names == HF_NAMES_DEEPSEEK;
     double usual = latent ? 1 : 1 + 0.1 * log(factor); // the model loader multiplies GGUF's attn_factor by this
-    if (latent && all_dim != 0) set_f32(r, "rope.scaling.yarn_log_multiplier", 0.1 * all_dim); // scores grow
+    // the scale of the scores grows with log(factor)
+    if (latent && all_dim != 0) set_f32(r, "rope.scaling.yarn_log_multiplier", 0.1 * all_dim);
     if (attention != usual) set_f32(r, "rope.scaling.attn_factor", attention / usual);
-    double temperature; // Ministral 3
+    double temperature; // a factor of Q, for Ministral 3
     if (hf_config_number(r->full, "llama_4_scaling_beta", &temperature) && temperature > 0)
         set_f32(r, "attention.temperature_scale", temperature);
     return OK;
@@ -143,7 +144,7 @@ static Status read_longrope(const RopeReader *r) {
     return read_factors(r, "long_factor", "rope_factors_long.weight");
 }
 
-// Gemma 4: the frequencies are those of the whole head, and the first part of the pairs is turned.
+// Gemma 4: the frequencies are those of the whole head, and only the first part of the pairs is rotated.
 static void set_proportional(const RopeReader *r, double part) {
     int turned = (int)(part * r->n_rot) / 2;
     float *divisors = add_vector(r, "rope_freqs.weight");

@@ -28,7 +28,7 @@ typedef struct {
     bool metaspace;     // they are replaced by the pre-tokenizer
     bool bytes;         // byte-level BPE
     const char *form;   // Unicode normal form: "NFC"
-    const char *prefix; // when a space is put in front: "always", "missing", "first"; NULL: never
+    const char *prefix; // when a space is added in front of a text: "always", "missing", "first"; NULL: never
     Buf patterns;       // each ends with a NUL
     size_t n_patterns;
 } HfSteps;
@@ -85,7 +85,7 @@ static Status read_split(HfSteps *s, const json_t *part) {
     const json_t *pattern = json_object_get(part, "pattern");
     const char *regex = json_string_value(json_object_get(pattern, "Regex"));
     const char *string = json_string_value(json_object_get(pattern, "String"));
-    if (string && s->marks && strcmp(string, " ") == 0) return OK; // spaces were replaced before
+    if (string && s->marks && strcmp(string, " ") == 0) return OK; // the normalizer has replaced spaces already
     bool isolated = is(part, "behavior", "Isolated");
     // "Removed" with `invert` keeps only matches; tokenizers use it with patterns that match all of the text.
     bool matches = is(part, "behavior", "Removed") && is_true(part, "invert", false);
@@ -111,7 +111,7 @@ static Status read_metaspace(HfSteps *s, const json_t *part) {
     bool first = is(part, "prepend_scheme", "first"), never = is(part, "prepend_scheme", "never");
     if (json_object_get(part, "prepend_scheme")) prepends = !never;
     if (prepends) s->prefix = first ? "first" : "missing";
-    if (is_true(part, "split", true)) add_pattern(s, " [^ ]*"); // a space begins a piece
+    if (is_true(part, "split", true)) add_pattern(s, " [^ ]*"); // pieces begin with a space
     return OK;
 }
 

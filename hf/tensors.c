@@ -1,5 +1,5 @@
-// hf/tensors.c: the tensors of a directory under GGUF's names. They stay where they lie in the mapped files, but for
-// norms that are stored without their one, FP8 matrices, and tensors whose elements are not aligned.
+// hf/tensors.c: the tensors of a directory under GGUF's names. Their data stays in the mapped files, except for norms
+// that are stored minus one, FP8 matrices, and tensors whose elements are not aligned.
 #include "hf/experts.h"
 #include "hf/fp8.h"
 #include "hf/parts.h"
@@ -12,11 +12,11 @@
 
 #include "formats/types.h"
 
-enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
+enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 
 #define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
 
-// What transformers calls a part of a layer, in which families, and what GGUF calls it.
+// The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
           HF_NAMES_GEMMA4 | HF_NAMES_NEXT,
@@ -84,7 +84,7 @@ static const struct {
     {"feed_forward.w2", "ffn_down", HF_NAMES_LFM},
 };
 
-// Parts whose names have no last word, and what GGUF calls all of them.
+// Parts whose names have no last word, with their complete names in GGUF.
 static const struct {
     const char *part, *gguf;
     int names;
@@ -94,20 +94,21 @@ static const struct {
                   {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
                   {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
 
-// Last words of names that are of no use here: constants, scales of activations and caches, and those of weights, which
-// read_fp8 takes with the weights.
+// Last words of the names of unused tensors: constants, scales of activations and caches, and scales of weights, which
+// read_fp8 reads together with the weights.
 static const char *const left_out[] = {
     "inv_freq",    "k_scale",      "v_scale",      "kv_scale",        "activation_scale", "activation_scale_inv",
     "input_scale", "output_scale", "weight_scale", "weight_scale_inv"};
 
-// Where the text model's tensors begin: alone, inside of a model that also sees, and saved without its head.
+// The prefixes of the text model's tensors: of a text model, of a model with images, and of a model saved without its
+// head.
 static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", ""};
 
 typedef struct {
     HfModel *m;
     const SafeFiles *files;
     const char *prefix;
-    bool embedding;    // embed_tokens is there; a tied one may have been saved as lm_head alone
+    bool embedding;    // embed_tokens exists; a tied embedding may have been saved only as lm_head
     bool tied, untied; // tie_word_embeddings is true, is false
     int64_t n_layers;
     HfExperts experts;
@@ -123,14 +124,15 @@ static Status refuse_type(const SafeTensor *t, const char *expected) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-// The name in GGUF of what stands after the prefix. `out` is empty: the tensor is left out. False: no such part.
+// Converts the part of a name after the prefix to GGUF. `out` is empty: the tensor is not used. False: there is no such
+// part.
 static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     char *end, text[160];
     *out = 0;
     snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
     long layer = strtol(text, &end, 10);
     if (end == text || *end != '.' || layer < 0) return false;
-    if (layer >= r->n_layers) return true; // layers that predict further tokens lie after the others
+    if (layer >= r->n_layers) return true; // layers for multi-token prediction come after the others
     char *part = end + 1, *kind = strrchr(part, '.');
     for (size_t i = 0; i < ARRAY_LEN(bare_parts); i++)
         if (strcmp(part, bare_parts[i].part) == 0 && bare_parts[i].names & (int)r->m->family->names) {
@@ -155,7 +157,7 @@ static Str behind(Str s, const char *prefix) {
     return str_has_prefix(s, prefix) ? (Str){s.data + n, s.n - n} : (Str){NULL, 0};
 }
 
-// The same for any tensor of the directory. What does not belong to the text model is left out.
+// The same for any tensor of the directory. Tensors outside the text model are not used.
 static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[NAME_BYTES]) {
     *out = 0;
     if (str_is(t->name, "lm_head.weight") || str_is(t->name, "language_model.lm_head.weight")) {
@@ -191,7 +193,7 @@ int hf_type_of(const SafeTensor *t) {
     return -1;
 }
 
-// Memory of the view: a large piece in pages of its own.
+// Allocates memory that the view owns; large pieces get separate pages.
 void *hf_view_alloc(Gguf *g, size_t n) {
     if (n < 1 << 16) return gguf_alloc(g, n);
     void *pages = pages_alloc(n, true);
@@ -257,8 +259,9 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     return OK;
 }
 
-// kv_b_proj makes every head's K and V of what is stored: (heads * (n + v), rank), of each head K's rows, then V's.
-// GGUF has K's transposed, as Q takes them: attn_k_b (heads, rank, n), and attn_v_b (heads, v, rank).
+// kv_b_proj (heads * (n + v), rank) computes K and V of every head from the stored vector: for each head the rows of K,
+// then those of V. GGUF has two stacks: attn_k_b (heads, rank, n), which is K's part transposed, as it is applied to Q,
+// and attn_v_b (heads, v, rank).
 static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
     int64_t n_heads = 0, n = 0, v = 0;
     const json_t *c = r->m->config;
@@ -322,8 +325,8 @@ static Status begin(TensorReader *r) {
     return OK;
 }
 
-// Whether it is one of experts, one that is taken apart, or one of a recurrent layer in another shape; then it is
-// taken.
+// Takes tensors that need a conversion: experts, fused tensors, and tensors of recurrent layers with another shape in
+// GGUF. False: the tensor is none of these.
 static bool take_other(TensorReader *r, const SafeTensor *t, Status *st) {
     Str rest = behind(t->name, r->prefix);
     if (rest.data) rest = behind(rest, "layers.");

@@ -161,7 +161,7 @@ typedef struct {
     Str *texts;
     int32_t *types;
     int n;
-    int32_t *left, *right; // ids of added tokens that absorb the white space beside them
+    int32_t *left, *right; // ids of added tokens that absorb white space on their left or right
     size_t n_left, n_right;
 } HfVocab;
 
