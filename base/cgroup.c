@@ -10,7 +10,7 @@
 #include "base/file.h"
 
 typedef struct {
-    char dir[PATH_MAX]; // the group's directory
+    char dir[PATH_MAX]; // directory of the group
     size_t n_top;       // length of the mount point in `dir`
     bool v1;
 } CgroupDir;
@@ -23,7 +23,7 @@ static bool names(const char *list, const char *controller) {
     return false;
 }
 
-// Appends the group's path to the mount's, unless there is no such directory.
+// Appends the group's path to that of the mount, if such a directory exists.
 static void go_down(CgroupDir *g, const char *path) {
     size_t n = strlen(path);
     g->n_top = strlen(g->dir);
@@ -51,7 +51,7 @@ static CgroupDir find(const char *proc, const char *mount, const char *controlle
     return g;
 }
 
-// Continues with the group above; false: this one is the top.
+// Continues with the parent group; false: this is the top.
 static bool go_up(CgroupDir *g) {
     if (strlen(g->dir) <= g->n_top) return false;
     *strrchr(g->dir, '/') = 0;
@@ -91,7 +91,7 @@ static bool quota_of(const CgroupDir *g, long long *quota, long long *period) {
     snprintf(path, sizeof path, "%s/%s", g->dir, g->v1 ? "cpu.cfs_quota_us" : "cpu.max");
     FILE *f = fopen(path, "r");
     if (!f) return false;
-    int n = fscanf(f, "%lld %lld", quota, period); // "max 100000", and -1 in version 1: none
+    int n = fscanf(f, "%lld %lld", quota, period); // no quota: "max 100000" in version 2, -1 in version 1
     fclose(f);
     if (g->v1 && n == 1) *period = (long long)number(g, "cpu.cfs_period_us", NULL), n++;
     return n == 2 && *quota > 0 && *period > 0;

@@ -44,14 +44,14 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
         out->n += (size_t)n;
         out->data[out->n] = 0;
         if (n == 0) return OK;
-        if (out->n > INT_MAX) // endless input (yes | quill) must not fill the memory
+        if (out->n > INT_MAX) // endless input (yes | quill) must not fill memory
             return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected, found more", name, INT_MAX);
     }
 }
 
 enum { PATIENCE = 2000 }; // milliseconds to wait for the reader after a signal
 
-// Waits up to PATIENCE for room for PIPE_BUF bytes. False: there is none.
+// Waits up to PATIENCE until PIPE_BUF bytes can be written. False: they cannot.
 static bool soon_room(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     return poll(&p, 1, PATIENCE) > 0;

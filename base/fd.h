@@ -1,7 +1,6 @@
-// base/fd.h: reading and writing descriptors, of those that block and of those that do not.
+// base/fd.h: reads and writes descriptors, blocking and non-blocking ones.
 //
-// A wait ends when a signal of base/signals.h comes. Then there is nothing to say: the Status has the code 128 + the
-// signal's number, and no message.
+// A signal of base/signals.h ends a wait. The Status then has the code 128 + the signal's number, and no message.
 #ifndef QUILL_FD_H
 #define QUILL_FD_H
 
@@ -11,14 +10,14 @@
 #include "base/status.h"
 #include "base/str.h"
 
-// As read(2), but waits until there are bytes or the end. -1 and EINTR: a signal of base/signals.h has come; others do
-// not end the wait.
+// Like read(2), but waits until there are bytes or the end of the input. -1 with EINTR: a signal of base/signals.h has
+// arrived; other signals do not end the wait.
 ssize_t fd_read(int fd, void *out, size_t n);
-// Appends everything until the end; `name` stands in messages. QUILL_IO; QUILL_CONTEXT: more bytes than an int counts;
-// a signal came while it waited.
+// Appends everything up to the end; messages call it `name`. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count;
+// a signal, as above.
 Status fd_read_all(int fd, const char *name, Buf *out);
-// Writes all n bytes, and waits where there is no room. QUILL_IO, errno kept; a signal has come, and the reader has
-// taken nothing for two seconds.
+// Writes all n bytes, and waits if there is no room. QUILL_IO, with errno unchanged; a signal, if the reader has taken
+// nothing for two seconds.
 Status fd_write_all(int fd, const void *bytes, size_t n);
 // Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
 bool fd_is_capable_terminal(int fd);

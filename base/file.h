@@ -15,13 +15,14 @@ typedef struct {
     size_t n;
 } FileMap;
 
-// The path without its folders; the whole of one that ends with a slash.
+// The path without its folders; the whole path if it ends with a slash.
 const char *file_base(const char *path);
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
-// Appends the whole file; "-" is stdin. Errors as those of fd_read_all (base/fd.h).
+// Appends the whole file; "-" is stdin. Errors as fd_read_all (base/fd.h).
 Status file_read(const char *path, Buf *out);
-// The number after `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
+// The number after `key` at the beginning of a line (NULL: at the beginning of the file), in the form of files in /proc
+// and /sys; SIZE_MAX: none.
 size_t file_number(const char *path, const char *key);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct GuardedRange {
     char name[];
 } GuardedRange;
 
-// Global, since a signal handler gets no argument.
+// Global, because a signal handler gets no argument.
 static GuardedRange *ranges;
 static uintptr_t page;
 static char lost_name[PATH_MAX];
@@ -46,7 +46,7 @@ static void remember(const GuardedRange *r) {
     atomic_store(&lost, true);
 }
 
-// Maps zeros from the page of `at` to the end of the range: in a file that was cut, all of that is missing.
+// Maps zeros from the page of `at` to the end of the range: in a truncated file, all of it is missing.
 static bool put_zeros(const GuardedRange *r, uintptr_t at) {
     uintptr_t from = at / page * page;
     return mmap((void *)from, r->end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
@@ -60,7 +60,7 @@ static void say(const char *text) {
 
 static void on_bus(int number, siginfo_t *info, void *context) {
     (void)context;
-    bool fault = info->si_code > 0; // false: sent by kill(2)
+    bool fault = info->si_code > 0; // false: the signal was sent by kill(2)
     const GuardedRange *r = fault ? range_of((uintptr_t)info->si_addr) : NULL;
     if (r && put_zeros(r, (uintptr_t)info->si_addr)) {
         remember(r);
@@ -76,7 +76,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         _exit(QUILL_MODEL);
     }
     sigaction(SIGBUS, &before, NULL);
-    if (!fault) raise(number); // after a fault the instruction runs again and raises it
+    if (!fault) raise(number); // after a fault, the instruction runs again and raises the signal
 }
 
 static void install(void) {

@@ -15,13 +15,13 @@ void jsonio_start(void); // before any other call of jansson
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-// They take over the reference to `value`, as jansson's _new functions do; jsonio_share adds one.
+// These take over the reference to `value`, as jansson's _new functions do; jsonio_share adds a reference.
 void jsonio_put(json_t *object, const char *key, json_t *value);
 void jsonio_share(json_t *object, const char *key, json_t *value);
 void jsonio_append(json_t *array, json_t *value);
 json_t *jsonio_text(Str bytes);              // as a JSON string, invalid UTF-8 repaired
 json_t *jsonio_number(double v, int digits); // rounded; null if it is not finite
-// Appends what json_dumps gives for these flags.
+// Appends the output of json_dumps with these flags.
 void jsonio_print(const json_t *value, size_t flags, Buf *out);
 void jsonio_line(json_t *object, Buf *out); // one line and its newline; drops the object
 

@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 
 JsonWalk jsonwalk_start(Str text) {
-    text = text.n ? utf8_without_mark(text) : str_of(""); // an empty file is mapped nowhere
+    text = text.n ? utf8_without_mark(text) : str_of(""); // an empty file has no mapping
     return (JsonWalk){.at = text.data, .end = text.data + text.n};
 }
 
@@ -87,7 +87,7 @@ static bool escape(JsonWalk *w, Buf *out) {
     return true;
 }
 
-// Up to the next quote or backslash: bytes that stand for themselves.
+// Reads up to the next quote or backslash.
 static bool plain_end(JsonWalk *w, const char **end) {
     const char *s = w->at;
     while (s < w->end && *s != '"' && *s != '\\') {

@@ -19,9 +19,9 @@
 
 typedef struct {
     const char *at, *end;
-    const char *error; // what was expected where `at` stands; NULL: none yet
+    const char *error; // what was expected at `at`; NULL: no error yet
     bool first;        // the next value is the first of its object or array
-    Buf key;           // decoded, where it has escapes
+    Buf key;           // memory for keys with escapes
 } JsonWalk;
 
 JsonWalk jsonwalk_start(Str text); // the caller keeps the text alive
@@ -34,7 +34,7 @@ bool jsonwalk_enter(JsonWalk *w, char bracket);
 bool jsonwalk_member(JsonWalk *w, Str *key);
 bool jsonwalk_element(JsonWalk *w); // true: another value of the array comes; false: it has ended, or an error
 
-// The value that comes next. A string is appended to `out`, its escapes decoded; it is UTF-8.
+// Reads the next value, a string: appends it to `out` with its escapes decoded, as UTF-8.
 bool jsonwalk_string(JsonWalk *w, Buf *out);
 bool jsonwalk_int(JsonWalk *w, int64_t *out); // a whole number
 // Skips any value; *raw is its text, in which only the nesting of brackets was checked.

@@ -1,8 +1,8 @@
-// base/nearest.h: did-you-mean: the known word that is nearest to a mistyped one.
+// base/nearest.h: finds the known word that is nearest to a mistyped one.
 //
-//   Nearest n = {.word = written};
-//   for (each known word) nearest_try(&n, known);
-//   const char *meant = nearest_found(&n);
+// Nearest n = {.word = written};
+// for (each known word) nearest_try(&n, known);
+// const char *meant = nearest_found(&n);
 #ifndef QUILL_NEAREST_H
 #define QUILL_NEAREST_H
 
@@ -13,7 +13,7 @@ typedef struct {
 } Nearest;
 
 void nearest_try(Nearest *n, const char *candidate);
-const char *nearest_found(const Nearest *n); // NULL: none is near enough to have been meant
+const char *nearest_found(const Nearest *n); // NULL: none is near enough
 
 // ---- for the tests ----
 

@@ -47,7 +47,7 @@ bool pages_replace(const void *at, void *with, size_t n) {
     return false;
 }
 
-// smaps counts whole mappings: all that overlap the range are added up. pages_replace makes a mapping of its own.
+// smaps counts whole mappings, so all that overlap the range are added up. pages_replace makes a separate mapping.
 size_t pages_huge(const void *at, size_t n) {
     static const char *const fields[] = {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"};
     FILE *f = fopen("/proc/self/smaps", "r");

@@ -10,9 +10,10 @@
 // n bytes, zeroed, page-aligned, committed when first touched. NULL: the system refuses. `huge` asks for huge pages.
 // From HUGE_PAGE bytes on, the address is a multiple of HUGE_PAGE.
 void *pages_alloc(size_t n, bool huge);
-// n bytes of addresses without memory, aligned likewise, to map something over. NULL: the system refuses.
+// Reserves n bytes of address space without memory, with the same alignment, to map something there. NULL: the system
+// refuses.
 void *pages_reserve(size_t n);
-void pages_free(void *p, size_t n); // of both; NULL is fine
+void pages_free(void *p, size_t n); // frees both kinds; NULL is allowed
 // Moves the n bytes (whole pages) at `with` to the address `at`, read-only, in place of the mapping there; `with` is no
 // longer mapped. False: nothing has changed.
 bool pages_replace(const void *at, void *with, size_t n);

@@ -10,7 +10,7 @@ enum { PARAGRAPH_WIDTH = 80 };
 // begin in column `indent`. Lines break only at single spaces; a word longer than a line is not divided, nor is a
 // number separated from its unit.
 void paragraph_print(FILE *out, const char *text, int at, int indent);
-// An item of --verbose, to stderr: the label, and the text in a column of its own.
+// Prints an item of --verbose to stderr: the label, and the text in a separate column.
 void paragraph_item(const char *label, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

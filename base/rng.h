@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define RNG_STEP 0x9e3779b97f4a7c15u // distance of consecutive states of SplitMix64
+#define RNG_STEP 0x9e3779b97f4a7c15u // difference of consecutive states of SplitMix64
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t z) {
     z += RNG_STEP;
@@ -22,7 +22,7 @@ HOST_DEVICE static inline uint64_t rng_bits(uint64_t seed, uint64_t sequence, ui
     return rng_mix(rng_mix(rng_mix(seed) ^ sequence) ^ position);
 }
 
-// In [0, 1), 53 bits.
+// A number in [0, 1) with 53 random bits.
 HOST_DEVICE static inline double rng_uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
     return (double)(rng_bits(seed, sequence, position) >> 11) * 0x1p-53;
 }

@@ -22,7 +22,7 @@ static void on_signal(int number) {
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
-    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second signal meets the default action
+    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second signal kills the process
     sigemptyset(&action.sa_mask);                                  // no SA_RESTART: a read that waits for input returns
     sigaction(number, &action, NULL);
 }
@@ -55,7 +55,7 @@ void signals_release(void) {
 
 // ---- as bytes -------------------------------------------------------------------------------------------------------
 
-static int ends[2] = {-1, -1}; // of the pipe: reading, writing
+static int ends[2] = {-1, -1}; // ends of the pipe: for reading, for writing
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
 
 static void tell(int number) {

@@ -30,7 +30,8 @@ void timeline_free(Timeline *t) {
 
 double timeline_ttft(const Timeline *t) { return t->first == 0 ? 0 : t->first - t->start; }
 
-// Not the mean of the gaps: they are rounded to floats, and TTFT + TPOT x (tokens - 1) would not be the total.
+// Computed from the times and not from the gaps, which are rounded to floats: TTFT + TPOT x (tokens - 1) must be the
+// total.
 double timeline_tpot(const Timeline *t) { return t->n_gaps == 0 ? 0 : (t->last - t->first) / t->n_gaps; }
 
 // Vitter's algorithm R (1985): the i-th number replaces a random one with probability SAMPLE_MOST / i.

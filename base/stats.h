@@ -9,12 +9,12 @@
 
 typedef struct {
     double start;       // clock_now() when the request arrived
-    double begun;       // when its first row was about to be computed; 0: not yet. In between it was queueing
+    double begun;       // when its first row was about to be computed; 0: not yet. From start to begun it was waiting
     double prefill_end; // when the last prompt row had been computed
     double first, last; // times of the first and the newest token; 0: none yet
     float *gaps;        // (n_gaps) seconds between tokens; tokens - 1 of them
     int n_gaps, cap_gaps;
-    double prefill_flops, prefill_bytes, decode_flops, decode_bytes; // by costs.h, summed over steps
+    double prefill_flops, prefill_bytes, decode_flops, decode_bytes; // as defined in costs.h, summed over steps
 } Timeline;
 
 void timeline_token(Timeline *t, double now); // a token was produced

@@ -1,14 +1,14 @@
-// base/status.h: what a call that can fail returns, and the exit codes of the process.
+// base/status.h: the result of a call that can fail, and the exit codes of the process.
 //
-// Three kinds of failure, three treatments. Bad input: return a Status, which travels to main and becomes one line on
-// stderr and an exit code. An expected shortage (no free KV block): return false with nothing changed. A bug: assert.
+// There are three kinds of failure. Bad input: return a Status, which main prints as one line on stderr and returns as
+// exit code. An expected shortage (no free KV block): return false and change nothing. A bug: assert.
 #ifndef QUILL_STATUS_H
 #define QUILL_STATUS_H
 
 // The codes are the process's exit codes.
 enum {
     QUILL_OK = 0,
-    QUILL_INTERNAL = 1, // a bug, or a call that the system refused
+    QUILL_INTERNAL = 1, // a bug, or a system call that failed
     QUILL_USAGE = 2,    // flags and arguments
     QUILL_MODEL = 3,    // model, tokenizer, template or device unusable
     QUILL_MEMORY = 4,   // out of memory

@@ -70,7 +70,7 @@ void buf_printf(Buf *b, const char *format, ...) {
 void buf_drop(Buf *b, size_t n) {
     assert(n <= b->n);
     if (n == 0) return;
-    memmove(b->data, b->data + n, b->n - n + 1); // with the NUL
+    memmove(b->data, b->data + n, b->n - n + 1); // includes the NUL
     b->n -= n;
 }
 

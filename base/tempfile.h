@@ -16,8 +16,8 @@
 #include "base/status.h"
 
 typedef struct {
-    const char *path; // the caller's
-    char *tmp;        // its own
+    const char *path; // owned by the caller
+    char *tmp;        // owned by this struct
     int fd;           // write here, with fd_write_all
 } TempFile;
 

@@ -157,7 +157,7 @@ void threads_free(ThreadPool *p) {
 
 int threads_count(const ThreadPool *p) { return p->n; }
 
-// Whether cpu is the first of its core among those in the set: siblings on one core share its units.
+// Whether cpu is the first one of its core in the set: the CPUs of one core share its units.
 static bool first_of_core(int cpu, const cpu_set_t *set) {
     char path[128], list[256] = "";
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);

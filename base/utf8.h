@@ -14,7 +14,7 @@ int utf8_next(const char *s, size_t n);
 int utf8_read(const char *s, size_t n, uint32_t *code);
 // Writes the bytes of a character and returns how many. Surrogates are written too. (jansson has a utf8_encode.)
 int utf8_write(char out[4], uint32_t code);
-// The longest prefix of s that does not end inside a character; invalid bytes count as whole.
+// The length of the longest prefix of s that does not end inside a character; invalid bytes count as complete.
 size_t utf8_whole(const char *s, size_t n);
 // Whether Unicode calls the character white space (White_Space=yes).
 bool utf8_is_space(uint32_t code);

@@ -110,8 +110,8 @@ static void pack_norm(void *packed, int tile, const float *x, size_t x_stride, i
 typedef struct {
     const Tensor *w;
     uint16_t *to;
-    int first, n_features; // of w
-    int k0, n;             // elements [k0, k0 + n) of each
+    int first, n_features; // range of rows of w
+    int k0, n;             // range of elements [k0, k0 + n) of each row
     size_t block_bytes;    // bytes of 32 weights
     bool i8_whole;
     const char *then; // the weights of the following panel's first feature, which are prefetched meanwhile
@@ -170,10 +170,10 @@ static void clear_panel(const Panel *p) {
 
 // The destination of the complete sums of a tile of rows: y, or together with the gate's sums, as activations, h.
 typedef struct {
-    const float *sums, *gate; // four unit tiles each, as store_sums leaves them; gate may be NULL
-    float *y;                 // the first row and feature
+    const float *sums, *gate; // four unit tiles each, in the order of store_sums; gate may be NULL
+    float *y;                 // y at the first row and feature
     size_t y_stride;
-    const float *bias; // of the first feature, or NULL
+    const float *bias; // bias of the first feature, or NULL
     int n_features, n_rows;
     bool add;    // y += instead of y =
     uint16_t *h; // packed: two unit tiles
@@ -182,7 +182,7 @@ typedef struct {
 
 // Work that overlaps with the products of a tile of rows: unpacking and prefetching.
 typedef struct {
-    const Panel *fill; // features [f0, f1) of it
+    const Panel *fill; // features [f0, f1) of the panel are unpacked
     int f0, f1;
     const uint16_t *rows; // the part of the tile that is used next, prefetched into L2, `lines` lines in a step
     int lines;
@@ -321,7 +321,7 @@ typedef struct {
     int parts, first, last;
     const uint16_t *packed; // activations of all rows
     int first_row, n_rows;
-    float *y; // all rows
+    float *y; // results of all rows
     size_t y_stride;
     bool add;
     uint16_t *h; // all rows, packed

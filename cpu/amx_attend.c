@@ -27,12 +27,12 @@ enum {
     KEYS = 64,             // keys of a block
     DEEP = 128,            // the least keys of a row for which cpu/amx_row.c is faster
     FEWEST_HEADS = 2,      // and the least heads of its group
-    HEAD_MOST = 512,       // largest head_dim of its own; the vector kernels take larger ones
+    HEAD_MOST = 512,       // largest head_dim for this kernel; the vector kernels take larger ones
     ROOM = 1 << 16,        // the most elements of queries, and of keys, that are packed at once
     SLACK = 8,             // a lane's floor is raised when its maximum is so many powers of two above it
-    BLOCKS = KEYS / 32,    // of 32 keys
+    BLOCKS = KEYS / 32,    // number of 32-key groups in a block
     TILE = 2 * UNIT,       // bf16 elements of two unit tiles, and floats of one
-    SCORES = QUERIES * 32, // of a tile of queries and 32 keys
+    SCORES = QUERIES * 32, // scores of a tile of queries with 32 keys
 };
 
 static const float masked = -1e30f;
@@ -42,11 +42,11 @@ typedef struct {
     uint16_t k[2 * ROOM];              // (32 keys, step, part, 16 keys): rows
     uint16_t v[ROOM];                  // (32 keys, step, 16 elements): rows of 32 keys
     float out[ROOM];                   // (QUERIES, step, 16 elements, 16 queries, element, query)
-    float scores[2][BLOCKS][SCORES];   // (blocks by turns, 32 keys, 16 of them, 16 queries, key, query)
-    uint16_t weights[2][BLOCKS][TILE]; // (blocks by turns, 32 keys, 16 queries): pairs of keys
+    float scores[2][BLOCKS][SCORES];   // (two blocks alternately, 32 keys, 16 of them, 16 queries, key, query)
+    uint16_t weights[2][BLOCKS][TILE]; // (two blocks alternately, 32 keys, 16 queries): pairs of keys
     float floor[TASK], sum[TASK];      // a weight is 2^(score - floor)
     int slot[TASK];
-    int steps; // of 32 elements of a head
+    int steps; // number of 32-element steps of a head
 } AttendTiles;
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ static void load_v(const AttendTask *t, AttendTiles *s, int block, int first, in
 
 // A tile of queries and the keys that it meets at once.
 typedef struct {
-    int tile, block; // of KEYS, in the chunk
-    int n;           // keys that it sees; 0: there is no such item
+    int tile, block; // indices in the chunk; a block has KEYS keys
+    int n;           // number of keys that the tile sees; 0: there is no further item
 } Item;
 
 INLINE int blocks_of(const Item *item) { return (item->n + 31) / 32; }
@@ -163,11 +163,11 @@ INLINE int blocks_of(const Item *item) { return (item->n + 31) / 32; }
 // The conversion of an item's scores to weights, 8 keys of 16 queries at a time.
 typedef struct {
     Item item;
-    int turn; // of its scores and weights
+    int turn; // which of the two buffers has its scores and weights
     vf floor[2], scale[2],
         total[2];    // for 16 queries each: a weight is 2^(score - floor); scale: factor of older weights
     bool grew;       // a floor was raised: older sums must be rescaled
-    int parts, left; // of 8 keys and 16 queries; to do
+    int parts, left; // number of parts (8 keys and 16 queries each); number of parts to do
     int due;
 } Softmax;
 

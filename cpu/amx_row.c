@@ -22,7 +22,7 @@ enum {
     AHEAD = 768,                 // prefetch distance in bytes in each stream
     WIDE = 64,                   // elements of a head that are split at a time
     HEAD_MOST = 512,             // largest head_dim (cpu/amx_attend.c asks for no more)
-    STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
+    STEPS_MOST = HEAD_MOST / 32, // number of 32-element steps of the largest head
 };
 
 // Numbers of the unit's tiles: sums of 16 keys, a left operand of 16 keys, a right operand, the weights; tiles 4 to 7
@@ -33,14 +33,15 @@ enum {
 #define WEIGHTS 3
 
 typedef struct {
-    uint16_t queries[STEPS_MOST][UNIT];  // (pair of elements, head and part), scaled
-    uint16_t keys[2][2][2][2][UNIT];     // (in turns, 16 of them, 32 elements, part): what was just stored is not read
-    uint16_t values[2][4][2][UNIT];      // (in turns, 16 elements, part): pairs of keys
-    uint16_t weights[KEYS / 32][16][32]; // (head and part, key)
-    float sums[KEYS][16];                // (key, head and part)
-    float scores[KEYS / 2][16];          // (pair of keys, key and head)
-    float out[HEAD_MOST / 16][16][16];   // (16 elements, head and part, element)
-    const uint16_t *k[2 * KEYS], *v[2 * KEYS]; // of this tile and the next, in turns
+    uint16_t queries[STEPS_MOST][UNIT]; // (pair of elements, head and part), scaled
+    // (two alternately, 16 keys of them, 32 elements, part): a buffer is read one turn after it was stored
+    uint16_t keys[2][2][2][2][UNIT];
+    uint16_t values[2][4][2][UNIT];            // (two alternately, 16 elements, part): pairs of keys
+    uint16_t weights[KEYS / 32][16][32];       // (head and part, key)
+    float sums[KEYS][16];                      // (key, head and part)
+    float scores[KEYS / 2][16];                // (pair of keys, key and head)
+    float out[HEAD_MOST / 16][16][16];         // (16 elements, head and part, element)
+    const uint16_t *k[2 * KEYS], *v[2 * KEYS]; // addresses of this tile and the next, alternately
 } AttendRowTiles;
 
 static const float masked = -1e30f;
@@ -56,7 +57,7 @@ INLINE __m512 rest(__m512 a) {
 // Loads heads [pair, pair + count) of the group; the others are zero.
 static void load_queries(const AttendTask *t, int pair, int count, AttendRowTiles *s) {
     int hd = t->heads->head_dim;
-    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
+    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax uses powers of two
     for (int i = 0; i < (int)round_up((size_t)hd, WIDE); i += STEP) {
         __m512 parts[2 * HEADS];
         memset(parts, 0, sizeof parts);
@@ -75,7 +76,7 @@ static void load_queries(const AttendTask *t, int pair, int count, AttendRowTile
 // Stores the addresses of n keys from slot `first` on in k[0], k[step], ... and those of their values in v.
 static void find_keys(const AttendTask *t, int first, int n, int step, const uint16_t **k, const uint16_t **v) {
     for (int i = 0, run; i < n; i += run) {
-        size_t at = attend_at(t, false, first + i); // V's is the same
+        size_t at = attend_at(t, false, first + i); // V is at the same place
         run = int_min(n - i, t->kv->block - (first + i) % t->kv->block);
         for (int j = i; j < i + run; j++, at += (size_t)t->kv->head_dim) {
             k[j * step] = (const uint16_t *)(const void *)t->kv->k + at;
@@ -225,7 +226,7 @@ INLINE vf score_pair(const float (*sums)[16]) {
 // Stores one bf16 part of 32 keys' weights as the unit's left operand: (pair of keys, key and head) becomes (head,
 // key).
 INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
-    __m512 pairs[8], fours[8]; // of pair i, and of pair i + 4, by head
+    __m512 pairs[8], fours[8]; // by head: the weights of pair i, and of pair i + 4
     UNROLL(8)
     for (int i = 0; i < 8; i++) {
         __m512 a = (__m512)weights[i / 4 * 8 + i % 4], b = (__m512)weights[i / 4 * 8 + i % 4 + 4];

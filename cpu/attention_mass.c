@@ -1,4 +1,4 @@
-// cpu/attention_mass.c: how much the queries of a batch looked at each slot: their softmax weights, added up.
+// cpu/attention_mass.c: sums of the softmax weights that the queries of a batch give to each slot.
 #include "cpu/attention.h"
 
 #include "cpu/seq_rows.h"
@@ -12,7 +12,7 @@ typedef struct {
     const Batch *b;
 } MassTask;
 
-static float dot(const float *a, const float *b, int n) { // eight sums: the compiler makes vectors of them
+static float dot(const float *a, const float *b, int n) { // eight separate sums, which the compiler makes vectors of
     float s[8] = {0}, rest = 0;
     int i = 0;
     for (; i + 8 <= n; i += 8)

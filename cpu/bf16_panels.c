@@ -10,12 +10,13 @@
 #include "cpu/panels.h"
 
 enum {
-    DEPTH = 512,              // elements of a panel's row
-    STEPS = DEPTH / 2,        // pairs of elements of a panel's row
-    ROW_PAIRS = STEPS + 16,   // pairs from row to row; not a power of two, so that rows do not share cache sets
+    DEPTH = 512,       // elements of a panel's row
+    STEPS = DEPTH / 2, // pairs of elements of a panel's row
+    // pairs from one row to the next; not a power of two, so that rows do not share cache sets
+    ROW_PAIRS = STEPS + 16,
     PIECE = 16,               // pairs of a row that are loaded together
-    ONE_TILE_FEATURES = 12,   // features at a time with one tile of rows
-    THREE_TILES_FEATURES = 8, // and with three
+    ONE_TILE_FEATURES = 12,   // number of features computed together with one tile of rows
+    THREE_TILES_FEATURES = 8, // number of features computed together with three tiles
 };
 
 // Elements 2k and 2k + 1, in bf16, of the sixteen rows of a tile.

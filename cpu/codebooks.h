@@ -60,7 +60,7 @@ INLINE q32 q_fours(const uint32_t *book, const uint8_t e[8]) {
     return _mm256_setr_epi32((int)book[e[0]], (int)book[e[1]], (int)book[e[2]], (int)book[e[3]], (int)book[e[4]],
                              (int)book[e[5]], (int)book[e[6]], (int)book[e[7]]);
 }
-INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned ninth) { // ninth: a bit an entry
+INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned ninth) { // ninth: one bit for each entry
     return _mm256_setr_epi32((int)book[e[0] | (ninth << 8 & 256)], (int)book[e[1] | (ninth << 7 & 256)],
                              (int)book[e[2] | (ninth << 6 & 256)], (int)book[e[3] | (ninth << 5 & 256)],
                              (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],

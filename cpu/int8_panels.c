@@ -24,7 +24,7 @@ enum {
 typedef struct {
     int8_t q[8][8][LANES][4]; // (block of 32, four elements, row, element)
     float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
-    int32_t less16[16][LANES]; // minus the sum of 16 q
+    int32_t less16[16][LANES]; // the sum of 16 q, negated
 } ActivationColumns;
 
 // DEPTH elements of a weight row. Its bytes are the weights' integers plus block_offset.

@@ -21,7 +21,8 @@ enum {
     LANES = VL,          // rows of activations in a packed tile
     PANEL_FEATURES = 96, // features of a panel, a multiple of 6, 12 and 16
     ROW_BLOCK = 512,     // rows of a task
-    FEW_ROWS = 48,       // up to so many rows a panel has FEW_FEATURES, whose weights fit into L2 when prefetched
+    // up to this number of rows a panel has FEW_FEATURES, whose weights fit into L2 when they are prefetched
+    FEW_ROWS = 48,
     FEW_FEATURES = 48,
     TILE_SUMS = PANEL_FEATURES * LANES,
 };

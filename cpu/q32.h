@@ -13,14 +13,16 @@ INLINE q32 q_load(const void *p) { return _mm256_loadu_si256(p); }
 INLINE q32 q_and(q32 a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 INLINE q32 q_or(q32 a, q32 b) { return _mm256_or_si256(a, b); }
 INLINE q32 q_sub(q32 a, int b) { return _mm256_sub_epi8(a, _mm256_set1_epi8((char)b)); }
-INLINE q32 q_shr(q32 a, int n, int mask) { return q_and(_mm256_srli_epi16(a, n), mask); } // (a >> n) & mask a byte
-INLINE q32 q_shl(q32 a, int n) { return _mm256_slli_epi16(a, n); }                        // a << n; no bit may cross
+// (a >> n) & mask in each byte
+INLINE q32 q_shr(q32 a, int n, int mask) { return q_and(_mm256_srli_epi16(a, n), mask); }
+// a << n; no bit may move into the next byte
+INLINE q32 q_shl(q32 a, int n) { return _mm256_slli_epi16(a, n); }
 // 16 bytes as 32 nibbles: the low ones first.
 INLINE q32 q_nibbles(const uint8_t *p) {
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     return q_and(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
 }
-// Bit i of four bytes becomes byte i, 16 where it is set.
+// Byte i is 16 if bit i of the four bytes is set, otherwise 0.
 INLINE q32 q_fifth(const uint8_t *p) {
     uint32_t bits;
     memcpy(&bits, p, 4);
@@ -95,7 +97,7 @@ typedef struct {
     uint32_t signs[8];  // expanded sign bits of each 32 elements, for types with seven sign bits for eight elements
 } SuperblockScales;
 
-INLINE vf vload_i8(const void *p) { // VL bytes
+INLINE vf vload_i8(const void *p) { // loads VL bytes
 #if QUILL_SIMD == 512
     return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 #elif QUILL_SIMD == 256

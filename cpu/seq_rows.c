@@ -24,7 +24,7 @@ AttendTask seq_rows_task(const Workspace *w, const Layer *l, const KvPool *kv, c
                         .page = r->slot % SEAL ? kv_tail(kv, r->table, r->slot) : -1};
 }
 
-// seq_rows_seal for one plane, K or V.
+// Does seq_rows_seal for one plane, K or V.
 static void seal_plane(const AttendTask *t, bool value, int last_slot) {
     const KvPool *kv = t->kv;
     int type = kv_plane_type(kv, value), dim = kv_plane_dim(kv, value);
@@ -50,7 +50,7 @@ void seq_rows_seal(const Workspace *w, const Layer *l, const KvPool *kv, const B
     if (kv_is_sealed(kv->type_v) && !kv->v_in_k) seal_plane(&t, true, r->slot + r->n - 1);
 }
 
-// The rows of slots [first, last] of one plane.
+// Copies the rows of slots [first, last] of one plane.
 static void keep_plane(const Workspace *w, const Layer *l, const KvPool *kv, const SequenceRows *r, bool value,
                        int first, int last) {
     int page = kv_tail(kv, r->table, last), dim = kv_plane_dim(kv, value);

@@ -4,10 +4,10 @@
 
 #include "kernels.h"
 
-// The least multiply-adds of a task: for less work it does not pay to wake another core.
+// The smallest number of multiply-adds of a task: for less work, waking another core takes longer than the work.
 enum { TASK_WORK = 1 << 15 };
 
-// Into how many tasks to cut `work` multiply-adds; at most `most`.
+// The number of tasks into which `work` multiply-adds are divided; at most `most`.
 int tasks_count(const Workspace *w, double work, int most);
 
 // The part of w->panels that belongs to a thread.

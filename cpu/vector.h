@@ -50,13 +50,13 @@ void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t 
                    size_t y_stride, bool add, void *scratch);
 extern const MatrixKernel vector_matmul;
 void vector_convolve(const ConvolveTask *t);
-enum { DELTA_CHUNK = 64 };                  // rows
+enum { DELTA_CHUNK = 64 };                  // rows of a chunk
 typedef struct {                            // DeltaTask.scratch
-    float sum[DELTA_CHUNK];                 // of the decays up to a row: G
+    float sum[DELTA_CHUNK];                 // G: the sum of the decays up to a row
     float grown[DELTA_CHUNK];               // e^G
     float solve[DELTA_CHUNK * DELTA_CHUNK]; // -beta_t e^(G_t - G_i) (k_t.k_i) below the diagonal
     float weigh[DELTA_CHUNK * DELTA_CHUNK]; // e^(G_t - G_i) (q_t.k_i) up to the diagonal
-    float keys[SEAL_HEAD * DELTA_CHUNK];    // k turned: (key_dim, DELTA_CHUNK)
+    float keys[SEAL_HEAD * DELTA_CHUNK];    // k transposed: (key_dim, DELTA_CHUNK)
     float updates[DELTA_CHUNK * SEAL_HEAD]; // u (DELTA_CHUNK, value_dim)
 } DeltaChunk;
 void vector_delta(const DeltaTask *t);

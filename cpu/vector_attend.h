@@ -24,20 +24,20 @@ enum {
     LANE_TILES = 4, // tiles of T queries that share a tile of keys in vector_attend_many
 };
 
-// T queries and what becomes of them. In vector_attend_many a lane is a query.
+// T queries, their scores and their outputs. In vector_attend_many a lane is a query.
 typedef struct {
     _Alignas(64) float queries[HEAD_PAD * T]; // (head_dim, T), scaled
     float out[HEAD_PAD * T];                  // (v_dim padded to NF, T)
     float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
     int slot[T];
-    int first, last; // the slots that some of them see
+    int first, last; // range of the slots that at least one of them sees
 } QueryLanes;
 
 // The scratch of a task: tiles of keys and values are made once for all its queries.
 typedef struct {
     QueryLanes lanes[LANE_TILES];
-    int n_lanes;                              // of them in use
+    int n_lanes;                              // number of lanes in use
     _Alignas(64) float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then (key, v_dim) of V
     uint8_t room[SEAL_MOST];
 } QueryTile;

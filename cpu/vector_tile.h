@@ -9,8 +9,8 @@ enum {
     T = 2 * VL, // rows of activations in a tile: the lanes of two vectors
     NF = VL == 16  ? 12
          : VL == 8 ? 6
-                   : 4,     // weights at a time: NF x 2 sums stay in registers
-    FEATURES = 96,          // of a task of the matrix kernel
+                   : 4,     // features at a time: NF x 2 sums stay in registers
+    FEATURES = 96,          // features of a task of the matrix kernel
     UNROLL = 8,             // steps of depth between two prefetches
     PANELS = FEATURES / NF, // panels of NF features in a task; each prefetches its part of the next tile
     AHEAD = UNROLL * T * (int)sizeof(float) / PANELS, // bytes that a panel prefetches every UNROLL steps
