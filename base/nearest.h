@@ -1,8 +1,8 @@
 // base/nearest.h: finds the known word that is nearest to a mistyped one.
 //
-// Nearest n = {.word = written};
-// for (each known word) nearest_try(&n, known);
-// const char *meant = nearest_found(&n);
+//     Nearest n = {.word = written};
+//     for (each known word) nearest_try(&n, known);
+//     const char *meant = nearest_found(&n);
 #ifndef QUILL_NEAREST_H
 #define QUILL_NEAREST_H
 
