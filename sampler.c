@@ -66,7 +66,7 @@ static void apply_penalties(Sampler *s, const SamplerParams *p, const int *histo
         if (id < 0 || id >= s->n_vocab || s->counts[id] == 0) continue;
         float *l = &s->logits[id];
         *l = sample_penalise(*l, s->counts[id], p->repeat_penalty, p->presence_penalty, p->frequency_penalty);
-        s->counts[id] = 0; // each token once
+        s->counts[id] = 0; // counts each token once
     }
 }
 

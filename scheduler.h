@@ -72,10 +72,11 @@ struct Request {
     const Policy *policy; // NULL: the scheduler's
     int width;            // the most sequences that the policy will create for it, at most max_seqs; 0: one
     SamplerParams sampling;
-    uint64_t sequence_key;  // of the RNG: 0 for a single prompt
-    Constraint *constraint; // on the generated tokens; NULL: none. When it allows no further token, the request
-                            // finishes with FINISH_EOG
-    int max_new;            // the most tokens to generate; -1: until the context is full; 0: only prefill
+    uint64_t sequence_key; // key of the RNG: 0 for a single prompt
+    // a constraint on the generated tokens; NULL: none. When it allows no further token, the request finishes with
+    // FINISH_EOG
+    Constraint *constraint;
+    int max_new; // the most tokens to generate; -1: until the context is full; 0: only prefill
     // (n_vocab) the logits after the last token, given if all tokens of seq are computed already: the first token is
     // drawn from them when the request is added, without a row. NULL: seq has an uncomputed token.
     const float *logits;
@@ -105,9 +106,9 @@ static inline Sequence *request_sequence(const Request *r, int i) { return i ? &
 
 typedef struct {
     int n_vocab;
-    int max_rows; // of a step
+    int max_rows; // the most rows of a step
     int max_out;  // rows of logits of a step; max_seqs at least
-    int max_seqs; // sequences of a step
+    int max_seqs; // the most sequences of a step
     // draws: a device can draw tokens; steps whose requests do not need logits have Batch.draw. draws_ahead:
     // scheduler_ahead may be used.
     bool draws, draws_ahead;

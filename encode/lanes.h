@@ -30,7 +30,9 @@ LANES_INLINE Lanes lanes_clamp(Lanes v, float lo, float hi) {
 }
 // Rounds to the nearest integer, ties to even; |v| < 2^22. The intermediate sum is too large to have fraction bits.
 LANES_INLINE Lanes lanes_round(Lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
-// 1 / v; 0 for |v| <= 1e-30, which rounds to a half of 0.
+// 1 / v; 0 for
+// v
+// <= 1e-30, which is 0 in f16.
 LANES_INLINE Lanes lanes_inverse(Lanes v) {
     LaneMask some = lanes_abs(v) > lanes_set(1e-30f);
     return lanes_where(some, 1.0f / lanes_select(some, v, lanes_set(1)));

@@ -249,7 +249,7 @@ static int by_offset(const void *a, const void *b) {
 static bool place_tensors(GgufCursor *c, Gguf *g, TensorPlace *places, size_t alignment) {
     int n = g->tensors.n;
     size_t start = round_up(c->pos, alignment);
-    size_t section = start < c->n ? c->n - start : 0; // bytes of data there are
+    size_t section = start < c->n ? c->n - start : 0; // bytes in the data section
     for (int i = 0; i < n; i++) {
         GgufTensor *t = names_at(&g->tensors, i);
         TensorPlace *p = &places[i];

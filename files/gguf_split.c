@@ -9,7 +9,7 @@ static Status open_one(const char *path, Gguf **out) {
     FileMap map;
     Status st = file_map(path, &map);
     if (st.code) {
-        st.code = QUILL_MODEL; // a model that cannot be read is not an I/O error of the input
+        st.code = QUILL_MODEL; // an unreadable model has the code of a bad model, not of an I/O error
         return st;
     }
     st = gguf_open_memory(path, map.data, map.n, out);
@@ -17,7 +17,7 @@ static Status open_one(const char *path, Gguf **out) {
         file_unmap(&map);
         return st;
     }
-    (*out)->file_bytes = 0; // gguf_own_map counts them
+    (*out)->file_bytes = 0; // gguf_own_map adds the bytes again
     gguf_own_map(*out, map);
     return OK;
 }
@@ -72,7 +72,7 @@ static Status merge_part(Gguf *g, Gguf *part) {
             st = status_error(QUILL_MODEL, "%s: tensor %.*s: each tensor once expected, one of an earlier part found",
                               part->name, GGUF_SHOW(from->name));
     }
-    if (!st.code) { // g owns the mapping now: names in its table point into it
+    if (!st.code) { // g owns the mapping now, because names in its table point into it
         gguf_own_map(g, part->maps[0]);
         part->n_maps = 0;
     }

@@ -22,7 +22,7 @@ typedef struct {
     double patience; // seconds that the whole file may take; a part of it may take its share. 0: no limit
     // state, zero at first
     int map;        // the next piece: number of its mapping
-    size_t at;      // and its offset there
+    size_t at;      // and the offset there
     size_t done;    // bytes converted so far
     double seconds; // time they took
     enum { HUGEPAGES_FIRST, HUGEPAGES_COLLAPSE, HUGEPAGES_COPY, HUGEPAGES_OVER } how;

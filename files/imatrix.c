@@ -10,7 +10,7 @@
 #include "formats/types.h"
 
 typedef struct {
-    Str weight; // its bytes are the entry's own
+    Str weight; // the name of the weight; the entry owns its bytes
     float *mean;
     int n, n_mat;
 } ImatrixEntry;

@@ -28,7 +28,7 @@ typedef struct {
     size_t header;
     int32_t dim, ffn, n_layers, n_heads, n_kv_heads, vocab, context;
     bool shared;   // output is the embedding
-    int32_t group; // version 2: weights under one scale
+    int32_t group; // version 2: number of weights with one scale
 } Llama2cShape;
 
 // ---- header ---------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ typedef struct {
     const uint8_t *data; // the file's bytes; not read if there is no view
     size_t pos;
     bool overflow;
-    const char *bad_group; // the weight that the group size does not divide
+    const char *bad_group; // name of the first weight that the group size does not divide
 } WeightWalk;
 
 static void advance(WeightWalk *w, size_t count, size_t size) {

@@ -50,7 +50,7 @@ uint16_t random_blocks_d(const BlockScales *s, float d) {
     return (uint16_t)(e < 0 ? 0 : e > 254 ? 254 : e);
 }
 
-void random_blocks_put_d(const BlockScales *s, uint8_t *block, uint16_t d) { // little-endian
+void random_blocks_put_d(const BlockScales *s, uint8_t *block, uint16_t d) { // writes d, little-endian
     if (s->type == TYPE_IQ1_M) {
         uint8_t *high = block + s->d_at + 1; // of four words
         for (int i = 0; i < 4; i++) high[2 * i] = (uint8_t)((high[2 * i] & 15) | (d >> (4 * i) & 15) << 4);

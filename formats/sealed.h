@@ -25,7 +25,7 @@ enum { SEAL_HEAD = 576 }; // the largest head_dim: model_load.c refuses a model 
 
 typedef struct {
     half_bits d, m;
-    uint8_t qs[8]; // code of element i: byte i % 8, bits 2 (i / 8)
+    uint8_t qs[8]; // the code of element i is in byte i % 8, from bit 2 (i / 8) on
 } BlockKivi2;
 typedef struct {
     half_bits d[32], m[32]; // for each channel
@@ -37,7 +37,7 @@ _Static_assert(sizeof(BlockKivi2) == 12 && sizeof(PanelKivi2) == 32 * sizeof(Blo
 
 enum { SEAL_MOST = SEAL * SEAL_HEAD / 32 * (int)sizeof(BlockQ8_0) }; // bytes of the largest group
 
-// Of n slots that begin with a group's first slot: how many lie in whole groups. For a dense type: all n.
+// The number of slots in complete groups, of n slots from a group's first slot on. For a dense type: n.
 static inline size_t kv_whole_slots(int type, size_t n) { return kv_is_sealed(type) ? n / SEAL * SEAL : n; }
 // Bytes of these n slots of one KV head in the form in which caches are saved and sent: whole groups sealed, the
 // remaining slots in f32.
@@ -108,7 +108,7 @@ HOST_DEVICE static inline void seal_q4_0(const float *x, BlockQ4_0 *b) {
 
 // ---- two bits -------------------------------------------------------------------------------------------------------
 
-// The scale and minimum of 32 elements: x = m + d q. The code of x is (x - from) by, rounded.
+// The scale and minimum of 32 elements: x = m + d q. The code of x is (x - from) * by, rounded.
 typedef struct {
     half_bits d, m;
     float by, from;

@@ -6,7 +6,7 @@
 
 enum {
     PLACE_NONE = 0, // no node
-    PLACE_OVER = 1, // after the root rule: the answer is complete
+    PLACE_OVER = 1, // the root rule has ended: the answer is complete
     FRAME_NONE = 0,
     CHUNK = 1 << 16, // ints
 };
@@ -20,7 +20,7 @@ typedef struct {
     int32_t *next; // (n_classes) the next place; -1: not computed yet
     Call *calls;   // (n_calls) owned; n_calls -1: not computed yet
     int n_calls;
-    int distance;   // to the end of the rule, as Nfa.distance
+    int distance;   // bytes to the end of the rule, as in Nfa.distance
     bool ends;      // the rule may end here
     bool only_ends; // the rule must end here
     bool reads;     // bytes may follow inside the rule
@@ -53,10 +53,10 @@ struct Automaton {
     int *frame_distance; // (frames)
     int cap_frames;
     int cap_states;
-    Arena rows; // of `next`
+    Arena rows; // rows of State.next and Place.next
     ItemSet items, tails;
     uint8_t *seen;    // (n_nodes)
-    int *stack, *set; // (n_nodes) each
+    int *stack, *set; // (n_nodes) scratch arrays
     int *callees, n_callees;
     int *called; // (n_rules) the last search that found the rule
     int search;
@@ -207,7 +207,8 @@ static int compare_items(const void *a, const void *b) {
                                 : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
-static void items_sort(ItemSet *s) { // invalidates the hash table; items_clear may not be called after it
+// Sorts the items; the hash table becomes invalid, so items_clear may not be called afterwards
+static void items_sort(ItemSet *s) {
     for (int i = 0; i < s->n; i++) {
         uint32_t at = item_hash(s->items[i]) & s->mask;
         while (s->slots[at]) s->slots[at] = 0, at = (at + 1) & s->mask;
@@ -318,7 +319,7 @@ static int add_state(Automaton *a, int state) {
     return state;
 }
 
-// The state of a->items and of everything reachable from them without reading a byte. Clears a->items.
+// Returns the state of a->items and everything that can be reached from them without reading a byte. Clears a->items.
 static int find_state(Automaton *a) {
     a->search++;
     a->n_callees = 0;

@@ -17,9 +17,10 @@ enum {
 
 typedef struct {
     int32_t *next; // (n_classes) the next state; -1: not computed yet
-    int distance;  // length of the shortest text that completes the answer; at least NFA_FAR: there is none. It counts
-                   // bytes; a byte that no token consists of counts NFA_UNSAYABLE
-    bool accepts;  // the answer may end here
+    // length of the shortest text that completes the answer; at least NFA_FAR: there is none. Counts bytes; a byte
+    // without a token of its own counts NFA_UNSAYABLE
+    int distance;
+    bool accepts; // the answer may end here
 } State;
 
 typedef struct Automaton Automaton;

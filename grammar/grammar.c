@@ -9,8 +9,8 @@
 #include "grammar/schema.h"
 
 enum {
-    MOST_BYTES = 256 << 20,     // of states
-    MOST_MASK_BYTES = 64 << 20, // of masks
+    MOST_BYTES = 256 << 20,     // limit of the memory for states
+    MOST_MASK_BYTES = 64 << 20, // limit of the memory for masks
     MOST_LAYER = 32,            // the most states of a PlainLayer
 };
 
@@ -35,7 +35,7 @@ struct Grammar {
     unsigned generation;
     PathState *path;  // (deepest token + 1) of walk_tree, by depth
     int nearest;      // the smallest distance after a token that walk_tree has seen
-    uint64_t *within; // (n_words) of grammar_mask_within
+    uint64_t *within; // (n_words) the mask that grammar_mask_within returns
 };
 
 // ---- compiling ------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ static void step_character(Grammar *g, const PlainLayer *from, PlainLayer *out) 
     }
 }
 
-// Whether all states of a layer are in the previous one, too: then further characters lead to no new states.
+// Whether all states of a layer are also in the previous one. Then further characters lead to no new states.
 static bool is_within(const PlainLayer *l, const PlainLayer *before) {
     for (int i = 0; i < l->n; i++) {
         bool found = false;
@@ -298,7 +298,7 @@ static Mask *find_mask(Grammar *g, int state) {
 
 const uint64_t *grammar_mask(Grammar *g, int state) { return find_mask(g, state)->words; }
 
-// The mask of the tokens after which the distance to the end is at most `most`.
+// Computes the mask of the tokens after which the distance to the end is at most `most`.
 static const uint64_t *mask_near(Grammar *g, int state, int most) {
     memset(g->within, 0, (size_t)g->v->n_words * sizeof *g->within);
     g->nearest = NFA_FAR;
@@ -313,5 +313,6 @@ const uint64_t *grammar_mask_within(Grammar *g, int state, int left) {
     if (m->farthest < left) return m->words;
     const uint64_t *near = mask_near(g, state, left - 1);
     bool reached = grammar_accepts(g, state) || g->nearest < left;
-    return reached || g->nearest >= NFA_FAR ? near : mask_near(g, state, g->nearest); // long tokens may reach it
+    // long tokens may lead directly to that distance
+    return reached || g->nearest >= NFA_FAR ? near : mask_near(g, state, g->nearest);
 }

@@ -14,7 +14,7 @@
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
 #define PATH "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define HEX4 "[0-9A-Fa-f]{1,4}"
-#define GROUPS(n) "(" HEX4 "(:" HEX4 "){0," #n "})?" // n + 1 at most
+#define GROUPS(n) "(" HEX4 "(:" HEX4 "){0," #n "})?" // n + 1 groups at most
 #define BEHIND(n, more) "|" HEX4 "(:" HEX4 "){" #n "}::" GROUPS(more)
 #define IPV6                                                                                                           \
     "((" HEX4 ":){7}" HEX4 "|::" GROUPS(6) BEHIND(0, 5) BEHIND(1, 4) BEHIND(2, 3) BEHIND(3, 2) BEHIND(4, 1)            \

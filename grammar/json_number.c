@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { MOST_DIGITS = 16, MOST_MULTIPLE = 200 };
-static const int64_t LARGEST = 9999999999999999; // 16 digits
+static const int64_t LARGEST = 9999999999999999; // the largest number of 16 digits
 
 static int digit(Rules *r, int low, int high) {
     return rules_class(r, &(CharRange){(uint32_t)('0' + low), (uint32_t)('0' + high)}, 1);
@@ -73,7 +73,7 @@ static int positive(Rules *r, const NumberBounds *b, int *ways) {
     if (b->high_open && b->high == (double)last) last--;
     if (first <= last) ways[n++] = range(r, first, last, 0);
     if (b->integer) return n;
-    int64_t below = (int64_t)floor(b->high) - 1; // first..below may have any fraction
+    int64_t below = (int64_t)floor(b->high) - 1; // numbers from `first` to `below` may have any fraction
     int fraction = rules_pair(r, text(r, "."), rules_repeat(r, digit(r, 0, 9), 1, MOST_DIGITS));
     if (first <= below) ways[n++] = rules_pair(r, range(r, first, below, 0), fraction);
     int more =

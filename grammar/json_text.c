@@ -55,7 +55,7 @@ int json_text_plain_char(Rules *r) {
     return rules_class(r, (CharRange[]){{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x7e}, {0x80, 0x10ffff}}, 4);
 }
 
-static int hex(Rules *r, const char *first, const char *last) { // one digit of the ranges first[i]..last[i]
+static int hex(Rules *r, const char *first, const char *last) { // one hexadecimal digit in the ranges first[i]..last[i]
     CharRange ranges[3];
     int n = 0;
     for (; first[n]; n++) ranges[n] = (CharRange){(unsigned char)first[n], (unsigned char)last[n]};
@@ -86,7 +86,7 @@ int json_text_char(Rules *r) {
                           rules_class(r, (CharRange[]){{'1', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, 5),
                           three},
                   3),
-        rules_seq(r, (int[]){u, json_text_literal(r, "0"), not_zero(r, 3)}, 3), // no NUL
+        rules_seq(r, (int[]){u, json_text_literal(r, "0"), not_zero(r, 3)}, 3), // excludes NUL
         rules_seq(r, (int[]){u, d, hex(r, "0", "7"), two}, 4),
         rules_seq(r, (int[]){u, d, hex(r, "8Aa", "9Bb"), two, u, d, hex(r, "Cc", "Ff"), two}, 8),
     };
@@ -105,7 +105,7 @@ int json_text_value(Rules *r, const json_t *value) {
 
 typedef struct {
     Rules *r;
-    int plain, rest; // a character; any number of them
+    int plain, rest; // expressions for a character and for any number of them
 } OtherKey;
 
 static int compare_names(const void *a, const void *b) {

@@ -10,8 +10,8 @@
 // ---- classes of bytes -----------------------------------------------------------------------------------------------
 
 static void find_classes(Nfa *n, const bool *sayable) {
-    // Borders that no byte class crosses: between UTF-8's kinds of bytes, and around bytes that a JSON string must
-    // escape (plain characters, grammar/vocabulary.h).
+    // Byte values at which a new class begins: between the kinds of UTF-8 bytes, and around bytes that a JSON string
+    // must escape (plain characters, grammar/vocabulary.h).
     static const uint8_t edges[] = {0x20, 0x22, 0x23, 0x5c, 0x5d, 0x7f, 0x80, 0x90, 0xa0, 0xc0,
                                     0xc2, 0xe0, 0xe1, 0xed, 0xee, 0xf0, 0xf1, 0xf4, 0xf5};
     bool begins[257] = {true};
@@ -31,7 +31,7 @@ static void find_classes(Nfa *n, const bool *sayable) {
 
 static int plus(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
 
-// The smallest distance that a byte of low..high counts.
+// The smallest distance that one of the bytes low..high counts.
 static int cost(const NfaNode *n, const bool *sayable) {
     if (n->low > n->high) return NFA_FAR;
     for (int byte = n->low; byte <= n->high; byte++)

@@ -133,7 +133,7 @@ static int build_own_rule(NfaBuild *b, int kid, int next) {
 
 static int build_repeat(NfaBuild *b, const Expr *e, int next) {
     int kid = *kids_of(b, e), copies = e->most < 0 ? e->least + 1 : e->most;
-    bool own = copies > 4 && nfa_size(b, kid) > 64 && b->repeats; // not inside EXPR_BOTH, which supports no calls
+    bool own = copies > 4 && nfa_size(b, kid) > 64 && b->repeats; // not inside EXPR_BOTH, which does not support calls
     int at = next;
     if (e->most < 0) {
         int loop = nfa_node(b, NODE_SPLIT, 0, 0, NFA_END, next);

@@ -68,7 +68,7 @@ static bool read_char(RegexParse *p, uint32_t *c) {
     return true;
 }
 
-// Reads \xHH, \uHHHH or \u{...} after its letter. Two escapes that are a surrogate pair are one character.
+// Reads \xHH, \uHHHH or \u{...} after its letter. Two escapes that form a surrogate pair are one character.
 static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     size_t begin = p->at;
     bool braces = eat(p, "{");
@@ -88,7 +88,7 @@ static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     return true;
 }
 
-// A category of Unicode: \p{L}, \p{Lu}. Ranges are appended to `set`.
+// Reads a category of Unicode, \p{L} or \p{Lu}, and appends its ranges to `set`.
 static bool read_category(RegexParse *p, Buf *set) {
     size_t begin = p->at;
     char name[3] = "";
@@ -260,13 +260,13 @@ static int repeated(RegexParse *p, int e) {
         if (times)
             fail(p, begin, "one repetition after an item (put it into a group to repeat it again), no second one");
         if (eat(p, "+")) fail(p, p->at - 1, "no possessive repetition, which no automaton has,");
-        eat(p, "?"); // the shortest first: the same texts
+        eat(p, "?"); // a lazy repetition matches the same texts
         if (!p->failed.code) e = rules_repeat(p->r, e, least, most);
     }
     return e;
 }
 
-// Things one after the other. `outer`: ^ and $ may stand at both ends.
+// Parses items that follow each other. `outer`: ^ and $ may stand at both ends.
 static int sequence(RegexParse *p, bool outer) {
     Buf kids = {0};
     bool begins = outer && eat(p, "^"), ends = false;

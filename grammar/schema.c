@@ -15,11 +15,11 @@
 
 enum {
     DEEPEST = 100,
-    MOST_COUNT = 100000,    // minLength and its like
-    MOST_TEMPORARY = 20000, // schemas made by merging
-    MOST_PROPERTIES = 1000, // of an object
-    MOST_ONE_OF = 200,      // alternatives that are compared with each other
-    LONGEST_NAME = 500,     // bytes of a property's name, where others are told from it
+    MOST_COUNT = 100000,    // the largest minLength, maxItems and others
+    MOST_TEMPORARY = 20000, // the most schemas made by merging
+    MOST_PROPERTIES = 1000, // the most properties of an object
+    MOST_ONE_OF = 200,      // the most alternatives of oneOf
+    LONGEST_NAME = 500,     // the most bytes of a property's name beside additionalProperties
 };
 
 typedef struct {
@@ -27,9 +27,9 @@ typedef struct {
     const json_t *root;
     json_t *made;      // an array of schemas that were merged
     const char *scope; // prefix of the names of rules
-    const char *end;   // SchemaPart.end, while the value itself is read; NULL: a value in JSON
+    const char *end;   // SchemaPart.end while the value itself is read, otherwise NULL: values inside are JSON
     int any, comma, colon;
-    Buf path; // of the part that is being read: #/properties/x
+    Buf path; // the path of the part that is being read, as #/properties/x
     int depth;
     Status failed;
 } SchemaWalk;
@@ -92,7 +92,7 @@ static int listed(SchemaWalk *w, const char *open, int one, const char *close) {
 }
 
 static int any_value(SchemaWalk *w) {
-    if (w->end) return rules_until(w->r, w->end, strlen(w->end)); // any text, JSON too
+    if (w->end) return rules_until(w->r, w->end, strlen(w->end)); // any text, not only JSON
     if (w->any < 0) {
         w->any = rules_anonymous(w->r, -1);
         int call = rules_call(w->r, w->any), number = 0;
@@ -178,7 +178,7 @@ static int number_rules(SchemaWalk *w, const json_t *schema, bool integer) {
 
 typedef struct {
     Str name;
-    int member; // "name": value
+    int member; // the rule of "name": value
     bool required;
 } Property;
 
@@ -351,7 +351,7 @@ static bool has_type(const json_t *type, const json_t *value) {
     return false;
 }
 
-static bool speaks_of_values(const json_t *schema) { // beside type and enum
+static bool speaks_of_values(const json_t *schema) { // whether keywords besides type and enum restrict values
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)schema, key, value) {
@@ -376,10 +376,11 @@ static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
     rules_start(&rules);
     SchemaPart part = {.root = w->root, .schema = keep(w, rest), .scope = w->scope, .compact = true};
     rules_rule(&rules, str_of("root"));
-    pass(w, walk_part(&part, w->depth, &rules, &e)); // these keywords may refer to the schema of the enum
+    // the other keywords may refer to the schema that contains the enum
+    pass(w, walk_part(&part, w->depth, &rules, &e));
     rules_define(&rules, 0, e);
     jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &text);
-    if (!w->failed.code && !nfa_build(&rules, NULL, &nfa).code) { // an error: nothing fits
+    if (!w->failed.code && !nfa_build(&rules, NULL, &nfa).code) { // an error means that no text fits
         Automaton *a = automaton_new(&nfa);
         int state = automaton_start(a);
         for (size_t i = 0; i < text.n; i++) state = automaton_step(a, state, (uint8_t)text.data[i]);
@@ -477,7 +478,7 @@ static int reference(SchemaWalk *w, const json_t *schema) {
     int rule = rules_rule(w->r, (Str){name.data, name.n});
     buf_free(&name);
     if (w->r->rules[rule].expr == -1) {
-        rules_define(w->r, rule, -2); // on its way
+        rules_define(w->r, rule, -2); // marks the rule as being defined
         size_t had = w->path.n;
         buf_printf(&w->path, " -> %.100s", json_string_value(ref));
         int e = value_of(w, target);

@@ -48,7 +48,7 @@ static void build_tree(Vocabulary *v, TokenTree *t, const int *ids, int n) {
     for (int i = 0; i < n; i++) {
         Str s = v->pieces[ids[i]];
         size_t shared = i ? common(v->pieces[ids[i - 1]], s) : 0;
-        if (i && shared == s.n) { // the same bytes once more
+        if (i && shared == s.n) { // a token with the same bytes as the previous one
             v->same[ids[i - 1]] = ids[i];
             continue;
         }

@@ -10,7 +10,7 @@
 // ---- one snapshot ---------------------------------------------------------------------------------------------------
 
 typedef struct {
-    char *folder; // of the repository
+    char *folder; // folder of the repository
     HubFiles files;
     HubModels models;
 } HubSnapshot;

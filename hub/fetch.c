@@ -54,9 +54,9 @@ static void meter_tick(HubMeter *m) {
 typedef struct {
     HubFetch *f;
     const char *what; // "user/repo:FILE"
-    const char *path; // of the .incomplete file
+    const char *path; // path of the .incomplete file
     char etag[256];
-    uint64_t size; // of the whole file
+    uint64_t size; // size of the whole file
     int fd;
     uint64_t have; // bytes in the file
     bool checked;  // begin_answer was called for the current answer
@@ -153,7 +153,7 @@ static Status transfer(Transfer *t, const char *url) {
         t->checked = false;
         t->f->meter.now = t->have;
         Status st = hub_http_do(t->f->http, &q, &reply);
-        if (!st.code && reply.status == 416) { // the file ends before t->have: what is there is not its beginning
+        if (!st.code && reply.status == 416) { // the server's file ends before t->have, so t->have is not its beginning
             TRY(restart(t));
             st = status_error(QUILL_IO, "%s: 416: no range of the file is given", t->what);
             reply.is_transient = true;

@@ -9,7 +9,7 @@
 // State of the progress line.
 typedef struct {
     Progress progress;
-    const char *file;    // the current file
+    const char *file;    // name of the current file
     uint64_t all;        // bytes of all files
     uint64_t before;     // bytes of the complete files
     uint64_t now;        // bytes of the current file so far
@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     HubHttp *http;
     const char *root, *repo, *commit;
-    char *folder; // of the repository in the cache
+    char *folder; // folder of the repository in the cache
     HubMeter meter;
 } HubFetch;
 

@@ -422,7 +422,7 @@ Value text_partition(Heap *h, MarkedText t, MarkedText by, bool from_right) {
 MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step) {
     int64_t chars = chars_before(t, t.n), i = 0;
     if (!heap_work(h, (size_t)chars / 16) || !heap_fits(h, (size_t)(chars + 1) * sizeof(size_t))) return t;
-    size_t *at = mem_alloc((size_t)(chars + 1) * sizeof *at); // where each character begins
+    size_t *at = mem_alloc((size_t)(chars + 1) * sizeof *at); // offsets of the characters
     for (size_t byte = 0; byte < t.n; at[i] = byte)
         byte += (size_t)int_max(1, utf8_next(t.data + byte, t.n - byte)), i++;
     MarkedText out = {.data = "", .trusted = true};

@@ -140,7 +140,7 @@ static bool has_hash(Heap *h, Value v) {
     return !value_is(v, V_LIST) && !value_is(v, V_DICT);
 }
 
-enum { FEW_KEYS = 8 }; // up to so many keys are searched in order; larger dicts have an index of string keys
+enum { FEW_KEYS = 8 }; // up to this number of keys is searched in order; larger dicts have an index of string keys
 
 // The slot that has the key, or the empty slot where it would be inserted.
 static uint32_t *slot_of(const Dict *d, Str key) {

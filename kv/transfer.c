@@ -24,7 +24,7 @@ typedef struct {
     Engine *e;
     Request *r;
     KvWriter w;
-    float *logits; // (n_vocab) after the last token
+    float *logits; // (n_vocab) the logits after the last token
     Status failed; // the first error of writing
     bool gone;     // the reader has closed the pipe
 } Sending;
@@ -63,7 +63,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     Sending s = {.e = e, .r = r, .w = {.fd = fd}};
     s.logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *s.logits);
     r->sampling = (SamplerParams){.greedy = true, .repeat_penalty = 1};
-    r->max_new = 1; // for the logits
+    r->max_new = 1; // one token, for the logits
     r->emit = keep_logits;
     r->arg = &s;
     if (o->answer.verbose) report_before(e, &o->answer, NULL);

@@ -28,7 +28,7 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
 Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high, bool required, int fallback,
                          int **out);
 Status loader_each_layer(const Loader *l, const GgufValue *v); // QUILL_MODEL: not as many elements as layers
-Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out); // above 0
+Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out); // a number above 0
 Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out); // 0 also means the fallback
 Status loader_cap(const Loader *l, const char *suffix, float *out);                   // missing key: 0, no cap
 int loader_window(const Loader *l, int layer); // the number of slots that a row of that layer sees; 0: all
@@ -45,7 +45,7 @@ bool loader_layer_has(const Loader *l, int layer, const char *part);
 Status loader_layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in);
 Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *out, int n, int n_out, int n_in);
 Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
-// The same of a tensor whose name does not end in .weight.
+// The same for a tensor whose name does not end in .weight.
 Status loader_layer_named(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
 // A required tensor of (n, n_each) elements in f32.
 Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each);
@@ -58,7 +58,7 @@ typedef struct {
 Status loader_layer_fused(const Loader *l, int layer, const char *part, const FusedPart *parts, int n_parts, int n_in);
 
 // ---- attention (load/attention.c) ----
-Status loader_attention_shape(Loader *l);                 // heads, windows, which layers have K and V
+Status loader_attention_shape(Loader *l);                 // sets heads, windows, and which layers have K and V
 Status loader_describe_heads(const Loader *l, int layer); // sets the hyper-parameters of a layer's attention
 Status loader_attention(const Loader *l, int layer);      // loads its weights
 

@@ -12,7 +12,7 @@
 typedef struct {
     int n_tokens, kv_dim;
     float *k, *v;         // (n_layers, n_tokens, kv_dim) of every token
-    size_t n_bytes;       // of each
+    size_t n_bytes;       // bytes of k, and of v
     double *exact;        // (max_rows, q_dim) result of the reference
     double *error, *norm; // (n_layers) squares of the difference and of the reference, summed over all rows
 } KvError;

@@ -43,7 +43,7 @@ typedef enum {
 } BeamStop;
 
 typedef struct {
-    int n; // beams, and texts in the end; at least 1
+    int n; // number of beams, and of texts in the end; at least 1
     double length_penalty;
     BeamStop stop;
     int n_top; // number of most likely tokens to record for each token of a text; -1: no log-probabilities of tokens
@@ -68,7 +68,7 @@ typedef struct {
     int most_blocks; // the most blocks of the cache that were in use after a step
 } BeamStats;
 
-typedef struct BeamSearch BeamSearch; // of one request
+typedef struct BeamSearch BeamSearch; // the search of one request
 
 BeamSearch *beam_new(const BeamConfig *c);
 void beam_free(BeamSearch *b); // frees its texts too; the request must have finished

@@ -9,7 +9,7 @@
 #include "policy/speculate.h"
 
 #define DRAFTERS_NGRAM "ngram" // the word for n-grams in --speculate
-// Default of the most drafts of a sequence in a step.
+// The default of the most drafts of a sequence in a step.
 #define DRAFT_MAX 16
 
 // The model that drafts are for (the target), and its backend, threads and cache.

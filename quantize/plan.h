@@ -14,11 +14,11 @@ typedef struct {
 } PlanTensor;
 
 typedef struct {
-    const char *name;   // of the type or mix: "Q4_K_M"
+    const char *name;   // name of the type or mix: "Q4_K_M"
     int file_type;      // general.file_type; -1: there is no number for it
     PlanTensor *tensor; // (n) in the file's order, owned
     int n;
-    size_t n_weights, n_bytes; // of all tensors
+    size_t n_weights, n_bytes; // sums over all tensors
     bool again;                // a matrix of the source is quantised already
 } QuantizePlan;
 

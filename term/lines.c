@@ -22,20 +22,20 @@
 
 struct Lines {
     LinesSetup setup;
-    bool terminal; // stdin is one
-    Buf ahead;     // stream: bytes that were read and not returned yet
+    bool terminal; // stdin is a terminal
+    Buf ahead;     // for a stream: bytes that were read and not returned yet
     // the editor
     EditLine *el; // NULL: there is none, the stream is read
     FILE *out;
     HistoryW *past;
     Buf keys;             // input that was read and not passed to libedit yet
-    size_t n_judged;      // the first bytes of it that have been checked: libedit gets them unchanged
+    size_t n_judged;      // leading bytes of `keys` that were checked: libedit gets them unchanged
     bool pasting;         // inside a bracketed paste: escape sequences are text
     bool searching;       // inside Ctrl-R's search, which does not look keys up in the table
     int columns;          // width of the terminal when the line was drawn
     int signals;          // the descriptor of signals_watch
     int stopped;          // the signal that ended the line
-    bool stopped_bare;    // the line was empty when the signal came
+    bool stopped_bare;    // the line was empty when the signal arrived
     bool closed;          // the terminal was closed
     bool goes_on;         // this is not the message's first line
     bool quoted;          // the last message was between """
@@ -171,14 +171,14 @@ static void note_columns(Lines *l) {
 }
 
 static void show_again(Lines *l) {
-    el_set(l->el, EL_PREP_TERM, 0); // the editor has to see that the modes are not its own any more
+    el_set(l->el, EL_PREP_TERM, 0); // the editor must know that the terminal's modes have changed
     el_set(l->el, EL_PREP_TERM, 1);
     el_resize(l->el);
     fputc('\r', l->out);
     el_set(l->el, EL_REFRESH);
 }
 
-// Screen rows between the beginning of the prompt and the cursor.
+// The number of screen rows from the beginning of the prompt to the cursor.
 static int rows_above(Lines *l, int columns) {
     const LineInfoW *line = el_wline(l->el);
     int rows = 0, column = 2; // the prompt
@@ -418,25 +418,25 @@ static void bind_keys(EditLine *el) {
         {"^W", "ed-delete-prev-word"},
         {"^U", "vi-kill-line-prev"},
         {"\033[3~", "ed-delete-next-char"},
-        {"\033[3;5~", "em-delete-next-word"}, // Ctrl
-        {"\033[3;3~", "em-delete-next-word"}, // Alt
+        {"\033[3;5~", "em-delete-next-word"}, // with Ctrl
+        {"\033[3;3~", "em-delete-next-word"}, // with Alt
         {"\033[1~", "ed-move-to-beg"},
         {"\033[4~", "ed-move-to-end"},
         {"\033[H", "ed-move-to-beg"},
         {"\033[F", "ed-move-to-end"},
-        {"\033[1;2H", "ed-move-to-beg"}, // Shift
+        {"\033[1;2H", "ed-move-to-beg"}, // with Shift
         {"\033[1;2F", "ed-move-to-end"},
-        {"\033[1;5H", "ed-move-to-beg"}, // Ctrl
+        {"\033[1;5H", "ed-move-to-beg"}, // with Ctrl
         {"\033[1;5F", "ed-move-to-end"},
-        {"\033[1;2D", "ed-prev-char"}, // Shift
+        {"\033[1;2D", "ed-prev-char"}, // with Shift
         {"\033[1;2C", "ed-next-char"},
-        {"\033[1;5D", "ed-prev-word"}, // Ctrl
+        {"\033[1;5D", "ed-prev-word"}, // with Ctrl
         {"\033[1;5C", "em-next-word"},
-        {"\033[1;3D", "ed-prev-word"}, // Alt
+        {"\033[1;3D", "ed-prev-word"}, // with Alt
         {"\033[1;3C", "em-next-word"},
         {"\033\033[D", "ed-prev-word"},
         {"\033\033[C", "em-next-word"},
-        {"\033Od", "ed-prev-word"}, // Ctrl, as rxvt sends it
+        {"\033Od", "ed-prev-word"}, // with Ctrl, as rxvt sends it
         {"\033Oc", "em-next-word"},
         {"\033[7~", "ed-move-to-beg"}, // Home and End of rxvt
         {"\033[8~", "ed-move-to-end"},

@@ -77,7 +77,7 @@ static Search find_code(Str s, size_t at, bool open, size_t *end) {
 // Whether a run of n marks between the characters `before` and `next` can begin or end emphasis. Unlike in CommonMark,
 // a single * inside a word cannot: 2*3*4 is seldom meant as emphasis.
 static bool can_open(char mark, size_t n, char before, char next) {
-    bool power = is_word(before, false) && (is_digit(before) || is_digit(next)); // 2**3
+    bool power = is_word(before, false) && (is_digit(before) || is_digit(next)); // 2**3 is a power, not emphasis
     bool inside = mark == '_' ? is_word(before, true) : n == 1 ? is_word(before, false) : power;
     return !is_space(next) && !inside;
 }

@@ -60,8 +60,8 @@ static MergeSlot *merge_slot(const Vocab *v, int32_t left, int32_t right) {
 // GPT-2's alphabet: printable characters of Latin-1 stand for themselves, the other bytes for U+0100 and up, in order.
 static int byte_of_character(int c) {
     if ((c > 0x20 && c < 0x7f) || (c > 0xa0 && c < 0x100 && c != 0xad)) return c;
-    if (c >= 0x100 && c <= 0x120) return c - 0x100;        // 00 to 20
-    if (c >= 0x121 && c <= 0x142) return c - 0x121 + 0x7f; // 7f to a0
+    if (c >= 0x100 && c <= 0x120) return c - 0x100;        // bytes 00 to 20
+    if (c >= 0x121 && c <= 0x142) return c - 0x121 + 0x7f; // bytes 7f to a0
     return c == 0x143 ? 0xad : -1;
 }
 

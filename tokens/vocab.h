@@ -43,8 +43,8 @@ typedef struct {
     bool add_space_prefix, add_bos, add_eos;
     SpacePrefix prefix;
     int n;
-    Str *pieces;       // (n) in `bytes`
-    char *bytes;       // of all pieces
+    Str *pieces;       // (n) views of `bytes`
+    char *bytes;       // the bytes of all pieces
     uint8_t *types;    // (n) GGUF_TOKEN_ values
     uint8_t *strips;   // (n) STRIP_ bits; NULL: no token has any
     int bos, eos, unk; // -1: none

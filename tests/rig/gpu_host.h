@@ -73,7 +73,7 @@ void gpu_host_capture();
 void *gpu_host_capture_end();
 void gpu_host_replay(void *recording);
 void gpu_host_forget(void *recording);
-void gpu_host_seed(uint64_t seed); // of the orders that follow
+void gpu_host_seed(uint64_t seed); // seed of the orders in which threads and blocks run
 // Ends the launch that runs, or only records where none does.
 void gpu_host_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gpu_host_check_memory(const char *when); // red zones of the device's memory
