@@ -76,7 +76,7 @@ static Status open_job(const BatchContext *context, BatchLine *line, double came
     return st;
 }
 
-// ---- the ways a line ends -------------------------------------------------------------------------------------------
+// ---- ends of a line -------------------------------------------------------------------------------------------------
 
 static void end_line(BatchLine *line, Status failed) {
     line->failed = failed;

@@ -251,7 +251,7 @@ static Gauged gauge_unit(const Gauge *g, const char *unit) {
     return best;
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 static void measure_all(Roofline *out, ReadArgs *a, size_t n, ThreadPool *pool, ThreadPool *one) {
     RoofLog *logs = mem_alloc((size_t)out->threads * sizeof *logs);

@@ -7,11 +7,10 @@
 //
 // maddubs multiplies unsigned bytes of weights by activations of -127 to 127 and adds two products with saturation to
 // 16 bits; adding such pairs wraps around. Neither gives a wrong result here. With u = weight + offset:
-//   a pair         does not saturate: u <= 63 (Q6_K), and 2 x 63 x 127 = 16002
-//   a final sum    fits 16 bits: for |weight| <= 16 (Q5, IQ3_S, Q4 with or without its offset; IQ1 and TQ have less)
-//   over
-//                  the 16 elements of a block of 32 that one 16-bit sum gets, 16 x 16 x 127 = 32512; for |weight| <= 32
-//                  (Q6_K; Q2_K and Q3_K have less) over the 8 elements of a block of 16, 8 x 32 x 127 = 32512
+// - A pair does not saturate: u <= 63 (Q6_K), and 2 x 63 x 127 = 16002.
+// - A final sum fits into 16 bits. With |weight| <= 16 (Q5, IQ3_S, Q4 with or without its offset; IQ1 and TQ have less)
+//   a 16-bit sum gets 16 elements of a block of 32: 16 x 16 x 127 = 32512. With |weight| <= 32 (Q6_K; Q2_K and Q3_K
+//   have less) it gets 8 elements of a block of 16: 8 x 32 x 127 = 32512.
 // A sum starts at -offset times the sum of its activations, so that it ends as the sum over the weights: intermediate
 // sums may wrap around, but the final one fits. Weights of seven or eight bits (Q8_0, IQ4_NL, IQ4_XS, IQ2, IQ3_XXS) do
 // not fit: they and their activations are widened to 16-bit words, which madd multiplies into 32 bits.

@@ -11,7 +11,7 @@
 #include "encode/pack.h"
 #include "formats/types.h"
 
-// ---- by the largest weight ------------------------------------------------------------------------------------------
+// ---- types scaled by the largest weight -----------------------------------------------------------------------------
 
 static void encode_f32(const float *x, size_t n, void *out) { memcpy(out, x, n * sizeof *x); }
 
@@ -183,7 +183,7 @@ static const struct {
     {TYPE_MXFP4, encode_mxfp4}, {TYPE_TQ1_0, encode_tq1_0}, {TYPE_TQ2_0, encode_tq2_0},
 };
 
-// ---- by search ------------------------------------------------------------------------------------------------------
+// ---- types that need a search ---------------------------------------------------------------------------------------
 
 static void encode_fitted(int type, const float *x, const float *importance, size_t n, void *out) {
     const TypeInfo *info = type_info(type);

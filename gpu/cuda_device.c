@@ -77,7 +77,7 @@ Status cuda_device_open(void) {
     return OK;
 }
 
-// ---- what can be told of it -----------------------------------------------------------------------------------------
+// ---- properties of the device ---------------------------------------------------------------------------------------
 
 Status cuda_supports(const Heads *h) {
     if (h->head_dim > GPU_MAX_HEAD || h->head_dim % 2)

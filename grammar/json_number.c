@@ -172,7 +172,7 @@ static Status multiple(Rules *r, double m, int *expr) {
                         (int)MOST_MULTIPLE, m);
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 static int any_number(Rules *r, bool integer) {
     int whole = rules_alt(

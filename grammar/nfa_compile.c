@@ -147,7 +147,7 @@ static Status order_rules(Nfa *n, const NfaBuild *b) {
                         int_min((int)name.n, 60), name.data);
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 Status nfa_build(const Rules *rules, const bool *sayable, Nfa *out) {
     *out = (Nfa){0};

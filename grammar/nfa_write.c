@@ -174,7 +174,7 @@ static int write_expr(NfaBuild *b, int expr, int next) {
     }
 }
 
-// ---- what is written already: an expression in front of the same node is the same nodes -----------------------------
+// ---- reuse: an expression before the same node gives the same nodes -------------------------------------------------
 
 static uint32_t find_known(const NfaBuild *b, uint64_t key) {
     uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32) & b->known_mask;

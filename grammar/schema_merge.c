@@ -211,7 +211,7 @@ Status schema_merge(const json_t *a, const json_t *b, json_t **out) {
     return OK;
 }
 
-// ---- what excludes each other ---------------------------------------------------------------------------------------
+// ---- schemas that exclude each other --------------------------------------------------------------------------------
 
 static json_t *values_of(const json_t *schema) { // a new list; NULL: it names no values
     json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");

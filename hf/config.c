@@ -372,7 +372,7 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     return st;
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 Status hf_read_config(HfModel *m) {
     TRY(find_family(m));

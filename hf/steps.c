@@ -147,7 +147,7 @@ static Status read_postprocessor(HfSteps *s, const json_t *part) {
     return OK;
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 static void set_keys(const HfSteps *s) {
     if (s->form) gguf_set_str(s->g, "quill.tokenizer.form", s->form);

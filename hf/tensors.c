@@ -298,7 +298,7 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
     return OK;
 }
 
-// ---- all of them ----------------------------------------------------------------------------------------------------
+// ---- all tensors ----------------------------------------------------------------------------------------------------
 
 static bool has_tensor(const TensorReader *r, const char *name) {
     char whole[96];

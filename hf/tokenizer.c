@@ -251,7 +251,7 @@ static Status read_vocab(const TokenizerReader *r, bool byte_fallback) {
     return OK;
 }
 
-// ---- all of it ------------------------------------------------------------------------------------------------------
+// ---- everything together --------------------------------------------------------------------------------------------
 
 static bool model_flag(const TokenizerReader *r, const char *key) {
     return json_is_true(json_object_get(r->parts, key));

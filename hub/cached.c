@@ -56,7 +56,7 @@ static void snapshot_free(HubSnapshot *s) {
     free(s->folder);
 }
 
-// ---- all of them ----------------------------------------------------------------------------------------------------
+// ---- all models -----------------------------------------------------------------------------------------------------
 
 static HubCached *add(HubCachedList *list, const char *repo, const char *name) {
     list->at = mem_resize(list->at, (size_t)(list->n + 1) * sizeof *list->at);
@@ -129,7 +129,7 @@ void hub_cached_free(HubCachedList *list) {
     *list = (HubCachedList){0};
 }
 
-// ---- one of them ----------------------------------------------------------------------------------------------------
+// ---- one model ------------------------------------------------------------------------------------------------------
 
 static bool is_meant(const char *repo, const char *asked) {
     const char *slash = strchr(repo, '/');

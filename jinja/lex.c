@@ -137,7 +137,7 @@ static LexToken next_data(Lexer *l) {
     return t;
 }
 
-// ---- inside of tags -------------------------------------------------------------------------------------------------
+// ---- tokens inside tags ---------------------------------------------------------------------------------------------
 
 // Reads the end of the tag if it is here and no bracket is open.
 static bool tag_end(Lexer *l, LexToken *out) {

@@ -357,7 +357,7 @@ static void test_within_kv_mem(void **state) {
             }
 }
 
-// ---- who comes when -------------------------------------------------------------------------------------------------
+// ---- the order of answers -------------------------------------------------------------------------------------------
 
 // With two sequences at a time, short jobs finish before an earlier long one; with --keep-order they wait for it.
 static void test_short_jobs_leave_first(void **state) {

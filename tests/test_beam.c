@@ -346,7 +346,7 @@ static void test_exhaustive(void **state) {
     }
 }
 
-// ---- beside others --------------------------------------------------------------------------------------------------
+// ---- with other requests --------------------------------------------------------------------------------------------
 
 enum { N_BESIDE = 6 };
 
@@ -481,7 +481,7 @@ static void test_nothing_found(void **state) {
     }
 }
 
-// ---- what comes with it ---------------------------------------------------------------------------------------------
+// ---- log-probabilities and loaded prompts ---------------------------------------------------------------------------
 
 // The log-probabilities of a text's tokens must add up to the text's sum. A token that is also among the likeliest ones
 // must have the same value there.

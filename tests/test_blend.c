@@ -65,7 +65,7 @@ static void test_ratio_one_is_a_prefill(void **state) {
                    isa_name(i));
 }
 
-// ---- nothing computed again -----------------------------------------------------------------------------------------
+// ---- no second computation ------------------------------------------------------------------------------------------
 
 // The K and V of the chunks must be the stored ones, with keys rotated to their new positions.
 static void check_kept_rows(BlendRig *r, const BlendText *t, const BlendResult *got) {
@@ -139,7 +139,7 @@ static void test_a_chunk_that_is_the_prefix(void **state) {
     }
 }
 
-// ---- how far from a prefill -----------------------------------------------------------------------------------------
+// ---- distance from a prefill ----------------------------------------------------------------------------------------
 
 // The relative L2 distance of K and V in a layer, F32.
 static double layer_error(const BlendResult *a, const BlendResult *full, int layer) {
@@ -227,7 +227,7 @@ static void test_gradually_fewer(void **state) {
     }
 }
 
-// ---- turned keys ----------------------------------------------------------------------------------------------------
+// ---- rotated keys ---------------------------------------------------------------------------------------------------
 
 // In the first layer, a key that is rotated to another position must equal the key that is computed there.
 static void check_turn(const TinyModel *model, int type, double limit) {
@@ -587,7 +587,7 @@ static void test_rows_with_gaps_see_nothing_behind(void **state) {
         }
 }
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
+// ---- refused input --------------------------------------------------------------------------------------------------
 
 static void test_refused(void **state) {
     (void)state;

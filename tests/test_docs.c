@@ -32,7 +32,7 @@ static size_t flag_length(const char *s) {
     return n;
 }
 
-// ---- what each kind of document says is a flag: one line of it at a time --------------------------------------------
+// ---- parsers of the documents: the flags in one line ----------------------------------------------------------------
 
 // Parses a line such as "  -n, --predict N    tokens to generate".
 static void help_line(const char *line, Flags *f) {

@@ -102,7 +102,7 @@ static const float *key_at(const EvictRig *r, const Sequence *s, int layer, int 
 static const char *const plans[] = {"sinks,sink=4,window=28", "sink=0,window=32", "shift,sink=2",
                                     "h2o,heavy=16,recent=16", "snapkv,cap=40,window=8"};
 
-// ---- what is asked for ----------------------------------------------------------------------------------------------
+// ---- parsing --evict ------------------------------------------------------------------------------------------------
 
 static void test_plans_are_read(void **state) {
     (void)state;
@@ -145,7 +145,7 @@ static void test_what_cannot_be_is_refused(void **state) {
     rig_close(&r);
 }
 
-// ---- before anything is given up ------------------------------------------------------------------------------------
+// ---- before the first removal ---------------------------------------------------------------------------------------
 
 static void test_a_budget_that_suffices_changes_no_bit(void **state) {
     (void)state;
@@ -175,7 +175,7 @@ static void test_a_budget_that_suffices_changes_no_bit(void **state) {
         }
 }
 
-// ---- without end ----------------------------------------------------------------------------------------------------
+// ---- texts past the context -----------------------------------------------------------------------------------------
 
 static void test_slots_stay_within_the_budget(void **state) {
     (void)state;
@@ -329,7 +329,7 @@ static void test_positions_go_on_in_the_scheduler(void **state) {
     }
 }
 
-// ---- what was looked at ---------------------------------------------------------------------------------------------
+// ---- sums of attention weights --------------------------------------------------------------------------------------
 
 // The probe's sums in the last layer must equal those computed in double from its queries and keys.
 static void test_mass_is_what_softmax_gave(void **state) {

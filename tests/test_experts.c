@@ -230,7 +230,7 @@ static void test_broken_router(void **state) {
     }
 }
 
-// ---- what is counted ------------------------------------------------------------------------------------------------
+// ---- counts of active weights ---------------------------------------------------------------------------------------
 
 static void test_active(void **state) {
     (void)state;

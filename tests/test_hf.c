@@ -198,7 +198,7 @@ static void test_tinystories(void **state) {
     gguf_close(g);
 }
 
-// ---- what a directory may say ---------------------------------------------------------------------------------------
+// ---- keys of a directory --------------------------------------------------------------------------------------------
 
 static const TinyModel small = {.arch = "qwen3", .tied = true};
 
@@ -355,7 +355,7 @@ static void test_rope(void **state) {
     gguf_close(g);
 }
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
+// ---- refused input --------------------------------------------------------------------------------------------------
 
 static void test_refused_configs(void **state) {
     (void)state;

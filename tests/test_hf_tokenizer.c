@@ -351,7 +351,7 @@ static void test_directory(void **state) {
     gguf_close(model);
 }
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
+// ---- refused input --------------------------------------------------------------------------------------------------
 
 static void test_refused(void **state) {
     (void)state;

@@ -253,7 +253,7 @@ static void test_bounds(void **state) {
     }
 }
 
-// ---- what a message wrote stays a message's -------------------------------------------------------------------------
+// ---- bytes of messages stay untrusted -------------------------------------------------------------------------------
 
 // No template below writes one of the characters of the user's texts.
 static bool is_users(char c) { return c && strchr("qzQZ9~", c); }

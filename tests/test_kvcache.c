@@ -299,7 +299,7 @@ static void test_random_steps_with_pending_copies(void **state) {
             run_book(shapes[i].block, shapes[i].n_ctx, shapes[i].n_blocks, seed * 100 + i, true);
 }
 
-// ---- by hand --------------------------------------------------------------------------------------------------------
+// ---- values computed by hand ----------------------------------------------------------------------------------------
 
 // Computes the tokens of `seq` up to n_slots.
 static void step_to(TaggedCache *k, int seq, int n_slots) {

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-// ---- going on -------------------------------------------------------------------------------------------------------
+// ---- continuing -----------------------------------------------------------------------------------------------------
 
 // Saves in the middle of an answer, and continues in an engine with another cache and in the same one.
 static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_prompt) {

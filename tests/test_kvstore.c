@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- there and back -------------------------------------------------------------------------------------------------
+// ---- saving and loading ---------------------------------------------------------------------------------------------
 
 static void test_lengths(void **state) {
     (void)state;
@@ -132,7 +132,7 @@ static void test_modes(void **state) {
     store_close(&s);
 }
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
+// ---- refused input --------------------------------------------------------------------------------------------------
 
 typedef struct {
     Store store;
@@ -284,7 +284,7 @@ static void test_no_files(void **state) {
     victim_close(&v);
 }
 
-// ---- directories that are of no use ---------------------------------------------------------------------------------
+// ---- directories that cannot be used --------------------------------------------------------------------------------
 
 static void test_unusable_directories(void **state) {
     (void)state;

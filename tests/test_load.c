@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-// ---- what model_load refuses ----------------------------------------------------------------------------------------
+// ---- files that model_load refuses ----------------------------------------------------------------------------------
 
 static Status load(const Gguf *g) {
     const Backend *be;

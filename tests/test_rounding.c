@@ -84,7 +84,7 @@ static const Backend *reference(Rounding rounding) {
     return &backends[rounding];
 }
 
-// ---- ways to compute the sequences, and what each rounds ------------------------------------------------------------
+// ---- ways to compute the sequences, and their rounding --------------------------------------------------------------
 
 // A step computes `rows` tokens of each of `together` sequences.
 typedef struct {

@@ -277,7 +277,7 @@ static void test_full_pool_ends(void **state) {
         }
 }
 
-// ---- many at once ---------------------------------------------------------------------------------------------------
+// ---- many sequences at once -----------------------------------------------------------------------------------------
 
 // Several answers to one prompt: the prompt is computed once, and each answer is the same as alone.
 static void test_branches(void **state) {

@@ -14,7 +14,7 @@ static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
 
 static int pick(uint64_t *random, int n) { return (int)(test_random(random) % (uint64_t)n); }
 
-// ---- what a group rounds --------------------------------------------------------------------------------------------
+// ---- rounding error of a group --------------------------------------------------------------------------------------
 
 typedef struct {
     float x[SEAL][SEAL_HEAD], y[SEAL][SEAL_HEAD];

@@ -349,7 +349,7 @@ static void test_random_operations(void **state) {
     assert_true(n_hits > 1000 && n_evicted > 1000 && n_twins > 100); // all kinds of events must have occurred
 }
 
-// ---- by hand --------------------------------------------------------------------------------------------------------
+// ---- values computed by hand ----------------------------------------------------------------------------------------
 
 static void give(SharedCache *p, int seq, const char *text) {
     for (; *text; text++) sequence_push(&p->seq[seq], &(int){*text}, 1);

@@ -27,7 +27,7 @@ typedef struct {
 static int pick(TailCache *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
 static int group_of(int slot) { return slot / SEAL * SEAL; }
 
-// ---- what rows are worth --------------------------------------------------------------------------------------------
+// ---- expected rows --------------------------------------------------------------------------------------------------
 
 static void chain(const int *tokens, int n, uint64_t *out) {
     uint64_t h = 1;

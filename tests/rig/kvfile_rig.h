@@ -83,7 +83,7 @@ static inline void write_bytes(const char *path, const void *bytes, size_t n) {
     close(fd);
 }
 
-// ---- what a refusal may not change ----------------------------------------------------------------------------------
+// ---- state that a refused load must not change ----------------------------------------------------------------------
 
 // A cache that contains another sequence, with a copy of its state and rows from before a refused load.
 typedef struct {
