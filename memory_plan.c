@@ -169,8 +169,8 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
     return OK;
 }
 
-// What a draft model takes of so many bytes: scratch, and a cache of as many slots as the target's, in whose growth
-// both share.
+// The bytes of `limit` that a draft model takes: scratch, and a cache with as many slots as the target's. Both caches
+// grow together.
 static size_t draft_share(const MemoryPlan *p, size_t limit) {
     double rest = (double)less(limit, p->draft.scratch), slot = (double)p->draft.slot;
     double all = slot * p->shape.n_ctx * p->shape.n_seqs;

@@ -100,8 +100,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         float sum[AHEAD][HEADS] = {};
         UNROLL
         for (int a = 0; a < AHEAD; a++) {
-            int i =
-                i0 + a * AT_ONCE; // past the end the last one again, without a branch, behind which loads would wait
+            int i = i0 + a * AT_ONCE; // past the end: the last slot again; loads would wait after a branch
             at[a] = find_slot<TYPE>(keys, first + (i < n ? i : n - 1));
         }
         UNROLL_BY(keys_ahead(TYPE))
@@ -167,7 +166,7 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
             }
             UNROLL
             for (int k = 0; k < AHEAD; k++) {
-                int i = i0 + k * at_once; // past the end nothing, without a branch, behind which the loads would wait
+                int i = i0 + k * at_once; // past the end: adds nothing; loads would wait after a branch
                 UNROLL
                 for (int h = 0; h < HEADS; h++) {
                     float w = i < n ? p[h * SPLIT + (i < n ? i : 0)] : 0;

@@ -95,7 +95,7 @@ __global__ void route_few(GRID_CONSTANT const RouteJob j) {
         }
         if (mine >= 0) put_pair(j, p, mine, place);
         else j.e.place[p] = -1;
-        if (p >= all) j.e.expert[p] = -1; // behind the last pair
+        if (p >= all) j.e.expert[p] = -1; // after the last pair
     }
     for (int e = (int)threadIdx.x; e <= j.n_experts; e += (int)blockDim.x) {
         int first = 0;
@@ -163,14 +163,14 @@ __global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const
         if (expert == j.n_experts - 1) j.e.first[j.n_experts] = before + mine;
     }
     for (int p = before + mine + (int)threadIdx.x; expert == j.n_experts - 1 && p < n; p += (int)blockDim.x)
-        j.e.expert[p] = -1; // behind the last pair
+        j.e.expert[p] = -1; // after the last pair
     cut_tiles(j, expert, before, mine, tiles, n_tiles);
     place_pairs(j, expert, before, of_warp);
 }
 
 // ---- products of few rows an expert ---------------------------------------------------------------------------------
 
-// gate and up: x are the batch's rows; down: those of h. y (pairs, stride).
+// Products of the pairs' experts. x: for gate and up the batch's rows, for down the rows of h. y: (pairs, stride).
 struct ExpertJob {
     GemvJob g; // of whole stacks; x and y of all pairs
     GpuExperts e;
@@ -213,8 +213,8 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
 
 struct CombineJob {
     float *x;           // (n_rows, dim)
-    float *y;           // (pairs, dim) what experts give; written over
-    float *shared;      // (n_rows, dim) what the shared one gives, or NULL; written over
+    float *y;           // (pairs, dim) outputs of the experts; overwritten
+    float *shared;      // (n_rows, dim) output of the shared expert, or NULL; overwritten
     const float *route; // its logits, `stride` apart, or NULL: it weighs one
     size_t stride;
     const float *norm; // (dim) or NULL

@@ -40,7 +40,7 @@ HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
 template <int HD>
 __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
                                            int first, int begin, int end) {
-    constexpr int lanes = FLASH_THREADS / FLASH_KEYS; // that share a key, and what is looked up for it
+    constexpr int lanes = FLASH_THREADS / FLASH_KEYS; // threads that share a key and its address
     int key = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes, slot = first + key;
     bool seen = slot >= begin && slot < end;
     const uint8_t *from = plane + kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) * 2;

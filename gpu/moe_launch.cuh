@@ -11,7 +11,8 @@ template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, in
     constexpr int R = GEMV_FEW;
     int features = GEMV_WARPS * R / (j.g.mode == GEMV_GLU ? 2 : 1), pairs = j.g.n_rows * n_used;
     int n_groups = (j.n_out + features - 1) / features, most = experts_resident(TYPE, R, B) * multiprocessors();
-    j.g.groups = (n_groups * (pairs < 64 ? pairs : 64) + most - 1) / most; // as many blocks as are resident at once
+    // so that the grid has as many blocks as are resident at once
+    j.g.groups = (n_groups * (pairs < 64 ? pairs : 64) + most - 1) / most;
     if (j.g.groups > n_groups) j.g.groups = n_groups;
     j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
     dim3 grid((unsigned)pairs, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));

@@ -84,7 +84,7 @@ static Status choose_device(int n, int *out) {
             most = bytes;
             *out = i;
         } else if (reason == cudaSuccess) cudaDeviceReset();
-        cudaGetLastError(); // what was refused is told below, once
+        cudaGetLastError(); // clears the error: the caller's message reports it once
     }
     if (*out >= 0) return OK;
     if (refused != cudaSuccess)

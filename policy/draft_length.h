@@ -53,7 +53,7 @@ void chance_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]);
 
 // The step as planned so far.
 typedef struct {
-    double rows, tokens; // its rows, and the number of tokens expected from them
+    double rows, tokens; // rows of the step, and the number of tokens expected from them
     double extra;        // the time spent on drafting, in steps of one row
 } StepPlan;
 

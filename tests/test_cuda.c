@@ -8,19 +8,19 @@
 
 static const char *const archs[] = {"llama", "qwen2",   "qwen3",   "gemma2",   "gemma3", "phi3",
                                     "olmo2", "granite", "smollm3", "mistral3", "glm4"};
-enum { N_WIDE = 5 }; // so many of them go through every type of KV, the others through one each
+enum { N_WIDE = 5 }; // the first N_WIDE are tested with every type of KV, the others with one type each
 
 typedef struct {
-    int n, first, chunk; // tokens, and how many of them in the first step and in those that follow
+    int n, first, chunk; // tokens; tokens in the first step; tokens in each later step
     bool strangers;
 } CudaBatching;
 
 enum { N_BATCHINGS = 4 };
-// SHORT: a prompt at once; few rows a step, beside strangers; single steps. LONG: prompts in tiles and in chunks; few
-// rows a step, beside strangers, and token by token behind a part of the prompt. So groups are sealed in the middle of
-// steps and at their ends, open ones go from step to step, and blocks that no row sees any more are handed to others.
-// What the steps of few rows cover costs most, since the twin runs every thread of a kernel: from slot 47 and 57 to
-// beyond the seal at 64.
+// SHORT: a prompt at once; few rows per step, together with other sequences; single steps. LONG: prompts in tiles and
+// in chunks; few rows per step, together with other sequences, and token by token after a part of the prompt. So groups
+// are sealed in the middle of steps and at their ends, open groups last for several steps, and blocks that no row sees
+// any more are given to other sequences. Steps of few rows take most of the time, since the GPU on the CPU runs every
+// thread of a kernel: they cover slots from 47 and 57 to beyond the seal at 64.
 enum { SHORT, LONG };
 static const CudaBatching batchings[][N_BATCHINGS] = {
     {{CUDA_PROMPT, CUDA_PROMPT, CUDA_PROMPT, false}, {8, 5, 5, true}, {4, 1, 1, false}},
@@ -61,7 +61,8 @@ static void test_families_and_kv_types(void **state) {
         for (size_t k = 0; k < ARRAY_LEN(kv_types); k++) {
             if (a >= N_WIDE && a % ARRAY_LEN(kv_types) != k) continue;
             TinyModel shape = cuda_rig_shape(archs[a]);
-            if (k > 0) shape.head_dim = 64, shape.n_heads = 4, shape.n_kv_heads = 1; // what tiles can attend to
+            // a shape that the kernels with tiles support
+            if (k > 0) shape.head_dim = 64, shape.n_heads = 4, shape.n_kv_heads = 1;
             Gguf *g = tiny_model(&shape);
             char what[64];
             snprintf(what, sizeof what, "%s, F32, KV %s", archs[a], type_name(kv_types[k]));
@@ -127,7 +128,7 @@ static void test_tensor_types(void **state) {
     }
 }
 
-// 12 rows a step, in part of other sequences: the tensor cores take them in one pass, except for weights in F32.
+// 12 rows per step, some of other sequences: the tensor cores compute them in one pass, except with weights in F32.
 static void test_small_batches_on_tensor_cores(void **state) {
     (void)state;
     static const int some[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_Q4_K};

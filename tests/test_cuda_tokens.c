@@ -30,7 +30,7 @@ static Finish until_a_small_one(Request *r, int token, const float *logits) {
     return token < 4 ? FINISH_STOP : RUNNING;
 }
 
-// The texts of two prompts that come one after the other, drawn by the device or by the host.
+// Generates two texts, one after the other, with tokens drawn by the device or by the host.
 static void generate(Rig *r, const SamplerParams *how, int shortest, bool device, int texts[TEXTS][LONGEST],
                      int n[TEXTS]) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
@@ -133,7 +133,7 @@ static Finish keep_logits(Request *r, int token, const float *logits) {
     return RUNNING;
 }
 
-// Two texts beside each other, the first of them drawn by nobody but the policy.
+// Generates two texts at the same time; the tokens of the first come only from the policy.
 static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen, Drafted out[TEXTS]) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SchedulerShape shape = {.n_vocab = r->m.c.n_vocab, .max_rows = 24, .max_out = 24, .max_seqs = TEXTS, .draws = true};
@@ -205,7 +205,7 @@ static void test_drafts(void **state) {
     gguf_close(g);
 }
 
-// Nothing that is finite to draw from: -1, and what was begun after it harms nobody.
+// If no logit is finite, the drawn token is -1, and the step that was queued after it does no harm.
 static void test_a_draw_of_nothing(void **state) {
     (void)state;
     TinyModel shape = cuda_rig_shape("llama");

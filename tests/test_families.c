@@ -93,7 +93,8 @@ static void test_golden_families(void **state) {
         assert_ok(file_map(test_data(name), &map));
         const float *want = (const float *)(const void *)map.data;
         check_golden(golden[i].logits, g, want, golden[i].n_ctx);
-        float *plain = plain_forward(g, golden[i].n_ctx, tokens, n); // so that the rest of this file may rely on it
+        // the other tests use plain_forward as their reference
+        float *plain = plain_forward(g, golden[i].n_ctx, tokens, n);
         double d = test_distance(plain, want, map.n / sizeof *want);
         if (!(d < 1e-6)) fail_msg("%s: the formulas in double: distance %.3g", golden[i].logits, d);
         free(plain);
@@ -256,7 +257,7 @@ static void test_switches(void **state) {
     free(still);
     free(plain);
     gguf_close(g);
-    for (int sections = 0; sections < 2; sections++) { // rows of such files are in halves
+    for (int sections = 0; sections < 2; sections++) { // files without sections have the rows of Q and K in halves
         TinyModel shape = {.arch = "glm4", .seed = 9, .halves = !sections};
         g = tiny_model(&shape);
         if (sections) gguf_set_ints(g, "glm4.rope.dimension_sections", (int32_t[]){2, 1, 1, 0}, 4);
@@ -404,7 +405,8 @@ static void test_halves(void **state) {
 
 // ---- LongRoPE -------------------------------------------------------------------------------------------------------
 
-// The context of the run chooses the factors, and K and V of one choice are not those of the other.
+// The context of the run chooses LongRoPE's factors; K and V computed with one set of factors differ from those of the
+// other.
 static void test_contexts(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "phi3", .seed = 9}); // original context 64

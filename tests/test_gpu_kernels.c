@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-// n floats of the host's rows, and a row of padding.
+// Copies n floats of the host's rows to the device, with a row of padding.
 static float *with_padding(GpuCaseRig *r, const float *rows, int width) {
     size_t n = (size_t)r->b.n_rows * (size_t)width;
     float *copy = malloc((n + (size_t)width) * sizeof *copy);
@@ -34,8 +34,8 @@ static const void *rounded_rows(GpuCaseRig *r, const float *rows, int width) {
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
-// The rows' K or V in the device's products against the host's, and the groups that they complete as the host seals
-// them, byte for byte. before: the pool without them.
+// Compares the rows' K or V among the device's products with the host's; the groups that the rows complete must equal
+// the host's byte for byte. before: the pool without the rows.
 static void compare_sealed(GpuCaseRig *r, int way, bool value, const KvPool *before) {
     const Batch *b = &r->b;
     KvPool *kv = &r->kv;
@@ -68,7 +68,7 @@ static void compare_sealed(GpuCaseRig *r, int way, bool value, const KvPool *bef
     free(got);
 }
 
-// The device's planes against the host's: what is NaN here must be NaN there.
+// Compares the device's planes with the host's: NaN on one side must be NaN on the other.
 static void compare_cache(GpuCaseRig *r, int way, const KvPool *before) {
     gpu_seal(&r->l, &r->dkv, &r->db, &r->s, NULL);
     gpu_compare_launched();
@@ -133,7 +133,7 @@ static bool quantised(const GpuCaseRig *r) {
     return type_info(r->c->model.type)->block > 1 || r->c->model.type == TYPE_I8G;
 }
 
-// How the fused kernels take rows: exact; with activations rounded to int8 where the weights are quantised; on the
+// How the fused kernels compute rows: exactly; with activations rounded to int8 if the weights are quantised; on the
 // tensor cores.
 typedef enum { EXACT, ROUNDED, TENSOR_CORES, N_HOWS } ProductWay;
 static bool takes(const GpuCaseRig *r, ProductWay how) {
@@ -145,7 +145,7 @@ static int way_of(const GpuCaseRig *r, ProductWay how) {
     if (how == TENSOR_CORES) return quantised(r) ? INT8_IN : r->c->model.type == TYPE_F32 ? F32_IN : HALF_IN;
     return how == ROUNDED && quantised(r) ? INT8_IN : F32_IN;
 }
-// Goes to the next way that takes the rows, from how = -1 on; false: there is none.
+// Advances *how (first -1) to the next way that supports the rows; false: there is none.
 static bool next_way(const GpuCaseRig *r, int *how) {
     for (++*how; *how < N_HOWS; ++*how) {
         gpu_tune((GpuTuning){.skinny = *how == TENSOR_CORES});
@@ -155,14 +155,14 @@ static bool next_way(const GpuCaseRig *r, int *how) {
     return false;
 }
 
-// The product of the layer's matrix without its bias, as the backend's prefill has it.
+// The product with a matrix of the layer, without its bias, as the backend's prefill computes it.
 static void product(const GpuCaseRig *r, const Tensor *t, const float *x, float *y, size_t stride) {
     Tensor plain = *t;
     plain.bias = NULL;
     cpu_scalar.matvec(&plain, 0, t->n_out, x, (size_t)t->n_in, r->b.n_rows, y, stride, false, NULL);
 }
 
-// What a layer's first products take: the norm of x, or x where there is no norm.
+// The input of a layer's first products: the norm of x, or x if there is no norm.
 static const float *normed(const GpuCaseRig *r, const float *norm) { return norm ? r->w.xn : r->w.x; }
 
 static void check_attn_in(GpuCaseRig *r) {
@@ -177,7 +177,7 @@ static void check_attn_in(GpuCaseRig *r) {
         gpu_compare_f32(QKV, way_of(r, (ProductWay)how), r->w.q, q, rows_of(r, r->w.q_dim));
         compare_cache(r, way_of(r, (ProductWay)how), &before);
     }
-    // the same in prefill's pieces
+    // the same with the separate kernels of prefill
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
     gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
     const float *in = normed(r, l->norm_att);
@@ -194,12 +194,12 @@ static void check_attn_in(GpuCaseRig *r) {
     gpu_qkv_finish(q, &r->l, &r->dkv, &r->db, &r->s, NULL);
     gpu_compare_f32(FINISH, F32_IN, r->w.q, q, rows_of(r, r->w.q_dim));
     compare_cache(r, F32_IN, &before);
-    reset_cache(r, &r->kv); // attention reads what the reference has written
+    reset_cache(r, &r->kv); // attention reads the values that the reference has written
     free(y);
     pool_free(&before);
 }
 
-// The batch's own K and V where attention looks for them, as the reference computed them.
+// Puts the batch's own K and V, as the reference computed them, where attention reads them.
 static void place_rows(GpuCaseRig *r) {
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim), kv_dim = (size_t)r->w.kv_dim;
     float *y = malloc(rows_of(r, (int)width) * sizeof *y);
@@ -212,7 +212,7 @@ static void place_rows(GpuCaseRig *r) {
     free(y);
 }
 
-// The pages behind a step, of what stays open.
+// Checks the tail pages after a step: they hold the rows of open groups.
 static void check_keep(GpuCaseRig *r) {
     gpu_keep(&r->l, &r->dkv, &r->db, &r->s, NULL);
     gpu_compare_launched();
@@ -255,11 +255,11 @@ static void check_flash(GpuCaseRig *r, const float *q) {
     free(tiles);
 }
 
-// A row's part in it is one for each of a group's heads.
+// A row adds to it once for each head of a group.
 static void check_probe(GpuCaseRig *r, const Probe *host, const float *q) {
     size_t n = (size_t)r->kv.n_kv_heads * (size_t)host->n_slots;
     float *ones = malloc(n * sizeof *ones), sum = 0;
-    for (size_t i = 0; i < n; i++) ones[i] = 1; // it is added to
+    for (size_t i = 0; i < n; i++) ones[i] = 1; // the kernel adds to it
     float *mass = device_new(ones, n * sizeof *mass);
     gpu_probe(mass, host->n_slots, host->first_row, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
     gpu_compare_launched();
@@ -300,7 +300,7 @@ static void check_attention(GpuCaseRig *r) {
     free(probe.scores);
 }
 
-// What prefill does with a product.
+// Adds a product to x as prefill does.
 static void add_product(GpuCaseRig *r, float *x, const float *y, const float *bias, const float *norm) {
     const float *dy = with_padding(r, y, r->w.dim);
     if (norm) gpu_add_normed(x, dy, bias, norm, r->l.kind.eps, r->w.dim, r->db.n_rows, NULL);
@@ -513,8 +513,8 @@ static const GpuCase cases[] = {
      {7, 1, 1, false}},
 };
 
-// Groups that lie in one piece and those in parts, open ones that began in steps before, rows that complete some,
-// contexts over a split's border.
+// Groups in one piece and in parts; open groups that began in earlier steps; rows that complete a group; contexts
+// across a split's border.
 static const GpuCase sealed_cases[] = {
     {"q8_0, head_dim 64, over a split's border, a group completed",
      {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
@@ -567,8 +567,8 @@ static void sealed_caches(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(sealed_cases); i++) run_case(&sealed_cases[i], 300 + i);
 }
 
-// GELU, norms behind, capped scores and logits, two RoPE tables; windows at every place of a block, a group and a tile
-// of keys, in every type of K and V.
+// GELU, output norms, capped scores and logits, two RoPE tables; windows that begin at every place of a block, a group
+// and a tile of keys, with every type of K and V.
 static const GpuCase gemma_cases[] = {
     {"gemma2, head_dim 256, window of 5",
      {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 256},
@@ -617,7 +617,7 @@ static void gemma_layers(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(gemma_cases); i++) run_case(&gemma_cases[i], 500 + i);
 }
 
-// Norms of whole Q and K, layers without norms in front, a temperature of Q, RoPE on a part of the head.
+// Norms of whole Q and K, layers without input norms, a temperature of Q, RoPE on a part of the head.
 static const GpuCase family_cases[] = {
     {"olmo2, head_dim 24, groups of 3, 3 rows",
      {.arch = "olmo2", .dim = 76, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .ffn = 100},

@@ -31,7 +31,7 @@ static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t 
     for (size_t i = 0; i < (size_t)N_DRAWS * (size_t)n_vocab; i++) {
         uint64_t u = test_random(&random);
         logits[i] = 8 * test_uniform(&random);
-        if (u % 16 == 0) logits[i] = 4; // ties
+        if (u % 16 == 0) logits[i] = 4; // equal logits
         else if (u % 101 == 1) logits[i] = NAN;
         else if (u % 101 == 2) logits[i] = -INFINITY;
         else if (u % 101 == 3) logits[i] = u & 1024 ? 0.0f : -0.0f;
@@ -40,7 +40,7 @@ static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t 
     GpuSample plans[N_DRAWS];
     int last[N_DRAWS], expected[N_DRAWS], sampled[N_DRAWS];
     for (int i = 0; i < N_DRAWS; i++) {
-        int history[64], n = 30 + i, pending = i % 2; // the last token of every other is not known to the host
+        int history[64], n = 30 + i, pending = i % 2; // in every second history the last token is not known to the host
         for (int k = 0; k < 64; k++) history[k] = (int)(test_random(&random) % (uint64_t)n_vocab / 4);
         last[i] = history[n - 1];
         p.seed = seed + (uint64_t)i % 2;

@@ -1,5 +1,6 @@
-// tests/test_recurrent.c: layers with a state in place of K and V: the kernels of every instruction set against the
-// scalar ones, and states that are kept, shared, returned to and saved: the logits are those of one run from the start.
+// tests/test_recurrent.c: layers with a state in place of K and V. Every instruction set's kernels are compared with
+// the scalar ones. After states were kept, shared, restored or saved, the logits must be those of one run from the
+// start.
 #include "tests/rig/testing.h"
 
 #include "cpu/cpu.h"
@@ -25,7 +26,7 @@ typedef struct {
     size_t n_out, n_state;
 } DeltaCase;
 
-// Rows of q, k (of length 1), v, beta and decay side by side, as they lie in a workspace.
+// Rows of q, k (of length 1), v, beta and decay side by side, as in a workspace.
 static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, uint64_t seed) {
     size_t stride = (size_t)(2 * key_dim + value_dim + 2 + 3), n = (size_t)n_rows;
     DeltaCase c = {.n_out = n * (size_t)(value_dim + 5), .n_state = (size_t)(key_dim * value_dim)};
@@ -124,7 +125,7 @@ static void test_convolve(void **state) {
 
 static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2"};
 
-// Computes the sequence's next n tokens; the logits of all of them, or of none.
+// Computes the sequence's next n tokens; logits: of all of them, or NULL.
 static void compute(Rig *r, Sequence *s, int n, float *logits) {
     step(r, &(RowsOfSequence){s, n, logits}, 1);
     kvcache_commit(&r->kv, s, s->n_cached);
@@ -135,7 +136,7 @@ static void assert_row(const float *all, int at, const float *row, const char *w
         fail_msg("%s: token %d: distance %.3g", what, at, test_distance(row, all + (size_t)at * VOCAB, VOCAB));
 }
 
-// Computes what is left of the sequence in chunks; every row's logits must be those of `want`.
+// Computes the remaining tokens of the sequence in chunks; every row's logits must be those of `want`.
 static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const char *what) {
     float *got = malloc((size_t)chunk * VOCAB * sizeof *got);
     while (s->n_cached < s->n_tokens) {
@@ -150,7 +151,7 @@ enum { LENGTH = 70 };
 
 typedef struct {
     Rig r;
-    int tokens[2][LENGTH]; // two texts that begin alike
+    int tokens[2][LENGTH]; // two texts with the same beginning
     float *want[2];        // their logits
 } States;
 
@@ -165,7 +166,7 @@ static void open_states(States *s, const Gguf *g, Setup setup) {
 }
 
 static void close_states(States *s) {
-    for (int i = 0; i < s->r.kv.states.pool.n_states; i++) // checkpoints of named blocks alone
+    for (int i = 0; i < s->r.kv.states.pool.n_states; i++) // only checkpoints of named blocks
         assert_true(s->r.kv.states.refs[i] == (s->r.kv.states.block_of[i] >= 0));
     for (int i = 0; i < 2; i++) free(s->want[i]);
     rig_close(&s->r);
@@ -176,7 +177,7 @@ static void drop(Rig *r, Sequence *s) {
     sequence_free(s);
 }
 
-// Going back to any place and on with another text.
+// Goes back to any place and continues with another text.
 static void check_return(States *s, int to) {
     Sequence q = {0};
     sequence_push(&q, s->tokens[0], LENGTH);
@@ -191,7 +192,7 @@ static void check_return(States *s, int to) {
     drop(&s->r, &q);
 }
 
-// Two that share a state go on each for itself, in the same steps.
+// Two sequences that share a state continue separately, in the same steps.
 static void check_fork(States *s) {
     Sequence a = {0}, b = {0};
     float logits[2][VOCAB];
@@ -209,7 +210,7 @@ static void check_fork(States *s) {
     drop(&s->r, &b);
 }
 
-// Drafts of which some are kept: the state is that of the last one kept.
+// If some drafts are kept, the state must be that of the last kept one.
 static void check_drafts(States *s, int kept) {
     enum { KNOWN = 20, DRAFTS = 6 };
     Sequence q = {0};
@@ -269,7 +270,7 @@ static void test_states(void **state) {
     }
 }
 
-// A beginning that is shared ends at a checkpoint; there are few or none without places for them.
+// A shared prefix ends at a checkpoint. There are few shared prefixes, or none, without room for checkpoints.
 static void test_shared_beginnings(void **state) {
     (void)state;
     for (int n_checkpoints = 0; n_checkpoints <= 8; n_checkpoints += 8) {
@@ -325,7 +326,7 @@ static void test_kv_file(void **state) {
         kvcache_release(&r.kv, &a);
         e.kv = r.kv;
         memset(e.kv.states.pool.data, 0xff,
-               e.kv.states.pool.floats * sizeof(float)); // what is loaded comes from the file
+               e.kv.states.pool.floats * sizeof(float)); // the loaded states must come from the file
         assert_ok(kvfile_load(path, &e, &b));
         assert_int_equal(b.n_cached, 39);
         r.kv = e.kv;

@@ -8,7 +8,7 @@
 #include "tests/rig/model_rig.h"
 #include "tests/rig/tiny_model.h"
 
-// CUDA_PROMPT rows at once are more than the fused kernels take, whatever the type.
+// A step of CUDA_PROMPT rows is too large for the fused kernels, with any type of weights.
 enum { CUDA_PROMPT = 34, CUDA_MOST_ROWS = 64, CUDA_CTX = 300, ALL_LAYERS = 1000 };
 
 typedef struct {
@@ -34,8 +34,8 @@ TinyModel cuda_rig_shape(const char *arch);
 Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s);
 void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
 
-// All logits of n tokens: `first` of them in the first step, `chunk` in each that follows, beside two other sequences
-// where `strangers`. The caller frees.
+// Returns all logits of n tokens: `first` of them in the first step, `chunk` in each later step. `strangers`: two other
+// sequences are in the same steps. The caller frees.
 float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chunk, bool strangers);
 // The same with random tokens: the first n of one text.
 float *cuda_rig_run_from(Rig *r, int n, int first, int chunk, bool strangers);

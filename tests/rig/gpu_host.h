@@ -57,18 +57,19 @@ const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the
 
 // ---- the machine ----------------------------------------------------------------------------------------------------
 
-// Runs kernel() for every thread of every block. Faults go to gpu_launch_error. early: first once more up to where each
-// thread waits for the launch before: one that does not, and whatever was written until then, is a fault.
+// Runs kernel() for every thread of every block. gpu_launch_error reports faults. early: first runs every thread up to
+// the place where it waits for the previous launch; a thread that does not wait, or that writes before it waits, is a
+// fault.
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, bool early,
                      const std::function<void()> &kernel);
-// Launches and submitted work are done at once; after gpu_host_late they wait until gpu_host_run, in their order, as a
-// GPU's do for the host that queues them.
+// Launches and submitted work run at once. After gpu_host_late they wait until gpu_host_run and then run in their
+// order, as work queued on a GPU does.
 void gpu_host_submit(const std::function<void()> &work);
 void gpu_host_late();
 size_t gpu_host_queued();         // so far in all
 void gpu_host_run(size_t queued); // up to there
-// Recordings, for graphs: what is launched or submitted from gpu_host_capture to gpu_host_capture_end is kept instead,
-// and every replay runs it.
+// Recordings, for graphs: launches and work submitted between gpu_host_capture and gpu_host_capture_end are stored;
+// every replay runs them.
 void gpu_host_capture();
 void *gpu_host_capture_end();
 void gpu_host_replay(void *recording);
@@ -79,7 +80,8 @@ void gpu_host_fault(const char *format, ...) __attribute__((format(printf, 1, 2)
 void gpu_host_check_memory(const char *when); // red zones of the device's memory
 
 void gpu_host_block_barrier(const char *file, int line);
-// Waits until every lane of mask is here, then one of them runs op(lanes): what each of the 32 gave, NULL for others.
+// Waits until every lane of mask has arrived; then one lane runs op(lanes). lanes: the `mine` of each of the 32 lanes,
+// NULL for lanes outside mask.
 void gpu_host_warp(unsigned mask, void (*op)(void **lanes), void *mine, const char *file, int line);
 unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes); // `bytes` at offset `at`, the piece-th taken
 void gpu_host_cp_async(void *smem, const void *global, bool valid);

@@ -64,7 +64,7 @@ static void product(const Plain *p, int layer, const char *part, int first, int 
     free(row);
 }
 
-// In pieces of `width`, with those weights or, where w is NULL, with none.
+// Normalises x in pieces of `width`, with the weights w, or without weights if w is NULL.
 static void norm_by(const Plain *p, const GgufTensor *w, double *x, int n, int width) {
     for (int at = 0; at < n; at += width) {
         double squares = 0;
@@ -104,7 +104,7 @@ static int head_dim(const Plain *p, int layer) {
 static int turned(const Plain *p, int layer) {
     return slides(p, layer) ? (int)number(p, "rope.dimension_count_swa", fmin(p->n_rot, head_dim(p, layer))) : p->n_rot;
 }
-// The layer whose K and V this one uses.
+// The layer whose K and V this layer uses.
 static int source(const Plain *p, int layer) {
     int from = layer, own = p->n_layers - (int)number(p, "attention.shared_kv_layers", 0);
     while (from >= own || slides(p, from) != slides(p, layer)) from--;
@@ -382,7 +382,7 @@ static void experts(const Plain *p, int layer, double *x) {
 
 // ---- compressed K and V ---------------------------------------------------------------------------------------------
 
-// Every head's K and V of a position, made of what the file compresses them to: k (n_heads, key), v (n_heads, value).
+// Computes K and V of every head at a position from the file's latent vector: k (n_heads, key), v (n_heads, value).
 static void expand(const Plain *p, int layer, int pos, const double *h, double *k, double *v) {
     int rank = (int)number(p, "attention.kv_lora_rank", 0), key = (int)number(p, "attention.key_length_mla", 0);
     int value = (int)number(p, "attention.value_length_mla", 0), plain = key - p->n_rot;
@@ -453,7 +453,7 @@ static void attend_heads(const Plain *p, int layer, int t, const double *x, doub
     for (int i = 0; i < p->n_heads * hd; i++) a[i] *= gate[i];
 }
 
-// x += what the layer has for the token besides, then the layer's own scale.
+// Adds the layer's part for each token (per-layer embeddings) to x; then multiplies x by the layer's scale.
 static void end_layer(const Plain *p, int layer, int t, double *x) {
     int per = (int)number(p, "embedding_length_per_layer_input", 0);
     const GgufTensor *scale = tensor_of(p, layer, "layer_output_scale", "weight");
@@ -612,7 +612,7 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
     if (a_dim > (int)ARRAY_LEN(a)) abort();
     p->k[layer] = malloc(room * sizeof **p->k);
     p->v[layer] = malloc(room * sizeof **p->v);
-    for (int t = 0; t < n; t++) { // rows after this one do not matter to it
+    for (int t = 0; t < n; t++) { // later rows have no effect on row t
         double *row = x + t * p->dim;
         if (latent) attend_latent(p, layer, t, row, p->k[layer], p->v[layer], a);
         else attend_heads(p, layer, t, row, a);
