@@ -75,7 +75,7 @@ static void check_golden(size_t i, const Gguf *g, const float *want, const int *
     }
 }
 
-// Logits that others have computed in float64.
+// Compares with logits computed in float64 by other programs.
 static void test_golden_families(void **state) {
     (void)state;
     int tokens[CUDA_CTX], n = read_tokens(tokens);

@@ -13,7 +13,7 @@
 
 enum { TEXTS = 2, LONGEST = 12 };
 
-// As engine_step does it.
+// Does the same as engine_step.
 static bool generate_step(Rig *r, Scheduler *sched, bool *begun) {
     Batch *b, *next;
     if (!scheduler_next(sched, &b)) return false;
@@ -87,8 +87,8 @@ static void test_draws_of_the_device(void **state) {
     all[3].repeat_penalty = 1.3f, all[3].frequency_penalty = 0.4f, all[3].presence_penalty = 0.2f;
     all[4].repeat_penalty = 1.5f, all[4].repeat_last_n = -1, all[4].greedy = true;
     all[5].bias = bias, all[5].n_bias = ARRAY_LEN(bias), all[5].seed = 5, all[5].top_p = 0.5f;
-    for (int k = 0; k < 4; k++) { // with a layer on the CPU tokens are drawn, but go through the host
-        int n_gpu = 1 + k % 2, shortest = k < 2 ? 3 : 20; // of the longer prompts most rows end before the head
+    for (int k = 0; k < 4; k++) {                         // with a layer on the CPU, draws go through the host
+        int n_gpu = 1 + k % 2, shortest = k < 2 ? 3 : 20; // most rows of the longer prompts end before the head
         TinyModel shape = cuda_rig_shape(k < 2 ? "llama" : "gemma2");
         shape.n_layers = 2;
         Gguf *g = tiny_model(&shape);
@@ -173,7 +173,8 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
     sampler_free(sampler);
 }
 
-// Steps of one row and of several run on other kernels: texts with drafts part by the margin alone.
+// Steps of one row and steps of several rows use different kernels, so texts with drafts may differ only where two
+// logits are within the margin.
 static void test_drafts(void **state) {
     (void)state;
     static const struct {

@@ -1,5 +1,6 @@
-// tests/test_families.c: what the families compute: golden logits from outside, the formulas in double over odd shapes,
-// what a file's keys change, fused matrices, the order of Q's and K's rows, contexts of LongRoPE, and what is refused.
+// tests/test_families.c: the families. Compares logits with golden ones from outside and, for odd shapes, with the
+// formulas in double. Tests the effect of a file's keys, fused matrices, the order of Q's and K's rows, the contexts of
+// LongRoPE, and which files are refused.
 #include "tests/rig/testing.h"
 
 #include "families.h"
@@ -202,7 +203,8 @@ static float *scalar_logits(const Gguf *g, int n_ctx, KvHead *head) {
 
 static double logits_apart(const float *a, const float *b) { return test_distance(a, b, (size_t)30 * VOCAB); }
 
-// Each key matters in the tiny models, and is in the fingerprint of a KV cache unless it comes after all K and V.
+// Each key changes the logits of the tiny models, and the fingerprint of a KV cache unless it is used only after all K
+// and V.
 static void test_keys_matter(void **state) {
     (void)state;
     static const struct {
@@ -239,7 +241,7 @@ static void test_keys_matter(void **state) {
     }
 }
 
-// A key that turns RoPE off, a window that the family may have, positions of several parts.
+// A key that turns RoPE off; a window that some files of the family have; positions of several parts.
 static void test_switches(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "granite", .seed = 9});
@@ -276,7 +278,7 @@ static void test_switches(void **state) {
 
 // ---- fused matrices -------------------------------------------------------------------------------------------------
 
-// Rows [first, first + n) of a matrix and of its bias as tensors of another view.
+// Adds rows [first, first + n) of a matrix and of its bias to another view, as tensors.
 static void add_rows(Gguf *to, const Gguf *from, int layer, const char *fused, const char *part, int first, int n) {
     char name[64];
     snprintf(name, sizeof name, "blk.%d.%s.weight", layer, fused);
@@ -360,7 +362,7 @@ static void test_fused_matrices(void **state) {
 
 // ---- the order of the rows of Q and K -------------------------------------------------------------------------------
 
-// Rows of each head from pairs (2i, 2i+1) to halves (i, i + n_rot/2).
+// Reorders the rows of each head from pairs (2i, 2i+1) to halves (i, i + n_rot/2).
 static void to_halves(Gguf *g, const char *name, int head_dim, int n_rot) {
     GgufTensor *t = tiny_tensor(g, name);
     size_t n_in = t->n_dims == 1 ? 1 : (size_t)t->dims[0],
@@ -538,19 +540,19 @@ static void test_refused_numbers(void **state) {
     assert_refused(g, "granite.residual_scale");
     gguf_close(g);
     g = tiny_model(&(TinyModel){.arch = "llama", .seed = 1});
-    gguf_set_str(g, "llama.rope.scaling.type", "longrope"); // without its factors
+    gguf_set_str(g, "llama.rope.scaling.type", "longrope"); // a file without LongRoPE's factors
     assert_refused(g, "rope_factors_short.weight");
     gguf_close(g);
 }
 
-// What a file may say of experts that cannot be: the key or tensor is named.
-// Heads, shared and compressed K and V, layers without experts, groups of experts.
+// Impossible values are refused, with the name of the key or tensor: heads, shared and compressed K and V, layers
+// without experts, groups of experts.
 static void test_refused_layers(void **state) {
     (void)state;
     static const struct {
         const char *arch, *key;
         int value;
-        const char *word; // NULL: the key
+        const char *word; // the name in the message; NULL: the key
     } keys[] = {{"gemma4", "gemma4.attention.shared_kv_layers", 5, NULL},
                 {"gemma4", "gemma4.attention.shared_kv_layers", 6, NULL},
                 {"gemma4", "gemma4.attention.shared_kv_layers", 2, "blk.3.attn_k.weight"},
@@ -594,7 +596,7 @@ static void test_refused_layers(void **state) {
     assert_refused(g, "gemma4.attention.head_count_kv");
     gguf_close(g);
     g = tiny_model(&(TinyModel){.arch = "deepseek2", .n_groups = 4, .seed = 1});
-    gguf_set_u32(g, "deepseek2.expert_group_used_count", 1); // two experts, three are to be chosen
+    gguf_set_u32(g, "deepseek2.expert_group_used_count", 1); // leaves two experts, but each row chooses three
     assert_refused(g, "deepseek2.expert_group_used_count");
     gguf_close(g);
 }
@@ -604,7 +606,7 @@ static void test_refused_experts(void **state) {
     static const struct {
         const char *arch, *key;
         int value;
-        const char *word; // NULL: the key
+        const char *word; // the name in the message; NULL: the key
     } keys[] = {{"qwen3moe", "qwen3moe.expert_count", 0, NULL},
                 {"qwen3moe", "qwen3moe.expert_count", 7, "blk.0.ffn_gate_inp.weight"},
                 {"qwen3moe", "qwen3moe.expert_count", 2, "qwen3moe.expert_used_count"},
@@ -630,7 +632,7 @@ static void test_refused_experts(void **state) {
         "blk.1.ffn_down_exps.weight", "blk.1.ffn_down_exps.bias",   "blk.0.ffn_gate_exps.bias",
         "blk.0.attn_sinks.weight",    "blk.1.ffn_gate_inp.bias",    "blk.1.post_attention_norm.weight"};
     for (size_t i = 0; i < ARRAY_LEN(tensors); i++)
-        for (int dim = 0; dim < 3; dim++) { // one less and one more of each dimension that it has
+        for (int dim = 0; dim < 3; dim++) { // each dimension with another size
             Gguf *g = tiny_model(&(TinyModel){.arch = "gpt-oss", .seed = 1});
             GgufTensor *t = tiny_tensor(g, tensors[i]);
             if (dim >= t->n_dims) t->n_dims = dim + 1;
@@ -638,7 +640,8 @@ static void test_refused_experts(void **state) {
             assert_refused(g, tensors[i]);
             gguf_close(g);
         }
-    Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3moe", .type = TYPE_I8G, .seed = 1}); // its groups are of 32
+    // the groups of I8G have 32 elements
+    Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3moe", .type = TYPE_I8G, .seed = 1});
     tiny_tensor(g, "blk.0.ffn_up_exps.weight")->group = 48;
     assert_refused(g, "blk.0.ffn_up_exps.weight");
     gguf_close(g);
@@ -659,9 +662,10 @@ static void test_refused_tensors(void **state) {
             GgufTensor *t = tiny_tensor(g, tensors[i].tensor);
             const char *word = tensors[i].tensor;
             if (kind == 0) t->dims[t->n_dims - 1]--;
-            if (kind == 1) t->type = 9; // Q8_1
+            if (kind == 1) t->type = 9; // Q8_1, an unsupported type
             if (kind == 2) g = tiny_without(whole, tensors[i].tensor);
-            if (kind == 2 && strstr(word, "attn_qkv")) word = "attn_q.weight"; // of a file with parts
+            // without attn_qkv the file should have separate matrices
+            if (kind == 2 && strstr(word, "attn_qkv")) word = "attn_q.weight";
             if (kind != 1 && strstr(word, "ffn_up")) word = "ffn_gate.weight";
             assert_refused(g, word);
             if (g != whole) gguf_close(g);

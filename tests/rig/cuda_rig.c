@@ -10,7 +10,7 @@ TinyModel cuda_rig_shape(const char *arch) {
     return (TinyModel){.arch = arch, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .dim = 64, .ffn = 96, .seed = 3};
 }
 
-// The first layer loses its feed-forward, the second one its mixer, and with it K and V.
+// Removes the feed-forward of the first layer, and the mixer of the second layer with its K and V.
 static void without_parts(Model *m) {
     Layer *first = &m->layers[0], *second = &m->layers[1];
     const Tensor none = {0};
@@ -50,7 +50,7 @@ Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
     TRY(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
     for (int kind = 0; kind < KV_KINDS; kind++)
-        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // which is the host's memory here
+        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // the twin's device memory is host memory
     if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
     return workspace_new(&r->w, &r->m, r->pool, CUDA_MOST_ROWS, CUDA_MOST_ROWS, CUDA_CTX);
 }

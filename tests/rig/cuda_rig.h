@@ -12,11 +12,11 @@
 enum { CUDA_PROMPT = 34, CUDA_MOST_ROWS = 64, CUDA_CTX = 300, ALL_LAYERS = 1000 };
 
 typedef struct {
-    int n_gpu; // layers; 0: the scalar reference
+    int n_gpu; // layers on the GPU; 0: the scalar reference
     int kv_type;
-    int block;        // 0: contiguous
-    uint64_t shuffle; // of the blocks
-    size_t spare;     // bytes for dense copies
+    int block;        // slots of a block; 0: contiguous
+    uint64_t shuffle; // seed for shuffling the blocks; 0: in order
+    size_t spare;     // bytes for dense copies of weights
     int type_v;       // 0: as kv_type
     bool rotate;
     bool scarce;       // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
@@ -29,8 +29,8 @@ typedef struct {
 
 // A shape whose head_dim is not dim / n_heads, with three heads to a KV head.
 TinyModel cuda_rig_shape(const char *arch);
-// Loads the model, and makes a cache and a workspace; all memory that a pool has is NaN. After a failure too, rig_close
-// frees it. cuda_rig_open fails the test.
+// Loads the model; makes a cache, filled with NaN, and a workspace. Call rig_close also after a failure. cuda_rig_open
+// fails the test instead.
 Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s);
 void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
 
@@ -39,6 +39,6 @@ void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
 float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chunk, bool strangers);
 // The same with random tokens: the first n of one text.
 float *cuda_rig_run_from(Rig *r, int n, int first, int chunk, bool strangers);
-float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // first = chunk
+float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // cuda_rig_run_from with first = chunk
 
 #endif

@@ -51,7 +51,7 @@ struct alignas(16) float4 {
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
-extern dim3 threadIdx, blockIdx, blockDim, gridDim; // of the fiber that runs
+extern dim3 threadIdx, blockIdx, blockDim, gridDim; // of the running fiber
 
 const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
 
@@ -66,8 +66,8 @@ void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, bool 
 // order, as work queued on a GPU does.
 void gpu_host_submit(const std::function<void()> &work);
 void gpu_host_late();
-size_t gpu_host_queued();         // so far in all
-void gpu_host_run(size_t queued); // up to there
+size_t gpu_host_queued();         // work items queued so far, done ones included
+void gpu_host_run(size_t queued); // runs the queued work until `queued` items are done
 // Recordings, for graphs: launches and work submitted between gpu_host_capture and gpu_host_capture_end are stored;
 // every replay runs them.
 void gpu_host_capture();
@@ -75,7 +75,7 @@ void *gpu_host_capture_end();
 void gpu_host_replay(void *recording);
 void gpu_host_forget(void *recording);
 void gpu_host_seed(uint64_t seed); // seed of the orders in which threads and blocks run
-// Ends the launch that runs, or only records where none does.
+// Ends the running launch with a fault; outside of a launch only records the fault.
 void gpu_host_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gpu_host_check_memory(const char *when); // red zones of the device's memory
 
@@ -83,7 +83,8 @@ void gpu_host_block_barrier(const char *file, int line);
 // Waits until every lane of mask has arrived; then one lane runs op(lanes). lanes: the `mine` of each of the 32 lanes,
 // NULL for lanes outside mask.
 void gpu_host_warp(unsigned mask, void (*op)(void **lanes), void *mine, const char *file, int line);
-unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes); // `bytes` at offset `at`, the piece-th taken
+// address of `bytes` at offset `at`; piece: how many were taken before
+unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes);
 void gpu_host_cp_async(void *smem, const void *global, bool valid);
 void gpu_host_cp_commit();
 void gpu_host_cp_wait(int pending);

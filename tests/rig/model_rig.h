@@ -14,7 +14,7 @@ typedef struct {
     KvCache kv;
 } Rig;
 
-// NaN wherever nothing was written.
+// Fills a pool with NaN, so that reading slots that were not written shows.
 static inline void poison_pool(KvPool *p) {
     size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
     if (p->k) memset(p->k, 0xff, p->bytes_k);
@@ -35,14 +35,14 @@ static inline void rig_close(Rig *r) {
     model_free(&r->m);
 }
 
-// A part of a step: the next n uncomputed tokens of a sequence, and where the logits of all of them go (or NULL).
+// A part of a step: the next n uncomputed tokens of a sequence. logits: where the logits of all of them go, or NULL.
 typedef struct {
     Sequence *s;
     int n;
     float *logits; // (n, n_vocab)
 } RowsOfSequence;
 
-// `narrow` NULL: as model_forward narrows by itself.
+// `narrow` NULL: narrows as model_forward does.
 static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_parts, const Narrow *narrow) {
     int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
     int *rows = malloc((size_t)(5 * most + n_parts + 2 * n_parts * max_blocks) * sizeof *rows);

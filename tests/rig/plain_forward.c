@@ -13,8 +13,8 @@ typedef struct {
     char arch[32];
     int dim, n_layers, n_heads, n_kv_heads, head_dim, n_rot, window, n_ctx;
     double eps;
-    double **k, **v;  // (n_layers) of all positions, of each layer that has its own
-    const double *x0; // (n, dim) the embedding
+    double **k, **v;  // (n_layers) K and V of all positions, for each layer that computes its own
+    const double *x0; // (n, dim) the embeddings of the tokens
     const int *tokens;
 } Plain;
 
@@ -74,7 +74,7 @@ static void norm_by(const Plain *p, const GgufTensor *w, double *x, int n, int w
     }
 }
 
-// In place, in pieces of the norm's own length; nothing where the file has no such norm.
+// Normalises in place, in pieces of the norm's length; does nothing if the file has no such norm.
 static void norm(const Plain *p, int layer, const char *part, double *x, int n) {
     const GgufTensor *w = tensor_of(p, layer, part, "weight");
     if (w) norm_by(p, w, x, n, (int)w->dims[0]);
@@ -97,7 +97,7 @@ static bool has_rope(const Plain *p, int layer) {
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
 
-// What a layer's heads are.
+// The size of a layer's heads.
 static int head_dim(const Plain *p, int layer) {
     return slides(p, layer) ? (int)number(p, "attention.key_length_swa", p->head_dim) : p->head_dim;
 }
@@ -115,7 +115,7 @@ static int kv_heads(const Plain *p, int layer) {
     return k ? (int)k->dims[1] / head_dim(p, layer) : p->n_kv_heads;
 }
 
-// Radians a position for pair i, and the factor of cosine and sine.
+// Radians per position for pair i, and the factor for cosine and sine.
 static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     static const char *const factors[] = {"rope_factors_short", "rope_factors_long"};
     double theta = number(p, "rope.freq_base", 10000), s = number(p, "rope.scaling.factor", 1);
@@ -198,7 +198,7 @@ static void attend(const Plain *p, int layer, int head, int t, const double *q, 
     free(s);
 }
 
-// Q, K and V of one row, as attention takes them.
+// Computes Q, K and V of one row, as attention needs them.
 static void project(const Plain *p, int layer, int pos, const double *x, double *q, double *k, double *v,
                     double *gate) {
     int hd = head_dim(p, layer), q_dim = p->n_heads * hd, n_kv = kv_heads(p, layer), kv_dim = n_kv * hd;
@@ -280,7 +280,7 @@ static void one_expert(const Plain *p, int layer, const char *kind, int e, const
     product(p, layer, name[2], e * p->dim, p->dim, gate, y);
 }
 
-// The largest of n numbers that is not taken yet.
+// The index of the largest of n numbers that is not yet taken.
 static int best_left(const double *v, const bool *taken, int n) {
     int best = -1;
     for (int i = 0; i < n; i++)
@@ -308,7 +308,7 @@ static void drop_groups(const Plain *p, double *by, int n, int n_best) {
         if (!stays[i / size]) by[i] = -INFINITY;
 }
 
-// What a row's experts weigh; 0: it does not take that one.
+// Computes the weights of a row's experts; 0: the row does not use the expert.
 static void route(const Plain *p, int layer, const double *logits, int n, double *weight) {
     int n_used = (int)number(p, "expert_used_count", 0);
     bool sigmoids = number(p, "expert_gating_func", 0) == 2, used[512] = {false};
@@ -338,7 +338,7 @@ static void route(const Plain *p, int layer, const double *logits, int n, double
                         (scale ? (double)((const float *)scale->data)[i] : 1);
 }
 
-// The router of gemma4 takes x after a norm of its own.
+// Computes the router's input: in gemma4 it has its own norm of x.
 static void router_input(const Plain *p, int layer, const double *x, const double *h, double *out) {
     const GgufTensor *scale = tensor_of(p, layer, "ffn_gate_inp", "scale");
     memcpy(out, is(p, "gemma4") ? x : h, (size_t)p->dim * sizeof *out);
@@ -414,7 +414,7 @@ static void latent_query(const Plain *p, int layer, int pos, const double *h, do
     for (int head = 0; head < p->n_heads; head++) turn(p, layer, pos, q + head * key + key - p->n_rot);
 }
 
-// Attention of the row at position t; k and v hold every head's of all positions.
+// Attention of the row at position t; k and v hold K and V of all heads and positions.
 static void attend_latent(const Plain *p, int layer, int t, const double *x, double *k, double *v, double *a) {
     int key = (int)number(p, "attention.key_length_mla", 0), value = (int)number(p, "attention.value_length_mla", 0);
     double h[4096], q[8192], *s = malloc((size_t)(t + 1) * 8);
@@ -594,7 +594,7 @@ static void feed(const Plain *p, int layer, double *row) {
     else feed_forward(p, layer, row);
 }
 
-// False: the layer is not recurrent.
+// Computes a recurrent layer; false: the layer is not recurrent.
 static bool run_recurrent(const Plain *p, int layer, double *x, int n) {
     bool delta = tensor_of(p, layer, "ssm_out", "weight");
     if (!delta && !tensor_of(p, layer, "shortconv.conv", "weight")) return false;
