@@ -1,4 +1,5 @@
-// tests/test_ngram.c: the index of n-grams against a search of all texts, and how long drafts are.
+// tests/test_ngram.c: compares the index of n-grams with a search of all texts; tests the choice of the number of
+// drafts.
 #include "policy/draft_length.h"
 #include "policy/ngram.h"
 #include "tests/rig/testing.h"
@@ -12,7 +13,7 @@ typedef struct {
     Ngram *g;
 } Library;
 
-// The length of the longest match of a text's end that something follows, NGRAM_LONGEST at most.
+// The length of the longest match of a text's end that is followed by a token; at most NGRAM_LONGEST.
 static int longest_by_search(const Library *l, int text) {
     int best = 0;
     const int *end = l->tokens[text] + l->n[text] - 1;
@@ -25,7 +26,7 @@ static int longest_by_search(const Library *l, int text) {
     return best;
 }
 
-// Whether some place in the texts has `length` tokens like the text's end, and the draft after them.
+// Whether the last `length` tokens of the text, followed by the draft, occur in the texts.
 static bool follows(const Library *l, int text, const int *draft, NgramMatch m) {
     for (int other = 0; other < TEXTS; other++)
         for (int at = m.length; at < l->n[other]; at++) {
@@ -46,8 +47,8 @@ static void grow(Library *l, int text, const int *tokens, int n) {
     l->n[text] += n;
 }
 
-// Random texts over few tokens, with copies of parts of each other: every draft followed a match of the length that is
-// said, and a match of 8 tokens and more is never missed.
+// Random texts over few tokens, with copies of parts of each other. Every draft must follow a match of the reported
+// length, and a match of 8 or more tokens must never be missed.
 static void test_as_by_search(void **state) {
     (void)state;
     uint64_t random = 3;
@@ -94,12 +95,12 @@ static void test_edit_is_followed(void **state) {
     ngram_extend(g, number, text + 10, 9); // a copy of a part
     NgramMatch m = ngram_find(g, number, draft, MOST);
     assert_true(m.length == 9 && m.n == MOST && draft[0] == 1019);
-    ngram_extend(g, number, &(int){5}, 1); // another token in the place of 1019: the copy may go on after it
+    ngram_extend(g, number, &(int){5}, 1); // another token in place of 1019: the copy may go on after it
     m = ngram_find(g, number, draft, MOST);
     assert_true(m.length == 0 && m.n == MOST && draft[0] == 1020);
-    ngram_extend(g, number, &(int){6}, 1); // not yet; one token later nobody guesses any more
+    ngram_extend(g, number, &(int){6}, 1); // the guess 1020 was wrong: no draft
     assert_int_equal(ngram_find(g, number, draft, MOST).n, 0);
-    ngram_extend(g, number, &(int){1023}, 1); // a single token, but near where the copy was
+    ngram_extend(g, number, &(int){1023}, 1); // a match of only one token, but near the end of the copied part
     m = ngram_find(g, number, draft, 3);
     assert_true(m.length == 1 && m.n == 3 && draft[0] == 1024 && draft[2] == 1026);
     ngram_free(g);
@@ -143,10 +144,10 @@ static void test_texts_come_and_go(void **state) {
         most = int_max(most, number);
         ngram_end(g, number);
     }
-    assert_true(most < NGRAM_TOKENS / PIECE + 4); // the numbers of texts that went are used again
+    assert_true(most < NGRAM_TOKENS / PIECE + 4); // the numbers of removed texts are used again
     int seen = ngram_begin(g, piece + 100, 20);
     assert_int_equal(ngram_find(g, seen, draft, MOST).length, 20);
-    int gone = ngram_begin(g, text, 30); // one of the first
+    int gone = ngram_begin(g, text, 30); // one of the first texts
     assert_int_equal(ngram_find(g, gone, draft, MOST).n, 0);
     free(piece);
     ngram_free(g);
@@ -160,7 +161,7 @@ static double rate_of(const StepCosts *c, const StepPlan *p, const double *chanc
     return tokens / (step_costs_at(c, p->rows + k) + p->extra + k * each);
 }
 
-// No other length has more tokens in its time, whatever the unit, the chances and the step.
+// No other length has more tokens per time, for any unit, chances and step.
 static void test_best_length(void **state) {
     (void)state;
     static const char *const units[] = {"amx", "vnni", "maddubs", "none"};

@@ -1,5 +1,5 @@
-// tests/test_speculate.c: speculation over a fake model and over random models: the text is that of plain decoding,
-// whatever is drafted, and correct drafts save steps.
+// tests/test_speculate.c: speculation over a fake model and over random models. The text must be that of plain
+// decoding, whatever the drafts are; correct drafts must save steps.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "engine.h"
@@ -12,10 +12,10 @@ enum { FAKE_CTX = 160 };
 
 enum { MANY = 20 };
 
-// Requests of which several are the same, so that n-grams know what they will say, and others are not.
+// Fills r with requests. Some are repeated, so that n-grams can predict their answers; others are unique.
 static void repeated_requests(Request *r, int n, int max_new) {
     for (int i = 0; i < n; i++) {
-        int family = i % 3; // 2: of its own
+        int family = i % 3; // 2: a request of its own
         request_new(&r[i], 0, max_new, family < 2 ? (uint64_t)family : (uint64_t)i);
         for (int k = 0; k < 20 + 3 * family; k++)
             sequence_push(r[i].seq, &(int){(int)(mix((uint64_t)(family < 2 ? family : i), (uint64_t)k) % FAKE_VOCAB)},
@@ -35,7 +35,7 @@ typedef struct {
     int most;
 } FakePlan;
 
-// Runs them, a few at a time; returns the sum of their counts.
+// Runs the requests, a few at a time; returns the sum of their counts.
 static DraftCounts run_fake(const FakePlan *plan) {
     static FakeEngine f;
     Request r[MANY];
@@ -60,7 +60,7 @@ static DraftCounts run_fake(const FakePlan *plan) {
         check_text(&r[i]);
         assert_null(r[i].state);
         assert_true(r[i].drafts.n_accepted <= r[i].drafts.n_drafted);
-        assert_in_range(r[i].n_new - r[i].drafts.n_tokens, 0, 1); // the first may come of the prompt's step
+        assert_in_range(r[i].n_new - r[i].drafts.n_tokens, 0, 1); // the prompt's step may draw the first token
         sum.n_steps += r[i].drafts.n_steps;
         sum.n_tokens += r[i].drafts.n_tokens;
         sum.n_drafted += r[i].drafts.n_drafted;
@@ -86,7 +86,7 @@ static void test_ngrams_keep_the_text(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(plans); i++) {
         DraftCounts c = run_fake(&plans[i]), again = run_fake(&plans[i]);
-        assert_memory_equal(&c, &again, sizeof c); // what is drafted depends on no clock
+        assert_memory_equal(&c, &again, sizeof c); // drafts must not depend on a clock
         assert_true(c.n_drafted > 100 && c.n_accepted > 50);
     }
 }
@@ -99,7 +99,7 @@ typedef struct {
     DraftKind kind;
     int k;
     uint64_t random;
-    const int *text; // (FAKE_CTX) as it is without drafts, prompt and answer
+    const int *text; // (FAKE_CTX) prompt and answer without drafts
     int n_text;
 } Forced;
 
@@ -134,7 +134,7 @@ static void run_forced(DraftKind kind, int k, bool sealed) {
     check_text(&r);
     assert_int_equal(r.seq->n_cached, PROMPT + NEW - 1); // as if nothing had been drafted
     for (int i = 0; i < r.seq->n_cached && !sealed; i++) assert_int_equal(*cell(&f, r.seq->blocks, i), text[i]);
-    if (kind == RIGHT && !sealed) { // k + 1 tokens a step
+    if (kind == RIGHT && !sealed) { // k + 1 tokens per step
         assert_int_equal(r.drafts.n_steps, (NEW + k) / (k + 1));
         assert_int_equal(r.drafts.n_accepted, r.drafts.n_drafted);
     }
@@ -155,7 +155,7 @@ static void test_oracle_and_adversary(void **state) {
 
 static Finish end_at(Request *r, int token, const float *logits) {
     (void)token;
-    assert_non_null(logits); // each token comes with those that it was drawn from
+    assert_non_null(logits); // each token comes with the logits from which it was drawn
     return r->n_new == *(int *)r->arg ? FINISH_EOG : RUNNING;
 }
 
@@ -188,7 +188,7 @@ static void test_end_inside_a_draft(void **state) {
 
 enum { V = 8 };
 
-// Of 8 tokens: each next one has a distribution of its own, by the one before it.
+// Logits over 8 tokens: each token is followed by its own distribution.
 static void toy_logits(int before, float *out) {
     for (int i = 0; i < V; i++) out[i] = 2 * test_uniform(&(uint64_t){mix((uint64_t)before + 9, (uint64_t)i)});
 }
@@ -207,7 +207,7 @@ static int toy_draw(Sampler *s, const float *logits, uint64_t key, int position)
     return sampler_sample(s, &toy_sampling, logits, NULL, 0, key, (uint64_t)position);
 }
 
-// Three tokens by sample-and-match: steps of a known row and two drafts of a random drafter.
+// Draws three tokens by sample-and-match: a step has a known row and two drafts of a random drafter.
 static void draw_three(Sampler *s, uint64_t key, uint64_t *random, int *out) {
     for (int n = 0; n < 3;) {
         int rows[3] = {n ? out[n - 1] : 0, (int)(test_random(random) % V), (int)(test_random(random) % V)};
@@ -221,7 +221,7 @@ static void draw_three(Sampler *s, uint64_t key, uint64_t *random, int *out) {
     }
 }
 
-// 99.99% of chi-square with n degrees of freedom, by Wilson and Hilferty.
+// The 99.99% quantile of chi-square with n degrees of freedom, by Wilson and Hilferty.
 static double chi_limit(double n) {
     double z = 3.719, a = 2 / (9 * n), b = 1 - a + z * sqrt(a);
     return n * b * b * b;
@@ -260,8 +260,9 @@ static void test_distribution(void **state) {
     sampler_free(s);
 }
 
-// A draft that is drawn with the target's random numbers: always right where both say the same, never where they have
-// no token in common, and in between as often as a race promises, (1 - TV) / (1 + TV) with TV the total variation.
+// A draft drawn with the target's random numbers must always be right if both distributions are equal, and never if
+// they have no token in common. Otherwise it must be right as often as a race promises: (1 - TV) / (1 + TV), with TV
+// the total variation.
 static void test_drafts_with_the_same_number(void **state) {
     (void)state;
     Sampler *s = sampler_new(V);
@@ -293,8 +294,8 @@ static void test_drafts_with_the_same_number(void **state) {
 
 typedef struct {
     const char *speculate, *isa;
-    const TinyModel *draft; // of drafts as many as there can be, whatever they cost; NULL: as `speculate` says
-    bool ngram;             // with `draft`
+    const TinyModel *draft; // makes as many drafts as possible, whatever they cost; NULL: the drafters are `speculate`
+    bool ngram;             // n-grams in addition to `draft`
     int block, type_k, type_v, n_seqs;
     bool pooled;
 } DraftSetup;
@@ -311,7 +312,7 @@ static Finish end_at_small(Request *r, int token, const float *logits) {
     return token < 3 ? FINISH_EOG : RUNNING;
 }
 
-// The drafters of a setup with a draft.
+// Makes the drafters of a setup that has a draft model.
 static Speculate *forced_drafters(Engine *e, const DraftSetup *u, DraftModel **model) {
     KvShape kv = {.n_ctx = 160, .n_seqs = u->n_seqs, .share = u->pooled, .block = u->pooled ? 16 : 0};
     assert_ok(draft_model_open(tiny_model(u->draft), e->be, e->model.c.n_vocab, model));
@@ -375,8 +376,8 @@ static void assert_same_answers(const Answers *a, const Answers *b) {
     assert_memory_equal(a->n, b->n, sizeof a->n);
 }
 
-// Bit for bit: with a draft model that is the target, with one that knows nothing, with n-grams and both; in one
-// sequence and in several, in each layout, dense and sealed.
+// The text must be the same bit for bit with a draft model equal to the target, with a draft model of random weights,
+// with n-grams, and with both; with one sequence and with several; in each layout, dense and sealed.
 static void test_draft_models_keep_the_text(void **state) {
     (void)state;
     char same[1024], other[1024], both[1100];
@@ -414,8 +415,8 @@ static void test_draft_models_keep_the_text(void **state) {
             answer_all(&u, &got);
             assert_same_answers(&want, &got);
             assert_true(got.drafts.n_drafted > 100);
-            if (k > 0 || i > 0) continue;              // a cache of another type rounds otherwise
-            int n = got.drafts.n_tokens, most = 6 + 1; // all are right, and as many as there can be
+            if (k > 0 || i > 0) continue;              // K and V of another type are rounded differently
+            int n = got.drafts.n_tokens, most = 6 + 1; // all drafts are right, and there are as many as possible
             assert_int_equal(got.drafts.n_accepted, got.drafts.n_drafted);
             assert_true(got.drafts.n_steps < (n + most - 1) / most + 3 * ANSWERS);
         }
