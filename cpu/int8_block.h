@@ -335,7 +335,7 @@ INLINE __m512 floats_of(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_ep
 INLINE __m512 scales_k4_m(const void *block) {
     __m128i head = _mm_loadu_si128(block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // s 0..3, 4..7; m likewise
-    __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x95), 2); // the top two bits of those from the fourth on
+    __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x95), 2); // the top two bits of s 4..7 and m 4..7
     low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
     __m128i six = _mm_ternarylogic_epi32(low, high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030), 0xf8); // a | b & c
     const __m256i halves_at =

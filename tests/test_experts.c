@@ -288,7 +288,7 @@ static void test_untouched(void **state) {
             free(run_tokens(&r, tokens, 3, 1));
             const GgufTensor *t = gguf_tensor(g, "blk.0.ffn_down_exps.weight");
             size_t pages = touched(t->data, t->n_bytes), all = t->n_bytes / (size_t)sysconf(_SC_PAGESIZE);
-            if (pages != SIZE_MAX && pages > all / 4) // at most 6 of 64 experts, and neighbouring pages
+            if (pages != SIZE_MAX && pages > all / 4) // reads at most 6 of 64 experts, and neighbouring pages
                 fail_msg("%s: %zu of %zu pages of the experts were touched", isa_name(isa), pages, all);
             rig_close(&r);
         }

@@ -98,7 +98,8 @@ static void random_rules(Rules *r, uint64_t *random) {
     static const char *const names[] = {"root", "x", "y"};
     rules_start(r);
     for (int i = 0; i < 3; i++) rules_rule(r, str_of(names[i]));
-    for (int i = 0; i < 3; i++) { // one alternative ends, one has a call after a text, and sometimes there is any other
+    // Each rule has an alternative without calls, one with a call after a text, and sometimes a random one.
+    for (int i = 0; i < 3; i++) {
         int call = rules_call(r, pick(random, 3)), end = random_expr(r, random, 1, 0);
         int inner[3] = {random_text(r, random), call, random_expr(r, random, 1, 3)};
         int ways[3] = {end, rules_seq(r, inner, 3), random_expr(r, random, 2, 3)};
