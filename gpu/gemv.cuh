@@ -22,24 +22,18 @@ typedef enum {
 } GemvMode;
 
 // GEMV_AHEAD: pieces of x that a thread loads before it uses the first; several loads take no longer than one.
-// GEMV_LINES: lines of a matrix that a block prefetches.
-enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3, GEMV_LINES = 256 };
+enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
 
 // Rows of the matrix that a warp computes at a time: more for large matrices and a single row of x.
 enum { GEMV_FEW = 2, GEMV_MANY = 4 };
 
-// Bytes of a matrix's row in each plane; dense matrices: the elements are `quants`.
-struct RowBytes {
-    unsigned quants, high, scales, d;
-};
-
 struct GemvJob {
-    DeviceTensor w[3];  // one; GLU: gate and up; QKV, STACK: up to three
-    int first_block[4]; // of the grid, for each of w; GLU has one range
-    int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
-    int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
-    RowBytes row[3];    // of each of w
-    bool early;         // begins before the launch before it has ended
+    DeviceTensor w[3];   // one; GLU: gate and up; QKV, STACK: up to three
+    int first_block[4];  // of the grid, for each of w; GLU has one range
+    int groups;          // a block takes so many groups of GEMV_WARPS * R rows, one after the other
+    int chunk;           // elements of x in shared memory at a time, a multiple of QK_K
+    size_t row_bytes[3]; // of each of w: quants or elements of a row
+    bool early;          // begins before the launch before it has ended
     int n_rows, n_in;
     const float *x;    // (.., n_in)
     const int *rows;   // of x, or NULL
@@ -331,41 +325,18 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
-// Prefetches to L2 the lines (128 bytes) of rows [first, end) of a plane that come first: `lines` of each row, one a
-// lane. row: bytes of a row, 0 if there is no such plane.
-__device__ __forceinline__ void prefetch_plane(const uint8_t *plane, unsigned row, int first, int end, int lines) {
-    unsigned lane = threadIdx.x % WARP, at = lane * 128;
-    if ((int)lane >= lines || at >= row) return;
-    UNROLL_BY(1)
-    for (int r = first + (int)(threadIdx.x / WARP); r < end; r += (int)blockDim.x / WARP)
-        prefetch(plane + (size_t)r * row + at);
+// Prefetches rows [first, first + n) of a matrix to L2. row: bytes of a row's quants or elements.
+__device__ inline void prefetch_rows(const DeviceTensor &t, size_t row, int first, int n) {
+    size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
+    for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
+        prefetch(t.quants + at);
 }
 
-// The same of all planes of a matrix.
-__device__ __forceinline__ void prefetch_rows(const GemvJob &g, int part, int first, int n, int lines) {
-    const DeviceTensor &t = g.w[part];
-    int end = first + n < t.n_out ? first + n : t.n_out;
-    prefetch_plane(t.quants, g.row[part].quants, first, end, lines);
-    prefetch_plane(t.high, g.row[part].high, first, end, lines);
-    prefetch_plane(t.scales, g.row[part].scales, first, end, lines);
-    prefetch_plane(t.d, g.row[part].d, first, end, lines);
-}
-
-// Prefetches what the loops read first of a block's first n features, and the norm's weights: a few microseconds of
-// memory's time for all blocks together. Much more would evict what was prefetched first before it is read. Not
-// inlined, so that the kernel's registers do not depend on it.
-static __device__ __noinline__ void prefetch_block(const GemvJob &g, int part, int first, int n) {
-    const bool glu = g.mode == GEMV_GLU;
-    int lines = GEMV_LINES / (glu ? 2 * n : n);
-    prefetch_rows(g, part, first, n, lines > 0 ? lines : 1);
-    if (glu) prefetch_rows(g, 1, first, n, lines > 0 ? lines : 1);
-    if (g.norm && blockIdx.x < 32) prefetch_plane((const uint8_t *)g.norm, 128, 0, g.n_in / 32, 1); // for all blocks
-}
-
-// Before the results of previous launches are available.
-__device__ __forceinline__ void begin(const GemvJob &g, int part, int first, int n) {
+// Prefetches the first n features of a block, before the results of previous launches are available.
+__device__ inline void begin(const GemvJob &g, int part, int first, int n) {
     let_next_begin();
-    if (g.early) prefetch_block(g, part, first, n);
+    if (g.early) prefetch_rows(g.w[part], g.row_bytes[part], first, n);
+    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], g.row_bytes[1], first, n);
     wait_for_last();
 }
 

@@ -167,18 +167,14 @@ static int skinny_type_of(const DeviceTensor *const *w, int n) {
 
 // ---- a product ------------------------------------------------------------------------------------------------------
 
-static RowBytes row_bytes(const DeviceTensor &t) {
-    PlaneBytes p = plane_bytes(t.type);
-    unsigned units = (unsigned)(t.n_in / UNIT);
-    if (is_dense(t.type)) return {(unsigned)t.stride_bytes, 0, 0, 0};
-    return {units * (unsigned)p.quants, units * (unsigned)p.high, units * (unsigned)p.scales,
-            (p.super ? units / SUPER_UNITS : units) * (unsigned)p.d};
+static size_t row_bytes(const DeviceTensor &t) {
+    return is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
 }
 
 // n_matrices of g.w are there.
 static void gemv_run(GemvJob g, int n_matrices, GpuProduct how, GpuStream stream) {
     const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
-    for (int i = 0; i < n_matrices; i++) g.row[i] = row_bytes(g.w[i]);
+    for (int i = 0; i < n_matrices; i++) g.row_bytes[i] = row_bytes(g.w[i]);
     int type = tuning.skinny && !how.exact && g.n_rows > 4 ? skinny_type_of(w, n_matrices) : 0;
     if (type == TYPE_F16) return skinny_batch<TYPE_F16>(g, n_matrices, stream);
     if (type) return skinny_batch<TYPE_BF16>(g, n_matrices, stream);
