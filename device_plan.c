@@ -57,7 +57,7 @@ int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// The shape of the cache with the last n layers on the device.
+// The shape of the cache with the last n layers on the device; only some of them may have K and V of their own.
 static KvShape with_device(const KvShape *s, const Model *m, int n) {
     KvShape on = *s;
     kvshape_set_device(&on, m->layers, m->c.n_layers, n);
@@ -70,6 +70,7 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
     size_t pinned, all;
     KvShape on = with_device(s, m, n);
     Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
+    Heads widest = model_widest_heads(m);
     p->n_layers = n;
     p->n_all = n_all;
     p->n_kept = 0;
@@ -78,7 +79,7 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
         p->weights += cuda_layer_bytes(&m->layers[i]);
         p->n_kept += m->layers[i].host_ffn;
     }
-    p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
+    p->scratch = cuda_scratch_bytes(&w, &widest, &pinned);
     p->kv = kvshape_bytes(s) == SIZE_MAX ? SIZE_MAX : kvshape_bytes(s) - kvshape_host_bytes(&on);
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }
@@ -107,43 +108,54 @@ static Status give_up(DevicePlan *p, Status st) {
     return OK;
 }
 
-// Whether the device has kernels for the layer's experts, or does not compute them.
-static bool routes_plainly(const Layer *l) {
-    const float *others[] = {l->norm_router,      l->norm_experts, l->norm_shared_out,
-                             l->norm_experts_out, l->expert_bias,  l->expert_scale};
-    bool softmax = l->kind.routing == ROUTE_CHOSEN || l->kind.routing == ROUTE_ALL;
-    bool plain = softmax && l->kind.n_groups == 0 && l->w_gate.stack_rows == 0;
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) plain = plain && !others[i];
-    return plain || l->host_ffn || l->kind.ffn != FFN_EXPERTS;
-}
-
 // Whether the device has kernels for the layer's recurrence.
-static bool recurs(const Layer *l) {
-    return mixer_is_recurrent(l->kind.mixer) && int_max(l->rec.key_dim, l->rec.value_dim) <= CUDA_MAX_STATE;
-}
+static bool recurs(const Layer *l) { return int_max(l->rec.key_dim, l->rec.value_dim) <= CUDA_MAX_STATE; }
 
 // Whether the device has kernels for all layers.
 static Status can_compute(const Model *m) {
     for (int i = 0; i < m->c.n_layers; i++) {
-        const Layer *l = &m->layers[i], *first = &m->layers[0];
-        bool attends = l->kind.mixer == MIXER_ATTENTION && layer_owns_kv(l) && l->wv.data && !l->norm_v &&
-                       !(l->kind.gated && l->wq.bias);
-        bool plain = (attends || recurs(l)) && !l->per_gate.data && l->kind.out_scale == 0;
-        bool alike = l->heads.n_kv_heads == first->heads.n_kv_heads && l->heads.head_dim == first->heads.head_dim &&
-                     l->w_gate.n_out == first->w_gate.n_out;
-        if (l->kind.mixer != MIXER_NONE && (!plain || !alike))
+        const Layer *l = &m->layers[i];
+        if (mixer_is_recurrent(l->kind.mixer) && !recurs(l))
             return status_error(QUILL_MODEL,
-                                "layer %d: layers of %s, whose K and V are compressed, shared or of several sizes, or "
-                                "whose states have heads of more than 256, are computed on the CPU so far; leave out "
-                                "--device cuda and -ngl",
-                                i, m->c.arch);
-        if (!routes_plainly(l))
+                                "layer %d: states with heads of at most %d expected, %d found; such layers are "
+                                "computed on the CPU so far: leave out --device cuda and -ngl",
+                                i, CUDA_MAX_STATE, int_max(l->rec.key_dim, l->rec.value_dim));
+        if ((l->kind.gated && l->wq.bias) || (l->kind.mixer == MIXER_LATENT && (l->k_b.bias || l->v_b.bias)))
             return status_error(QUILL_MODEL,
-                                "layer %d: experts that are chosen by sigmoids, by biases or with scales of their own "
-                                "are computed on the CPU so far; try --cpu-moe, or leave out --device cuda and -ngl",
+                                "layer %d: attn_q with gates, attn_k_b and attn_v_b without a bias expected, one "
+                                "found; such layers are computed on the CPU so far: leave out --device cuda and -ngl",
                                 i);
+        if (layer_attends(l)) TRY(cuda_supports(&l->heads));
     }
-    return cuda_supports(&m->layers[0].heads);
+    return OK;
+}
+
+// The first layer whose K and V layer i uses: i itself, unless it shares those of an earlier one.
+static int source_of(const Model *m, int i) {
+    const Layer *l = &m->layers[i];
+    for (int k = 0; k < i && layer_attends(l) && !layer_owns_kv(l); k++)
+        if (layer_owns_kv(&m->layers[k]) && m->layers[k].kv_kind == l->kv_kind && m->layers[k].kv_layer == l->kv_layer)
+            return k;
+    return i;
+}
+
+// Whether the last n layers use no K and V of the layers before them.
+static bool stands_alone(const Model *m, int n) {
+    int first = m->c.n_layers - n;
+    for (int i = first; i < m->c.n_layers; i++)
+        if (source_of(m, i) < first) return false;
+    return true;
+}
+
+// QUILL_USAGE: the last n layers do not stand alone.
+static Status check_alone(const Model *m, int n) {
+    int more = n;
+    while (!stands_alone(m, more)) more++; // all layers do
+    if (more == n) return OK;
+    return status_error(QUILL_USAGE,
+                        "-ngl %d: layers that share K and V on one device expected, the last %d use K and V of earlier "
+                        "ones; try -ngl %d, or -ngl 0",
+                        n, n, more);
 }
 
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
@@ -152,10 +164,11 @@ Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *
     Status able = can_compute(m);
     if (able.code) return give_up(p, able);
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
+    if (config->gpu_layers >= 0) TRY(check_alone(m, n));
     p->free_bytes = cuda_free_bytes();
     while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes)
         s->n_ctx = int_max(LEAST_CONTEXT, s->n_ctx / 8 * 7);
-    while (n > 0 && need(p, m, s, max_rows, max_out, n) > p->free_bytes) n--;
+    while (n > 0 && (need(p, m, s, max_rows, max_out, n) > p->free_bytes || !stands_alone(m, n))) n--;
     bool refused = config->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
     size_t all = need(p, m, s, max_rows, max_out, refused ? wanted : n);
     if (refused) return too_little(p, config, s, n);

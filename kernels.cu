@@ -5,13 +5,16 @@
 #include "gpu/flash.cuh"
 #include "gpu/heads.cuh"
 #include "gpu/probe.cuh"
+#include "gpu/latent.cuh"
 #include "gpu/moe_launch.cuh"
+#include "gpu/per_layer.cuh"
 #include "gpu/recurrent_launch.cuh"
 #include "gpu/products.cuh"
 #include "gpu/rows.cuh"
 #include "gpu/sample.cuh"
 #include "gpu/sealed.cuh"
 #include "gpu/tensors.cuh"
+#include "gpu/wide_flash.cuh"
 
 #include <limits.h>
 #include <stdio.h>
@@ -117,7 +120,7 @@ void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, 
 void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_copy)[2], int n_copies,
                      GpuStream stream) {
     unsigned n_layers = (unsigned)kv->n_layers;
-    for (int v = 0; v < 2; v++) {
+    for (int v = 0; v < kv_planes(kv); v++) {
         size_t layer = (v ? kv->bytes_v : kv->bytes_k) / n_layers, bytes = layer / (size_t)kv->n_blocks;
         uint8_t *plane = v ? kv->v : kv->k, *tail = (uint8_t *)(v ? kv->tail_v : kv->tail_k);
         dim3 words(blocks_for(bytes / 4, THREADS), n_layers), pairs(blocks_for(bytes / 2, THREADS), n_layers);
@@ -125,7 +128,7 @@ void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_co
             LAUNCH(copy_blocks<uint32_t>, words, THREADS, 0, stream, plane, bytes, layer, copy, n_copies);
         else LAUNCH(copy_blocks<uint16_t>, pairs, THREADS, 0, stream, plane, bytes, layer, copy, n_copies);
         if (!tail) continue;
-        size_t page = kv_tail_index(kv, 0, 1, 0, 0) * sizeof(float);
+        size_t page = kv_tail_at(kv, kv_plane_dim(kv, v), 0, 1, 0, 0) * sizeof(float);
         dim3 pages(blocks_for(page / 4, THREADS), n_layers);
         LAUNCH(copy_blocks<uint32_t>, pages, THREADS, 0, stream, tail, page, page * (size_t)kv->n_tails, tail_copy,
                n_copies);
@@ -157,10 +160,14 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
 
+// Products of the layer: Q; Q and K, if V is K; Q, K and V.
+static int qkv_parts(const GpuLayer *l) { return l->wv.n_out > 0 ? 3 : l->wk.n_out > 0 ? 2 : 1; }
+
 int gpu_decode_rows(const GpuLayer *l) {
     const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
     const DeviceTensor *const ffn[] = {&l->w_gate, &l->w_up};
-    bool all = skinny_type_of(in, 3) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) && skinny_type_of(down, 1);
+    bool all =
+        skinny_type_of(in, qkv_parts(l)) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) && skinny_type_of(down, 1);
     return tuning.skinny && all ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
 }
 
@@ -178,6 +185,9 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
     j.rope = l->rope;
     j.norm_q = norms_rows(l) ? NULL : l->norm_q;
     j.norm_k = norms_rows(l) ? NULL : l->norm_k;
+    j.norm_v = l->norm_v;
+    j.v_is_k = qkv_parts(l) == 2;
+    j.n_finished = l->heads.n_heads + (qkv_parts(l) - 1) * l->heads.n_kv_heads;
     j.eps = l->kind.eps;
     j.layer = l->index;
     j.kv = *kv;
@@ -193,7 +203,8 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
 // Finishes the heads of Q, K and V from the products in s->qkv; adds the biases first.
 static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                    HeadBiases biases, GpuStream stream) {
-    size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
+    HeadJob j = head_job(l, kv, b, s, q);
+    size_t heads = (size_t)b->n_rows * (size_t)j.n_finished, warps = THREADS / WARP;
     size_t smem = warps * (size_t)l->heads.head_dim * 4;
     if (norms_rows(l)) {
         int n_q = l->heads.n_heads * l->heads.head_dim, n_k = l->heads.n_kv_heads * l->heads.head_dim;
@@ -201,21 +212,39 @@ static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch
                qkv_stride(l->heads), n_q, n_k, biases.of[HEAD_Q], biases.of[HEAD_K], l->norm_q, l->norm_k, l->kind.eps);
         biases.of[HEAD_Q] = biases.of[HEAD_K] = NULL;
     }
-    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q), biases);
+    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, j, biases);
 }
 
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream) {
-    size_t width = (size_t)(l->wq.n_out + l->wk.n_out + l->wv.n_out);
-    GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, width, norms_rows(l) ? GEMV_STACK : GEMV_QKV);
+    bool apart = norms_rows(l) || qkv_parts(l) == 2; // V that is K too: its code in gemv would take registers
+    GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, qkv_stride(l->heads), apart ? GEMV_STACK : GEMV_QKV);
     g.w[1] = l->wk;
     g.w[2] = l->wv;
     g.norm = l->norm_att;
     g.eps = l->kind.eps;
     g.heads = head_job(l, kv, b, s, q);
     g.counters = s->counters;
-    gemv_run(g, 3, how, stream);
-    if (norms_rows(l)) finish(q, l, kv, b, s, HeadBiases(), stream);
+    gemv_run(g, qkv_parts(l), how, stream);
+    if (apart) finish(q, l, kv, b, s, HeadBiases(), stream);
+}
+
+void gpu_product(float *y, const float *x, const DeviceTensor *w, const float *norm, float eps, int n_rows,
+                 GpuProduct how, GpuStream stream) {
+    GemvJob g = gemv_job(*w, n_rows, x, y, (size_t)w->n_out, GEMV_STORE);
+    g.norm = norm;
+    g.eps = eps;
+    gemv_run(g, 1, how, stream);
+}
+
+void gpu_latent_split(float *q, void *plain, int type, const float *from_q, size_t q_stride, const float *from_k,
+                      size_t k_stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                      GpuStream stream) {
+    int n_plain = l->k_b.n_in, warps = THREADS / WARP;
+    LatentSplitJob j = {head_job(l, kv, b, s, q), from_q, from_k, q_stride, k_stride, plain, type, n_plain};
+    size_t each = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 1);
+    size_t smem = (size_t)warps * (size_t)l->heads.head_dim * 4;
+    LAUNCH_EARLY(tuning.early, latent_split, blocks_for(each, (size_t)warps), THREADS, smem, stream, j);
 }
 
 // x += norm(w from); without a norm x += w from.
@@ -358,7 +387,7 @@ static bool is_sealed(const KvPool *kv) { return kv_is_sealed(kv->type_k) || kv_
 
 void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
     SealJob j = {l->heads, *kv, in_pool(b, kv), s->qkv, l->index};
-    dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads, 2);
+    dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads, (unsigned)kv_planes(kv));
     if (is_sealed(kv)) LAUNCH(seal_groups, grid, SEAL_THREADS, seal_smem(l->heads.head_dim), stream, j);
 }
 
@@ -394,7 +423,7 @@ int gpu_tiles(const Batch *b, GpuTile *tiles) {
 bool gpu_flash_can(const Heads *h, const KvPool *kv) {
     int n = h->head_dim;
     bool size = n == 64 || n == 80 || n == 96 || n == 128 || n == 256;
-    return size && (is_sealed(kv) || (kv->type_k == kv->type_v && kv->type_k != TYPE_F32));
+    return size && !kv->v_in_k && (is_sealed(kv) || (kv->type_k == kv->type_v && kv->type_k != TYPE_F32));
 }
 
 // Chooses how many heads of a group share a block: the number that needs the fewest blocks for a tile of average

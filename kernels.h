@@ -251,15 +251,16 @@ static inline size_t recurrence_floats(const Recurrence *r) {
 #define EACH_FFN_MATRIX(X) \
     X(w_gate) X(w_up) X(w_down) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
 #define EACH_RECURRENT_MATRIX(X) X(w_mix) X(w_z) X(w_beta) X(w_alpha)
+#define EACH_LATENT_MATRIX(X) X(q_a) X(k_b) X(v_b)
+#define EACH_PER_LAYER_MATRIX(X) X(per_gate) X(per_out)
 #define EACH_LAYER_MATRIX(X) \
-    EACH_ATTENTION_MATRIX(X) EACH_FFN_MATRIX(X) \
-    X(q_a) X(k_b) X(v_b) X(per_gate) X(per_out) \
+    EACH_ATTENTION_MATRIX(X) EACH_FFN_MATRIX(X) EACH_LATENT_MATRIX(X) EACH_PER_LAYER_MATRIX(X) \
     EACH_RECURRENT_MATRIX(X)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
 #define EACH_RECURRENT_VECTOR(X, r) \
     X(conv, (r)->channels * (r)->taps) X(decay, (r)->n_values) X(dt_bias, (r)->n_values) X(norm_state, (r)->value_dim)
-#define EACH_HOST_VECTOR(X, dim, l) /* of host layers only; without norm_v, which is all ones */ \
+#define EACH_FAMILY_VECTOR(X, dim, l) /* that only some families have; without norm_v, which is all ones */ \
     X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
     X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
     X(expert_bias, (l)->kind.n_experts) X(expert_scale, (l)->kind.n_experts)
@@ -516,7 +517,7 @@ typedef struct {
     Layer *layers; // (n)
     int n;
     Ends *ends;  // load sets .device of its tensors. A tied head is loaded once
-    bool embeds; // load the embedding too; false: the host embeds
+    bool embeds; // load the embedding and per-layer embeddings too; false: the host embeds
     ThreadPool *pool;
     size_t spare; // bytes that the device may use for additional copies of weights, which make products faster
     void (*progress)(void *arg, double done, double all); // in bytes; NULL: no reports
@@ -545,11 +546,12 @@ typedef struct {
     void (*probe_free)(Probe *p);
     // Copies p->mass of layers [first, first + n_layers) from the device, or with `store` to the device.
     void (*probe_move)(Probe *p, int first, int n_layers, int n_kv_heads, bool store);
-    Status (*scratch_new)(Workspace *w, const Heads *h); // allocates w->device and w->logits
+    // Allocates w->device and w->logits. h: the largest sizes of the heads of all layers (model_widest_heads)
+    Status (*scratch_new)(Workspace *w, const Heads *h);
     void (*scratch_free)(Workspace *w);
-    // Copies w->x from the host to the device, before layer l, the first of its layers
+    // Copies w->x and w->per from the host to the device, before layer l, the first of its layers
     void (*receive)(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b);
-    // Copy w->x to the host and back, before and after a feed-forward with host_ffn
+    // Copy w->x to the host (fetch: also w->per) and back, before and after a feed-forward with host_ffn
     void (*fetch)(Workspace *w, const Batch *b);
     void (*give)(Workspace *w, const Batch *b);
     // Called before the n layers of a step. LAYERS_RUN: compute each; LAYERS_DONE: a recorded graph computes them all.

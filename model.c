@@ -136,6 +136,17 @@ Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slo
     return w;
 }
 
+Heads model_widest_heads(const Model *m) {
+    Heads widest = {0};
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Heads *h = &m->layers[i].heads;
+        widest.n_heads = int_max(widest.n_heads, h->n_heads);
+        widest.n_kv_heads = int_max(widest.n_kv_heads, h->n_kv_heads);
+        widest.head_dim = int_max(widest.head_dim, h->head_dim);
+    }
+    return widest;
+}
+
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out) {
     Workspace w = workspace_shape(m, max_rows, max_out, 0);
     return lay_out(&w, m, n_threads, NULL);
@@ -152,7 +163,8 @@ Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_row
                             "smaller -ub",
                             w->n_bytes, max_rows);
     lay_out(w, m, threads_count(pool), w->pages);
-    return w->be ? w->be->memory->scratch_new(w, &m->layers[0].heads) : OK;
+    Heads widest = model_widest_heads(m);
+    return w->be ? w->be->memory->scratch_new(w, &widest) : OK;
 }
 
 void workspace_free(Workspace *w) {

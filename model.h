@@ -81,6 +81,7 @@ Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_row
 void workspace_free(Workspace *w);
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);    // of the host's memory
 Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes only, no memory
+Heads model_widest_heads(const Model *m); // the largest sizes of the heads of all layers, each by itself; the rest is 0
 
 // The forward pass. kv: both pools, KvCache.pool. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until
 // the next call with this workspace. With b->draw it returns NULL while the device still computes; model_drawn waits

@@ -26,10 +26,11 @@ enum { CUDA_MAX_STATE = 256 }; // the largest key_dim and value_dim of a Recurre
 void cuda_describe(Buf *out);
 
 // ---- bytes of the GPU's memory ----
-size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
-size_t cuda_layer_bytes(const Layer *l);                                              // a layer's weights
-size_t cuda_ends_bytes(const Ends *e, bool embeds);                                   // the head; embeds: and tok_embd
-size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // *host: pinned host memory
+size_t cuda_free_bytes(void);                       // 0 before cuda_backend
+size_t cuda_layer_bytes(const Layer *l);            // a layer's weights
+size_t cuda_ends_bytes(const Ends *e, bool embeds); // the head; embeds: and the embeddings
+// *host: pinned host memory. widest: model_widest_heads
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host);
 
 // ---- measured limits, for bench --roofline ----
 typedef struct {

@@ -228,7 +228,8 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     s->n_there = 0;
     s->advances = false;
     gpu_move_rows(s->x, w->dim, g->token, (int)n, cuda_device.stream);
-    gpu_move_rows(s->q, w->q_dim, g->token, (int)n, cuda_device.stream);
+    gpu_move_rows(s->q, s->q_dim, g->token, (int)n, cuda_device.stream);
+    if (w->per_dim > 0) gpu_move_rows(s->per, w->per_dim, g->token, (int)n, cuda_device.stream);
     if (w->mix_dim > 0) gpu_move_rows(s->mix, (int)s->mix_step, g->token, (int)n, cuda_device.stream); // gates
     for (int i = 0; i < w->n_ropes; i++) {
         size_t table = gpu_rope_at(&s->gpu, i, 0);

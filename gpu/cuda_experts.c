@@ -57,23 +57,25 @@ static void few_out(Workspace *w, const CudaLayer *c) {
 
 // ---- many rows ------------------------------------------------------------------------------------------------------
 
-static void normalise(Workspace *w, const CudaLayer *c, int type) {
+// xn = norm(x), by norm_ffn if the input has no norm of its own (NULL)
+static void normalise(Workspace *w, const CudaLayer *c, int type, const float *norm) {
     CudaScratch *s = w->device;
-    gpu_rmsnorm(s->xn, type, s->x, c->gpu.norm_ffn, c->gpu.kind.eps, w->dim, NULL, s->batch.n_rows, cuda_device.stream);
+    gpu_rmsnorm(s->xn, type, s->x, norm ? norm : c->gpu.norm_ffn, c->gpu.kind.eps, w->dim, NULL, s->batch.n_rows,
+                cuda_device.stream);
 }
 
 // Computes the router in f32, whatever the type of its weights.
 static void many_logits(Workspace *w, const CudaLayer *c) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[ROUTER];
-    normalise(w, c, TYPE_F32);
+    normalise(w, c, TYPE_F32, c->gpu.norm_router);
     cuda_products_multiply(s, k, 0, k->n_out, s->xn, s->batch.n_rows, s->experts.logits, (size_t)k->n_out, false);
 }
 
 static void shared_in(Workspace *w, const CudaLayer *c) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[GATE_UP];
-    normalise(w, c, k->type);
+    normalise(w, c, k->type, NULL);
     cuda_products_gated(s, k, s->xn, s->batch.n_rows, c->gpu.kind.act, shared_h(w, s, c), c->stack[DOWN].type);
 }
 
@@ -94,7 +96,7 @@ void cuda_experts_in(Workspace *w, const CudaLayer *c, bool fused) {
     gpu_route(&s->experts, &c->gpu, &s->batch, !fused, tiles, cuda_device.stream);
     if (fused) return few_in(w, c);
     if (tiles) {
-        normalise(w, c, gpu_expert_tiles_type(&c->gpu, false));
+        normalise(w, c, gpu_expert_tiles_type(&c->gpu, false), c->gpu.norm_experts);
         gpu_expert_tiles_in(s->h, s->xn, s->y, &c->gpu, &s->batch, &s->experts, cuda_device.stream);
     } else gpu_experts_in(s->h, s->x, &c->gpu, &s->batch, &s->experts, cuda_device.stream);
     if (has_shared(c)) shared_in(w, c);

@@ -15,14 +15,15 @@ void cuda_kv_free(KvPool *kv) {
     kv->device = NULL;
 }
 
-static size_t plane_bytes(const KvPool *kv, int type) {
-    return kv_slot(kv, kv->n_layers, 0, 0, 0) * kv_slot_bytes(type, kv->head_dim);
+static size_t plane_bytes(const KvPool *kv, bool value) {
+    if (value && kv->v_in_k) return 0;
+    return kv_slot(kv, kv->n_layers, 0, 0, 0) * kv_slot_bytes(kv_plane_type(kv, value), kv_plane_dim(kv, value));
 }
 
 // Allocates a plane's tail pages; also true if it has none.
-static bool tail_new(const KvPool *kv, int type, float **out) {
-    size_t n = kv_tail_index(kv, kv->n_layers, 0, 0, 0) * sizeof **out;
-    return !kv_is_sealed(type) || (*out = rt_alloc(n));
+static bool tail_new(const KvPool *kv, bool value, float **out) {
+    size_t n = kv_tail_at(kv, kv_plane_dim(kv, value), kv->n_layers, 0, 0, 0) * sizeof **out;
+    return (value && kv->v_in_k) || !kv_is_sealed(kv_plane_type(kv, value)) || (*out = rt_alloc(n));
 }
 
 Status cuda_kv_new(KvPool *kv) {
@@ -30,13 +31,13 @@ Status cuda_kv_new(KvPool *kv) {
     *on_gpu = *kv;
     on_gpu->n_layers = kv->n_device;
     on_gpu->n_device = 0;
-    on_gpu->bytes_k = plane_bytes(on_gpu, kv->type_k);
-    on_gpu->bytes_v = plane_bytes(on_gpu, kv->type_v);
+    on_gpu->bytes_k = plane_bytes(on_gpu, false);
+    on_gpu->bytes_v = plane_bytes(on_gpu, true);
     on_gpu->k = rt_alloc(on_gpu->bytes_k);
-    on_gpu->v = rt_alloc(on_gpu->bytes_v);
+    on_gpu->v = on_gpu->bytes_v > 0 ? rt_alloc(on_gpu->bytes_v) : NULL;
     on_gpu->tail_k = on_gpu->tail_v = NULL; // replaces the host's pointers
-    bool tails = tail_new(on_gpu, kv->type_k, &on_gpu->tail_k) && tail_new(on_gpu, kv->type_v, &on_gpu->tail_v);
-    if (on_gpu->k && on_gpu->v && tails) return OK;
+    bool tails = tail_new(on_gpu, false, &on_gpu->tail_k) && tail_new(on_gpu, true, &on_gpu->tail_v);
+    if (on_gpu->k && (on_gpu->v || on_gpu->bytes_v == 0) && tails) return OK;
     return status_error(QUILL_MEMORY, "the GPU: KV cache: %zu bytes expected, %zu are free; try a smaller -c or -ngl",
                         on_gpu->bytes_k + on_gpu->bytes_v, rt_free_bytes());
 }
@@ -56,7 +57,7 @@ static uint8_t *move_run(int n_heads, int n, uint8_t *stored, size_t size, size_
 // Copies slots of one plane in its own type.
 static uint8_t *move_slots(const KvPool *on_gpu, bool value, int layer, const int *blocks, int first, int n,
                            uint8_t *rows, bool store) {
-    size_t size = kv_slot_bytes(value ? on_gpu->type_v : on_gpu->type_k, on_gpu->head_dim);
+    size_t size = kv_slot_bytes(kv_plane_type(on_gpu, value), kv_plane_dim(on_gpu, value));
     for (int slot = first, run; slot < first + n; slot += run) {
         run = int_min(on_gpu->block - slot % on_gpu->block, first + n - slot);
         size_t at = kv_slot(on_gpu, layer, blocks[slot / on_gpu->block], 0, slot % on_gpu->block);
@@ -68,15 +69,16 @@ static uint8_t *move_slots(const KvPool *on_gpu, bool value, int layer, const in
 
 // Copies the rows of an open group from or to its tail page.
 static uint8_t *move_open(const KvPool *on_gpu, bool value, int layer, int page, int n, uint8_t *rows, bool store) {
-    size_t size = kv_slot_bytes(TYPE_F32, on_gpu->head_dim);
-    float *tail = (value ? on_gpu->tail_v : on_gpu->tail_k) + kv_tail_index(on_gpu, layer, page, 0, 0);
+    int dim = kv_plane_dim(on_gpu, value);
+    size_t size = kv_slot_bytes(TYPE_F32, dim);
+    float *tail = kv_plane_tail(on_gpu, value) + kv_tail_at(on_gpu, dim, layer, page, 0, 0);
     return move_run(on_gpu->n_kv_heads, n, (uint8_t *)tail, size, SEAL * size, rows, store);
 }
 
 void cuda_kv_move(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store) {
     const KvPool *on_gpu = kv->device;
     layer -= kv->n_layers - kv->n_device;
-    for (int v = 0; v < 2; v++) {
+    for (int v = 0; v < kv_planes(kv); v++) {
         int whole = (int)kv_whole_slots(v ? kv->type_v : kv->type_k, (size_t)n);
         rows = move_slots(on_gpu, v, layer, blocks, first, whole, rows, store);
         if (whole < n) rows = move_open(on_gpu, v, layer, kv_tail(kv, blocks, first + whole), n - whole, rows, store);

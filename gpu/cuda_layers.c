@@ -4,7 +4,9 @@
 #include "gpu/cuda_batch.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_experts.h"
+#include "gpu/cuda_latent.h"
 #include "gpu/cuda_model.h"
+#include "gpu/cuda_per_layer.h"
 #include "gpu/cuda_products.h"
 #include "gpu/cuda_recurrent.h"
 
@@ -21,10 +23,10 @@ static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
 
 enum { LEAST_TILE = 8 }; // average rows per tile from which gpu_flash is used; with fewer, tiles are mostly empty
 
-// Whether attention uses gpu_flash.
+// Whether attention uses gpu_flash or gpu_wide_flash with tiles.
 static bool by_tiles(const CudaScratch *s, const CudaLayer *c, const KvPool *on_gpu) {
     bool full = s->batch.n_rows >= LEAST_TILE * s->n_tiles;
-    return full && !is_fused(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
+    return full && !is_fused(s, c) && (gpu_flash_can(&c->gpu.heads, on_gpu) || gpu_wide_can(&c->gpu, on_gpu));
 }
 
 void cuda_layers_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b) {
@@ -40,6 +42,7 @@ void cuda_layers_start(CudaScratch *s) {
     if (!e) return;
     const CudaMatrix *m = e->tok_embd.device;
     gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    cuda_per_layer_embed(s, e);
     s->embeds = NULL;
 }
 
@@ -50,6 +53,7 @@ void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS]
     s->drew = false;
     if (!cuda_batch_send(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
+    rt_upload(s->per, w->per, (size_t)b->n_rows * (size_t)w->per_dim * sizeof(float), cuda_device.stream);
     // fills only the RoPE tables: x NULL, so the tensor argument is not read
     gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
 }
@@ -57,12 +61,19 @@ void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS]
 void cuda_layers_fetch(Workspace *w, const Batch *b) {
     const CudaScratch *s = w->device;
     rt_download(w->x, s->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
+    rt_download(w->per, s->per, (size_t)b->n_rows * (size_t)w->per_dim * sizeof(float), cuda_device.stream);
     rt_sync(cuda_device.stream);
 }
 
 void cuda_layers_give(Workspace *w, const Batch *b) {
     const CudaScratch *s = w->device;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
+}
+
+// Floats of a row of Q in this layer, and of its products of Q, K and V.
+static size_t q_width(const Layer *l) { return (size_t)l->heads.n_heads * (size_t)l->heads.head_dim; }
+static size_t qkv_width(const Layer *l) {
+    return q_width(l) + 2 * (size_t)l->heads.n_kv_heads * (size_t)l->heads.head_dim;
 }
 
 void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
@@ -72,17 +83,21 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
     const Stack *k = &c->stack[QKV];
     int n = s->batch.n_rows;
     if (mixer_is_recurrent(l->kind.mixer)) return cuda_recurrent_in(w, c, is_fused(s, c));
-    if (is_fused(s, c))
+    bool shares = l->kv_used_later || !layer_owns_kv(l);
+    s->q_dim = (int)q_width(l);
+    s->gpu.qkv = shares ? s->shared_qkv[l->kv_kind] : s->y;
+    if (l->kind.mixer == MIXER_LATENT) cuda_latent_in(w, c, kv->device, is_fused(s, c));
+    else if (is_fused(s, c))
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-            gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
-                        &p.batch, &p.scratch, rounded, cuda_device.stream);
+            gpu_attn_in(s->q + p.first * q_width(l), s->x + p.first * (size_t)w->dim, &c->gpu, kv->device, &p.batch,
+                        &p.scratch, rounded, cuda_device.stream);
     else {
         gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-        cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
+        cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, qkv_width(l), false);
         gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
     }
     if (l->kind.gated) cuda_recurrent_gate_in(w, c, is_fused(s, c));
-    gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
+    if (layer_owns_kv(l)) gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
 }
 
 // Adds the attention of the step's queries to Probe.mass on the device.
@@ -97,25 +112,44 @@ static void add_probe(CudaScratch *s, const Layer *l, const KvPool *on_gpu, cons
     }
 }
 
-// Stores the result in f32 in `a` if attn_out uses the fused kernel, otherwise in `xn` in the type of its product.
+// Attention by tiles, to `xn` in `type`.
+static void attend_tiles(CudaScratch *s, const Layer *l, const KvPool *on_gpu, int type) {
+    const CudaLayer *c = l->device;
+    if (gpu_wide_can(&c->gpu, on_gpu))
+        gpu_wide_flash(s->xn, type, s->q, &c->gpu, on_gpu, &s->batch, &s->gpu, s->tiles, s->n_tiles,
+                       cuda_device.stream);
+    else
+        gpu_flash(s->xn, type, s->q, q_width(l), &c->gpu, on_gpu, &s->batch, &s->gpu, s->tiles, s->n_tiles,
+                  cuda_device.stream);
+}
+
+// Attention of a range of rows, to `a` in f32.
+static void attend_rows(CudaScratch *s, const Layer *l, const KvPool *on_gpu, const CudaRows *p) {
+    const CudaLayer *c = l->device;
+    size_t at = p->first * q_width(l);
+    if (gpu_wide_can(&c->gpu, on_gpu))
+        gpu_wide_flash(s->a + at, TYPE_F32, s->q + at, &c->gpu, on_gpu, &p->batch, &p->scratch, NULL, 0,
+                       cuda_device.stream);
+    else gpu_attention(s->a + at, s->q + at, &c->gpu, on_gpu, &p->batch, &p->scratch, cuda_device.stream);
+}
+
+// Stores the result in f32 in `a` if the step has few rows, otherwise in `xn` in the type of the next product.
+// The last layer that reads the rows of open groups stores them in the tail pages.
 void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
-    int n = s->batch.n_rows, type = c->stack[OUT].type;
-    size_t q_dim = (size_t)w->q_dim;
+    int n = s->batch.n_rows, type = c->stack[l->kind.mixer == MIXER_LATENT ? V_B : OUT].type;
+    size_t q_dim = q_width(l);
     if (mixer_is_recurrent(l->kind.mixer)) return cuda_recurrent_run(w, c, is_fused(s, c));
     if (by_tiles(s, c, kv->device)) {
-        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, &s->gpu, s->tiles, s->n_tiles,
-                  cuda_device.stream);
+        attend_tiles(s, l, kv->device, type);
         if (l->kind.gated) cuda_recurrent_gate(w, c, s->xn, type);
     } else {
-        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);)
-            gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
-                          cuda_device.stream);
+        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);) attend_rows(s, l, kv->device, &p);
         if (l->kind.gated) cuda_recurrent_gate(w, c, s->a, TYPE_F32);
         if (!is_fused(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, cuda_device.stream);
     }
-    gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
+    if (!l->kv_used_later) gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
     if (b->probe) add_probe(s, l, kv->device, b->probe, q_dim);
 }
 
@@ -133,9 +167,16 @@ void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b) {
     (void)b;
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
-    if (!is_fused(s, c)) return add_product(w, &c->stack[OUT], s->xn, c->gpu.norm_att_out, l->kind.eps);
+    const Stack *k = &c->stack[OUT];
+    const float *from = s->a;
+    if (l->kind.mixer == MIXER_LATENT) {
+        from = cuda_latent_values(w, c, is_fused(s, c));
+        if (!is_fused(s, c))
+            gpu_convert(s->xn, k->type, from, (size_t)s->batch.n_rows * (size_t)k->n_in, cuda_device.stream);
+    }
+    if (!is_fused(s, c)) return add_product(w, k, s->xn, c->gpu.norm_att_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-        gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)c->gpu.wo.n_in, &c->gpu, &p.batch,
+        gpu_attn_out(s->x + p.first * (size_t)w->dim, from + p.first * (size_t)c->gpu.wo.n_in, &c->gpu, &p.batch,
                      &p.scratch, rounded, cuda_device.stream);
 }
 
@@ -145,10 +186,11 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[GATE_UP];
     int n = s->batch.n_rows;
+    size_t ffn = (size_t)l->w_gate.n_out;
     if (l->kind.ffn == FFN_EXPERTS) return cuda_experts_in(w, c, is_fused(s, c));
     if (is_fused(s, c)) {
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-            gpu_ffn_in(s->h + p.first * (size_t)w->ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
+            gpu_ffn_in(s->h + p.first * ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
                        cuda_device.stream);
         return;
     }
@@ -156,15 +198,23 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     cuda_products_gated(s, k, s->xn, n, l->kind.act, s->h, c->stack[DOWN].type);
 }
 
-void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
-    (void)b;
+// The feed-forward without experts.
+static void dense_out(Workspace *w, const Layer *l, bool fused) {
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
-    if (l->kind.ffn == FFN_EXPERTS) return cuda_experts_out(w, c, is_fused(s, c));
-    if (!is_fused(s, c)) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
+    if (!fused) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-        gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, &p.scratch,
-                    rounded, cuda_device.stream);
+        gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)l->w_gate.n_out, &c->gpu, &p.batch,
+                    &p.scratch, rounded, cuda_device.stream);
+}
+
+void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    const CudaLayer *c = l->device;
+    bool fused = is_fused(w->device, c);
+    if (l->kind.ffn == FFN_EXPERTS) cuda_experts_out(w, c, fused);
+    else dense_out(w, l, fused);
+    cuda_per_layer_end(w, c, fused);
 }
 
 // Many rows use cuBLAS, one slice of the head at a time, if their normalised copy fits into `xn`.

@@ -9,6 +9,7 @@
 #include "gpu/cuda.h"
 #include "gpu/rt.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,8 +48,10 @@ typedef struct {
 #define COUNT_FIELD(...) +1
 // Those that the GPU's kernels take (GpuLayer).
 enum {
-    N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD) EACH_RECURRENT_MATRIX(COUNT_FIELD),
-    N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) EACH_RECURRENT_VECTOR(COUNT_FIELD, 0)
+    N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_LATENT_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD)
+        EACH_PER_LAYER_MATRIX(COUNT_FIELD) EACH_RECURRENT_MATRIX(COUNT_FIELD),
+    N_VECTORS = 1 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) EACH_RECURRENT_VECTOR(COUNT_FIELD, 0)
+        EACH_FAMILY_VECTOR(COUNT_FIELD, 0, 0) // 1: norm_v
 };
 
 // Wq of gated attention: for each head the rows of Q, or with `gate` those of its gate.
@@ -62,14 +65,16 @@ static Tensor query_rows(const Layer *l, bool gate) {
     return t;
 }
 
-// The matrices of a feed-forward that stays on the host are empty.
+// The matrices of a feed-forward that stays on the host are empty, and those that are applied after it.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
     static const Tensor none;
     int i = 0;
 #define MATRIX(field) out[i++] = (WeightMatrix){l->field, &g->field};
 #define FFN_MATRIX(field) out[i++] = (WeightMatrix){l->host_ffn ? none : l->field, &g->field};
     EACH_ATTENTION_MATRIX(MATRIX)
+    EACH_LATENT_MATRIX(MATRIX)
     EACH_FFN_MATRIX(FFN_MATRIX)
+    EACH_PER_LAYER_MATRIX(FFN_MATRIX)
     EACH_RECURRENT_MATRIX(MATRIX)
     for (i = 0; l->kind.gated && i < N_MATRICES; i++) {
         if (out[i].to == &g->wq) out[i].from = query_rows(l, false);
@@ -87,6 +92,8 @@ static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
 #define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
     EACH_LAYER_VECTOR(NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
     EACH_RECURRENT_VECTOR(NORM, &l->rec)
+    EACH_FAMILY_VECTOR(NORM, dim, l)
+    NORM(norm_v, heads_v_dim(&l->heads))
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
@@ -106,9 +113,10 @@ size_t cuda_layer_bytes(const Layer *l) {
     return r.at;
 }
 
-static void place_matrix(Room *r, const Tensor *t, bool norm, CudaMatrix *out) {
+// norm_size: elements of its norm; 0: it has none
+static void place_matrix(Room *r, const Tensor *t, int norm_size, CudaMatrix *out) {
     take_tensor(r, t, &out->t);
-    if (norm) out->norm = take(r, (size_t)t->n_in * sizeof *out->norm);
+    if (norm_size > 0) out->norm = take(r, (size_t)norm_size * sizeof *out->norm);
 }
 
 static bool is_tied(const Ends *e) { return e->tok_embd.data == e->head.data; }
@@ -116,8 +124,12 @@ static bool is_tied(const Ends *e) { return e->tok_embd.data == e->head.data; }
 size_t cuda_ends_bytes(const Ends *e, bool embeds) {
     Room r = {0};
     CudaMatrix m = {0};
-    place_matrix(&r, &e->head, true, &m);
-    if (embeds && !is_tied(e)) place_matrix(&r, &e->tok_embd, false, &m);
+    place_matrix(&r, &e->head, e->head.n_in, &m);
+    if (embeds && !is_tied(e)) place_matrix(&r, &e->tok_embd, 0, &m);
+    if (embeds && e->per > 0) {
+        place_matrix(&r, &e->per_embd, e->per, &m);
+        place_matrix(&r, &e->per_proj, 0, &m);
+    }
     return r.at;
 }
 
@@ -167,7 +179,14 @@ static Stack stack_of(const DeviceTensor *const *parts, int n) { return stack_as
 static void stack_layer(CudaLayer *c) {
     const GpuLayer *g = &c->gpu;
     bool experts = g->kind.ffn == FFN_EXPERTS;
-    c->stack[QKV] = stack_of((const DeviceTensor *[]){&g->wq, &g->wk, &g->wv}, 3);
+    bool latent = g->kind.mixer == MIXER_LATENT, first = g->q_a.n_out > 0;
+    int qkv = latent ? 2 : g->wv.n_out > 0 ? 3 : g->wk.n_out > 0 ? 2 : 1; // V may be K, and both another layer's
+    c->stack[QKV] = stack_of((const DeviceTensor *[]){first ? &g->q_a : &g->wq, &g->wk, &g->wv}, qkv);
+    c->stack[Q_B] = stack_of((const DeviceTensor *[]){first ? &g->wq : &g->q_a}, 1);
+    c->stack[K_B] = stack_of((const DeviceTensor *[]){&g->k_b}, 1);
+    c->stack[V_B] = stack_of((const DeviceTensor *[]){&g->v_b}, 1);
+    c->stack[PER_GATE] = stack_of((const DeviceTensor *[]){&g->per_gate}, 1);
+    c->stack[PER_OUT] = stack_of((const DeviceTensor *[]){&g->per_out}, 1);
     c->stack[OUT] = stack_of((const DeviceTensor *[]){&g->wo}, 1);
     c->stack[GATE_UP] = stack_of(experts ? (const DeviceTensor *[]){&g->shared_gate, &g->shared_up}
                                          : (const DeviceTensor *[]){&g->w_gate, &g->w_up},
@@ -248,6 +267,7 @@ static bool lift_to(Lift *f, void *device, const void *bytes, size_t n) {
     return !rt_failure();
 }
 
+// scales: all of the tensor's, on the device; NULL: the type has none
 static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const float *scales) {
     int all = n_rows(t), rows = f->piece / t->row_bytes < (size_t)all ? (int)(f->piece / t->row_bytes) : all;
     bool apart = t->stack_rows > t->n_out; // rows of others lie between the matrices
@@ -275,14 +295,20 @@ static bool lift_vector(Lift *f, const float *v, const float *to, int n) {
     return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // writable: it is in memory from place_layer
 }
 
+static bool lift_bias(Lift *f, const Tensor *t, const float *to) {
+    if (!t->bias || t->stack_rows <= t->n_out) return lift_vector(f, t->bias, to, n_rows(t));
+    for (int i = 0; i < t->stack; i++)
+        if (!lift_vector(f, tensor_of_stack(t, i).bias, to + (size_t)i * (size_t)t->n_out, t->n_out)) return false;
+    return true;
+}
+
 static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
     WeightMatrix m[N_MATRICES];
     Vector v[N_VECTORS];
     matrices_of(l, &c->gpu, m);
     vectors_of(l, &c->gpu, v);
     for (int i = 0; i < N_MATRICES; i++)
-        if (!lift_tensor(f, &m[i].from, m[i].to) || !lift_vector(f, m[i].from.bias, m[i].to->bias, n_rows(&m[i].from)))
-            return false;
+        if (!lift_tensor(f, &m[i].from, m[i].to) || !lift_bias(f, &m[i].from, m[i].to->bias)) return false;
     for (int i = 0; i < N_VECTORS; i++)
         if (!lift_vector(f, v[i].from, *v[i].to, v[i].n)) return false;
     return true;
@@ -337,13 +363,17 @@ static Status not_loaded(void) {
                : no_room("a part of the model", 0);
 }
 
-// The number of layers of the same KV pool, or of other recurrent ones, before layer `index` of those on the GPU.
-static int layers_before(const DeviceLoad *what, int index) {
-    const Layer *l = what->layers;
-    bool recurrent = mixer_is_recurrent(l[index].kind.mixer);
+// The index of a layer's K and V in the GPU's pool, which has those of the pool's last layers; of a recurrent layer the
+// number of recurrent ones before it.
+static int index_in_pool(const DeviceLoad *what, int index) {
+    const Layer *l = &what->layers[index];
+    bool recurrent = mixer_is_recurrent(l->kind.mixer);
     int n = 0;
-    for (int i = 0; i < index; i++)
-        n += l[i].kv_kind == l[index].kv_kind && mixer_is_recurrent(l[i].kind.mixer) == recurrent;
+    for (int i = 0; i < index; i++) {
+        const Layer *before = &what->layers[i];
+        if (!recurrent && before->kv_kind == l->kv_kind) return l->kv_layer - before->kv_layer;
+        n += recurrent && mixer_is_recurrent(before->kind.mixer);
+    }
     return n;
 }
 
@@ -359,7 +389,7 @@ static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spa
     c->gpu.heads = l->heads;
     c->gpu.rope = l->rope;
     c->gpu.rec = l->rec;
-    c->gpu.index = layers_before(f->what, index);
+    c->gpu.index = index_in_pool(f->what, index);
     c->gpu.number = l->index;
     if (!lift_layer(f, l, c)) return not_loaded();
     stack_layer(c);
@@ -368,13 +398,14 @@ static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spa
     return OK;
 }
 
-static Status load_matrix(Lift *f, const Tensor *t, const float *norm, CudaMatrix *out) {
+// norm (norm_size); norm_size 0: it has none
+static Status load_matrix(Lift *f, const Tensor *t, const float *norm, int norm_size, CudaMatrix *out) {
     Room count = {0};
-    place_matrix(&count, t, norm != NULL, out);
+    place_matrix(&count, t, norm_size, out);
     Room r = {.base = out->memory = rt_alloc(count.at)};
     if (!r.base) return no_room("the embedding or the head", count.at);
-    place_matrix(&r, t, norm != NULL, out);
-    if (!lift_tensor(f, t, &out->t) || !lift_vector(f, norm, out->norm, t->n_in)) return not_loaded();
+    place_matrix(&r, t, norm_size, out);
+    if (!lift_tensor(f, t, &out->t) || !lift_vector(f, norm, out->norm, norm_size)) return not_loaded();
     out->stack = stack_of((const DeviceTensor *[]){&out->t}, 1);
     return OK;
 }
@@ -393,17 +424,24 @@ static Status load_parts(Lift *f, CudaModel *m) {
     size_t spare = what->spare;
     const Ends *e = what->ends;
     for (int i = 0; i < e->n_ropes; i++) TRY(load_rope(f, &e->ropes[i], &m->ropes));
-    TRY(load_matrix(f, &e->head, e->norm_out, &m->head));
+    TRY(load_matrix(f, &e->head, e->norm_out, e->head.n_in, &m->head));
     m->tok.ropes = &m->ropes;
     if (is_tied(e)) m->tok.t = m->head.t;
-    else if (what->embeds) TRY(load_matrix(f, &e->tok_embd, NULL, &m->tok));
+    else if (what->embeds) TRY(load_matrix(f, &e->tok_embd, NULL, 0, &m->tok));
+    if (what->embeds && e->per > 0) {
+        TRY(load_matrix(f, &e->per_embd, e->norm_per, e->per, &m->per_embd));
+        TRY(load_matrix(f, &e->per_proj, NULL, 0, &m->per_proj));
+    }
     for (int i = 0; i < what->n; i++) TRY(load_layer(f, &what->layers[i], i, m, &spare));
     densify_head(&m->head, &spare, f->lane[0].stream);
     return lanes_sync(f) && !gpu_launch_error() ? OK : not_loaded();
 }
 
 static size_t longest_row(const DeviceLoad *what) {
-    size_t n = what->ends->head.row_bytes;
+    const Ends *e = what->ends;
+    size_t n = e->head.row_bytes;
+    if (e->per > 0 && e->per_embd.row_bytes > n) n = e->per_embd.row_bytes;
+    if (e->per > 0 && e->per_proj.row_bytes > n) n = e->per_proj.row_bytes;
     for (int i = 0; i < what->n; i++) {
         WeightMatrix m[N_MATRICES];
         GpuLayer g;
@@ -460,6 +498,7 @@ Status cuda_model_load(const DeviceLoad *what, CudaModel **out) {
     for (int i = 0; i < what->n; i++) what->layers[i].device = &m->layers[i];
     what->ends->head.device = &m->head;
     if (what->embeds) what->ends->tok_embd.device = &m->tok;
+    if (what->embeds) what->ends->per_embd.device = &m->per_embd, what->ends->per_proj.device = &m->per_proj;
     *out = m;
     return OK;
 }
@@ -472,6 +511,8 @@ void cuda_model_free(CudaModel *m) {
     rt_free(m->tok.memory);
     rt_free(m->head.memory);
     rt_free(m->head.resident);
+    rt_free(m->per_embd.memory);
+    rt_free(m->per_proj.memory);
     for (int i = 0; i < m->ropes.n; i++) rt_free((double *)m->ropes.of[i].freq);
     free(m->layers);
     free(m);

@@ -16,8 +16,9 @@ typedef struct {
 } Stack;
 
 // In a layer of experts GATE_UP and DOWN are the shared expert's; ROUTER has the router and the shared expert's gate,
-// in f32. MIX has w_mix and w_z of recurrent layers, or the gate's part of Wq; RATES w_beta and w_alpha, in f32.
-enum { QKV, OUT, GATE_UP, DOWN, MIX, ROUTER, RATES, N_STACKS };
+// in f32. MIX has w_mix and w_z of recurrent layers, or the gate's part of Wq; RATES w_beta and w_alpha, in f32. With
+// compressed K and V, QKV has the matrices that take x, Q_B those that take the compressed Q.
+enum { QKV, OUT, GATE_UP, DOWN, MIX, Q_B, K_B, V_B, PER_GATE, PER_OUT, ROUTER, RATES, N_STACKS };
 
 typedef struct { // Layer.device
     GpuLayer gpu;
@@ -31,7 +32,7 @@ typedef struct { // Layer.device
 typedef struct { // Tensor.device of the embedding and of the head
     DeviceTensor t;
     Stack stack;
-    const float *norm;     // the head's: the output norm
+    const float *norm;     // the head's: the output norm; of per_embd: Ends.norm_per; NULL: none
     const GpuRopes *ropes; // the embedding's: CudaModel.ropes
     void *memory;          // owned; NULL: the weights are another CudaMatrix's
     void *resident;        // owned: a dense copy of the head, or NULL
@@ -40,7 +41,7 @@ typedef struct { // Tensor.device of the embedding and of the head
 typedef struct {       // Model.on_device
     CudaLayer *layers; // (n_layers)
     int n_layers;
-    CudaMatrix tok, head;
+    CudaMatrix tok, head, per_embd, per_proj;
     GpuRopes ropes;
 } CudaModel;
 

@@ -32,7 +32,7 @@ size_t cuda_ends_bytes(const Ends *e, bool embeds) {
     (void)e, (void)embeds;
     return 0;
 }
-size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host) {
     (void)shape, (void)widest;
     return *host = 0;
 }

@@ -51,3 +51,19 @@ void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_ro
     gpu_gate_mul(h, type, act, gate, up, of, (size_t)k->n_out, k->part[0].bias, k->part[1].bias, width, n_rows,
                  cuda_device.stream);
 }
+
+void cuda_products_heads(CudaScratch *s, const Stack *k, int n_heads, GpuHeadRows x, GpuHeadRows y, int n_rows) {
+    int n_out = k->n_out / n_heads;
+    for (int head = 0; head < n_heads; head++)
+        rt_product(&(RtProduct){.type = k->type,
+                                .n_rows = n_rows,
+                                .n_out = n_out,
+                                .n_in = k->n_in,
+                                .x = (const uint8_t *)x.at + (size_t)head * x.head * dense_bytes(k->type),
+                                .w = dense_rows(s, k, head * n_out, n_out),
+                                .y = (float *)y.at + (size_t)head * y.head,
+                                .x_stride = x.row,
+                                .w_stride = k->stride,
+                                .y_stride = y.row},
+                   cuda_device.stream);
+}

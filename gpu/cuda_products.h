@@ -14,4 +14,7 @@ void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, co
 // Overwrites CudaScratch.y, which is in BF16 if x and h are, so that the products are rounded once more.
 void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type);
 
+// Queues y = each head's matrix of the stack times its x (n_rows, n_in), which is of k->type; y is f32.
+void cuda_products_heads(CudaScratch *s, const Stack *k, int n_heads, GpuHeadRows x, GpuHeadRows y, int n_rows);
+
 #endif

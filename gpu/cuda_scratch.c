@@ -16,6 +16,8 @@ typedef struct {
     size_t bytes;
 } ScratchPart;
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
 static size_t place_parts(const ScratchPart *parts, size_t n, uint8_t *base) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -43,12 +45,12 @@ static size_t most_rows(const Workspace *w) {
 static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
     size_t rows = most_rows(w), turns = (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2);
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
-    size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, a_dim = (size_t)w->a_dim;
-    size_t xn = dim > a_dim ? dim : a_dim, mix = round_up((size_t)w->mix_dim, 4);
-    if (y < dim) y = dim;
-    if (y < mix) y = mix;
-    size_t inner = dim > ffn ? dim : ffn, widest = y * (inner > a_dim ? inner : a_dim) * 4,
-           given = (size_t)(w->n_used + 1) * dim;
+    size_t qkv = q_dim + 2 * kv_dim, a_dim = (size_t)w->a_dim, mix = round_up((size_t)w->mix_dim, 4);
+    size_t y = larger(larger(qkv, 2 * ffn), larger(larger(dim, mix), (size_t)w->per_dim));
+    size_t latent = (size_t)w->latent_dim, latent_k = latent > 0 ? kv_dim : 0;
+    size_t xn = larger(larger(dim, a_dim), larger(latent, w->per_dim > 0 ? ffn : 0));
+    size_t shared = w->kv_step > 0 ? rows * qkv * 4 : 0, inner = larger(larger(dim, ffn), larger(a_dim, latent));
+    size_t widest = larger(y, latent) * inner * 4, given = (size_t)(w->n_used + 1) * dim;
     if (w->n_experts > 0 && y < given) y = given;
     void *experts = NULL;
     s->mix_step = mix;
@@ -60,6 +62,11 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
         {(void **)&s->q, rows * q_dim * 4},
         {(void **)&s->a, rows * a_dim * 4},
         {(void **)&s->mix, rows * mix * 4},
+        {(void **)&s->per, rows * (size_t)w->per_dim * 4},
+        {(void **)&s->latent[0], rows * (latent + latent_k) * 4},
+        {(void **)&s->latent[1], rows * latent * 4},
+        {(void **)&s->shared_qkv[KV_FULL], shared},
+        {(void **)&s->shared_qkv[KV_WINDOW], shared},
         {(void **)&s->h, rows * ffn * 4 + 16}, // likewise
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
@@ -84,11 +91,11 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
 // The initial room for the numbers of a batch; cuda_scratch_reserve extends it when a batch needs more.
 static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
 
-size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host) {
     CudaScratch s = {0};
     *host = 2 * (first_ints(shape) + (size_t)shape->max_out + 1) * sizeof(int) +
             (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
-    return lay_out(&s, shape, &widest->heads, NULL) + first_ints(shape) * sizeof(int);
+    return lay_out(&s, shape, widest, NULL) + first_ints(shape) * sizeof(int);
 }
 
 void cuda_scratch_free(Workspace *w) {
@@ -146,6 +153,7 @@ Status cuda_scratch_new(Workspace *w, const Heads *h) {
     CudaScratch *s = w->device = mem_alloc(sizeof *s);
     s->max_rows = w->max_rows;
     s->n_vocab = w->n_vocab;
+    s->q_dim = w->q_dim; // until a layer with attention sets it
     s->max_slots = cuda_scratch_slots(w->max_slots);
     size_t n = lay_out(s, w, h, NULL);
     s->memory = rt_alloc(n);

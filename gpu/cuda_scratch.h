@@ -25,9 +25,16 @@ typedef struct { // Workspace.device
     // (max_rows, widest product) outputs of products: Q, K and V until attention has ended; gate and up; a sub-layer's
     // output before its norm; in layers of experts the outputs of all pairs, then those of the shared expert
     float *y;
-    float *q, *a;    // (max_rows, q_dim); a: (max_rows, a_dim), rows of the layer's own width
+    float *q, *a; // (max_rows, q_dim); a: (max_rows, a_dim), rows of the layer's own width
+    int q_dim;    // of the layer that has filled q last
+    float *per;   // (max_rows, per_dim) as Workspace.per
+    // (max_rows, latent_dim + the widest K), (max_rows, latent_dim): products of layers with compressed K and V
+    float *latent[2];
+    // (max_rows, q_dim + 2*kv_dim) GpuScratch.qkv of layers whose K and V later layers share, by kind of pool; NULL:
+    // there are none
+    float *shared_qkv[KV_KINDS];
     float *h;        // (max_rows, ffn)
-    void *xn;        // (max_rows, the larger of dim and a_dim) input of a product, at most 4 bytes per element
+    void *xn;        // (max_rows, the widest input of a product) input of a product, at most 4 bytes per element
     float *mix;      // (max_rows, mix_step) as gpu/recurrent.h has it; the gates of gated attention
     size_t mix_step; // of rows of mix, and of y in recurrent layers
     float *logits;   // (max_out, n_vocab)

@@ -8,7 +8,8 @@
 
 #include "gpu/gemv.cuh"
 
-enum { ROUTE_WARPS = 8, ROUTE_FEW = 32, GROUP_THREADS = 512 }; // rows of a block; most rows whose pairs one block sorts
+// Rows of a block; most rows whose pairs one block sorts; MOST_GROUPS: load/experts.c refuses more.
+enum { ROUTE_WARPS = 8, ROUTE_FEW = 32, GROUP_THREADS = 512, MOST_GROUPS = 64 };
 
 struct RouteJob {
     GpuExperts e;
@@ -18,7 +19,10 @@ struct RouteJob {
     size_t stride; // of the logits
     Routing routing;
     float scale;
-    int layer; // in the model
+    int layer;                               // in the model
+    const float *expert_bias, *expert_scale; // (n_experts), or NULL: Layer
+    int n_groups, n_groups_used;             // LayerKind
+    float *score; // (n_rows, n_experts) what experts are chosen by, if not by their logits; or NULL
 };
 
 // ---- the choice -----------------------------------------------------------------------------------------------------
@@ -33,8 +37,24 @@ __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     return sum;
 }
 
+HOST_DEVICE inline bool by_sigmoid(Routing r) { return r == ROUTE_SIGMOID || r == ROUTE_SIGMOID_CHOSEN; }
+__device__ __forceinline__ float sigmoid_of_logit(const RouteJob &j, int row, int expert) {
+    return 1 / (1 + expf(-route_logit(j, row, expert)));
+}
+
+// The weights of a row's experts if sigmoids decide. The order of summation is the CPU's.
+__device__ inline void weigh_sigmoids(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
+    float sum = j.routing == ROUTE_SIGMOID ? 1 : 1e-20f;
+    for (int first = 0; first < j.n_used && j.routing == ROUTE_SIGMOID_CHOSEN; first += WARP) {
+        int i = first + lane < j.n_used ? first + lane : j.n_used - 1;
+        sum = add_lanes(sum, sigmoid_of_logit(j, row, chosen[i]), j.n_used - first);
+    }
+    for (int k = lane; k < j.n_used; k += WARP) weight[k] = sigmoid_of_logit(j, row, chosen[k]) / sum * j.scale;
+}
+
 // The weights of a row's experts; the first has the largest logit. The order of summation is the CPU's.
 __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
+    if (by_sigmoid(j.routing)) return weigh_sigmoids(j, row, chosen, weight, lane);
     float most = route_logit(j, row, chosen[0]), sum = 0;
     bool all = j.routing == ROUTE_ALL;
     int n = all ? j.n_experts : j.n_used;
@@ -43,6 +63,40 @@ __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, 
         sum = add_lanes(sum, expf(route_logit(j, row, all ? i : chosen[i]) - most), n - first);
     }
     for (int k = lane; k < j.n_used; k += WARP) weight[k] = expf(route_logit(j, row, chosen[k]) - most) / sum * j.scale;
+}
+
+// The sum of the two best scores of a group of experts.
+__device__ inline float group_score(const RouteJob &j, const float *score, int group) {
+    int size = j.n_experts / j.n_groups;
+    float best = -INFINITY, second = -INFINITY;
+    for (int i = group * size; i < (group + 1) * size; i++) {
+        float v = score[i];
+        if (v > best) second = best, best = v;
+        else if (v > second) second = v;
+    }
+    return size > 1 ? best + second : best;
+}
+
+// Computes the scores that a row's experts are chosen by: sigmoid + bias; -INFINITY for experts whose group is not
+// among the best ones. A lane computes every 32nd expert and decides every 32nd group.
+__device__ inline void score_row(const RouteJob &j, int row, float *score, int lane) {
+    for (int i = lane; i < j.n_experts; i += WARP)
+        score[i] = sigmoid_of_logit(j, row, i) + (j.expert_bias ? j.expert_bias[i] : 0);
+    __syncwarp();
+    float best[MOST_GROUPS / WARP];
+    for (int k = 0; k < MOST_GROUPS / WARP; k++)
+        best[k] = lane + k * WARP < j.n_groups ? group_score(j, score, lane + k * WARP) : -INFINITY;
+    __syncwarp();
+    for (int k = 0; k < MOST_GROUPS / WARP; k++) {
+        int mine = lane + k * WARP, before = 0, size = j.n_groups > 0 ? j.n_experts / j.n_groups : 0;
+        for (int g = 0; g < j.n_groups; g++) {
+            float other = __shfl_sync(FULL_WARP, g < WARP ? best[0] : best[1], g % WARP);
+            before += other > best[k] || (other == best[k] && g < mine);
+        }
+        for (int i = mine * size; mine < j.n_groups && before >= j.n_groups_used && i < (mine + 1) * size; i++)
+            score[i] = -INFINITY;
+    }
+    __syncwarp();
 }
 
 // One warp per row: chooses its experts and computes their weights.
@@ -57,11 +111,13 @@ __device__ inline void route_row(const RouteJob &j, int row, int lane) {
         if (lane == 0 && !padding && *j.e.broken == 0) *j.e.broken = j.layer + 1; // all rows of a launch write the same
         return;
     }
+    float *score = j.score ? j.score + (size_t)row * (size_t)j.n_experts : (float *)NULL;
+    if (score) score_row(j, row, score, lane);
     uint64_t last = UINT64_MAX;
     for (int k = 0; k < j.n_used; k++) {
         uint64_t best = 0;
         for (int i = lane; i < j.n_experts; i += WARP) {
-            uint64_t key = rank_key(route_logit(j, row, i), i);
+            uint64_t key = rank_key(score ? score[i] : route_logit(j, row, i), i);
             if (key < last && key > best) best = key;
         }
         last = warp_max_key(best);
@@ -69,6 +125,8 @@ __device__ inline void route_row(const RouteJob &j, int row, int lane) {
     }
     __syncwarp();
     weigh_row(j, row, chosen, weight, lane);
+    if (j.expert_scale) // a lane's own weights
+        for (int k = lane; k < j.n_used; k += WARP) weight[k] *= j.expert_scale[chosen[k]];
 }
 
 // ---- pairs by expert ------------------------------------------------------------------------------------------------
@@ -217,12 +275,36 @@ struct CombineJob {
     float *shared;      // (n_rows, dim) output of the shared expert, or NULL; overwritten
     const float *route; // its logits, `stride` apart, or NULL: it weighs one
     size_t stride;
-    const float *norm; // (dim) or NULL
+    const float *norm;                       // (dim) or NULL
+    const float *norm_shared, *norm_experts; // (dim) of the shared expert's output and of the experts' sum, or NULL
     float eps;
     const float *weight;
     const int *place; // (n_rows, n_used)
     int n_used, dim;
 };
+
+// The same if the experts' sum has a norm of its own: out = [norm_shared](shared) + norm_experts(sum). out is the row's
+// first pair's output; a thread reads and writes its own elements only. Returns the thread's squares of out.
+__device__ inline float combine_normed(const CombineJob &j, const int *place, const float *weight, float *shared,
+                                       float *out, float part, float *sums) {
+    float of_shared = 0, of_sum = 0, squares = 0;
+    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) {
+        float sum = 0;
+        for (int k = 0; k < j.n_used; k++) sum += weight[k] * j.y[(size_t)place[k] * (size_t)j.dim + (size_t)i];
+        out[i] = sum;
+        of_sum += sum * sum;
+        if (shared) of_shared += shared[i] * shared[i];
+    }
+    float scale = 1 / sqrtf(block_sum(of_sum, sums) / (float)j.dim + j.eps);
+    float scale_shared = 1 / sqrtf(block_sum(of_shared, sums) / (float)j.dim + j.eps);
+    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) {
+        float v = shared ? shared[i] : 0;
+        if (j.norm_shared) v = v * scale_shared * j.norm_shared[i];
+        out[i] = v * part + out[i] * scale * j.norm_experts[i];
+        squares += out[i] * out[i];
+    }
+    return squares;
+}
 
 // One block per row: x += norm(the shared expert's output + the sum over its experts in order of falling logit).
 __global__ void combine_experts(GRID_CONSTANT const CombineJob j) {
@@ -236,17 +318,18 @@ __global__ void combine_experts(GRID_CONSTANT const CombineJob j) {
     wait_for_last();
     if (place[0] < 0) return; // padding
     float part = j.route ? 1 / (1 + expf(-j.route[row * j.stride])) : 1;
-    float *kept = j.y + (size_t)place[0] * dim; // a thread's own elements
-    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) {
-        float sum = j.shared ? j.shared[row * dim + (size_t)i] * part : 0;
+    float *kept = j.y + (size_t)place[0] * dim, *shared = j.shared ? j.shared + row * dim : (float *)NULL;
+    if (j.norm_experts) squares = combine_normed(j, place, weight, shared, kept, part, sums);
+    for (int i = (int)threadIdx.x; !j.norm_experts && i < j.dim; i += (int)blockDim.x) { // a thread's own elements
+        float sum = shared ? shared[i] * part : 0;
         for (int k = 0; k < j.n_used; k++) sum += weight[k] * j.y[(size_t)place[k] * dim + (size_t)i];
         if (j.norm) kept[i] = sum;
         else x[i] += sum;
         squares += sum * sum;
     }
-    if (!j.norm) return;
-    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)j.dim + j.eps);
-    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) x[i] += kept[i] * scale * j.norm[i];
+    if (!j.norm && !j.norm_experts) return;
+    float scale = j.norm ? 1 / sqrtf(block_sum(squares, sums) / (float)j.dim + j.eps) : 1;
+    for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) x[i] += kept[i] * scale * (j.norm ? j.norm[i] : 1);
 }
 
 #endif

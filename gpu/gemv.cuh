@@ -35,7 +35,9 @@ struct GemvJob {
     size_t row_bytes[3]; // of each of w: quants or elements of a row
     bool early;          // begins before the launch before it has ended
     int n_rows, n_in;
-    const float *x;    // (.., n_in)
+    const float *x; // (.., n_in), rows x_stride apart
+    size_t x_stride;
+    bool whole;        // rows of x are whole pieces of four, 16-byte aligned
     const int *rows;   // of x, or NULL
     const float *norm; // (n_in), or NULL
     float eps;
@@ -49,7 +51,7 @@ struct GemvJob {
 
 // The rows of x, y and the matrices that a block computes.
 struct GemvRows {
-    const float *x;  // (.., n_in)
+    const float *x;  // (.., n_in), rows GemvJob.x_stride apart
     const int *rows; // (n) of x, or NULL: the first ones
     float *y;        // (n, stride)
     int n;
@@ -105,13 +107,13 @@ template <int N>
 __device__ __forceinline__ void load_x(float4 (&v)[N], const GemvJob &g, const GemvRows &s, int b, int first, int i,
                                        int step, float *squares) {
     int end = g.n_in - first < g.chunk ? g.n_in - first : g.chunk;
-    bool whole = g.n_in % 4 == 0;
+    bool whole = g.whole;
     if (b >= s.n) {
         UNROLL
         for (int k = 0; k < N; k++) v[k] = make_float4(0, 0, 0, 0);
         return;
     }
-    load_ahead(v, s.x + (size_t)(s.rows ? s.rows[b] : b) * (size_t)g.n_in + first, i, step, end, whole);
+    load_ahead(v, s.x + (size_t)(s.rows ? s.rows[b] : b) * g.x_stride + first, i, step, end, whole);
     if (!g.norm) return;
     float4 w[N];
     load_ahead(w, g.norm + first, i, step, end, whole);

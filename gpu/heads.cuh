@@ -11,7 +11,9 @@ typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
 struct HeadJob {
     Heads heads;
     Rope rope;
-    const float *norm_q, *norm_k; // of each head, or NULL
+    const float *norm_q, *norm_k, *norm_v; // of each head, or NULL
+    bool v_is_k;                           // V is the product of K, before its norm
+    int n_finished;                        // products of a row: heads of Q, and of K and V if the layer has them
     float eps;
     int layer;
     KvPool kv;
@@ -103,7 +105,7 @@ __device__ inline void rotate_head(float *v, int n, int lane) {
 // One warp finishes one head of one row, whose elements are in v (shared memory).
 __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, int row, int head, int lane) {
     int n = j.heads.head_dim, slot = j.b.slot[row];
-    const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : (const float *)NULL;
+    const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : j.norm_v;
     __syncwarp();
     if (norm) norm_head(v, norm, j.eps, n, lane);
     if (kind != HEAD_V) turn_head(v, j, row, lane);
@@ -129,7 +131,7 @@ __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, in
     __syncwarp(); // v may be filled again
 }
 
-// Prefill: one warp for each (row, head) of Q, K and V in this order.
+// Prefill: one warp for each (row, head) of the products of Q, K and V in this order.
 struct HeadBiases {
     const float *of[3]; // Q, K, V
 };
@@ -137,7 +139,7 @@ struct HeadBiases {
 __global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const HeadBiases biases) {
     Smem smem;
     int n = j.heads.head_dim, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    int warps = (int)blockDim.x / WARP, all = j.heads.n_heads + 2 * j.heads.n_kv_heads;
+    int warps = (int)blockDim.x / WARP, all = j.n_finished;
     float *v = smem.take<float>((unsigned)(warps * n)) + warp * n;
     size_t i = (size_t)blockIdx.x * (size_t)warps + (size_t)warp;
     if (i >= (size_t)j.b.n_rows * (size_t)all) return;
@@ -146,8 +148,12 @@ __global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const H
     head -= kind == HEAD_Q ? 0 : kind == HEAD_K ? j.heads.n_heads : j.heads.n_heads + j.heads.n_kv_heads;
     const float *y = j.qkv + (size_t)row * qkv_stride(j.heads) + qkv_at(j.heads, kind, head);
     const float *bias = biases.of[kind] ? biases.of[kind] + (size_t)head * (size_t)n : (const float *)NULL;
-    for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
-    finish_head(v, j, kind, row, head, lane);
+    auto finish_as = [&](HeadKind as) {
+        for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
+        finish_head(v, j, as, row, head, lane);
+    };
+    if (j.v_is_k && kind == HEAD_K) finish_as(HEAD_V); // before K, which may replace the product
+    finish_as(kind);
 }
 
 #endif

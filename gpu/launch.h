@@ -88,7 +88,7 @@ typedef struct {
 
 // Rope.freq and KvPool.k, .v, .tail_k, .tail_v are device pointers here; KvPool.tail_of is not used. K and V may have
 // any KV type each. head_dim is any even number up to GPU_MAX_HEAD; n_heads any multiple of n_kv_heads.
-enum { GPU_MAX_HEAD = 256 };
+enum { GPU_MAX_HEAD = 640 }; // at least SEAL_HEAD
 
 typedef struct { // Ends.ropes
     int n;
@@ -102,7 +102,7 @@ typedef struct {
     int rope_rows, rope_step;
     float *partial; // (gpu_attention_bytes bytes) partial results of split-K attention
     // (rows, q_dim + 2*kv_dim) products of Q, K and V. For sealed KV types, K and V stay there, with norm and RoPE
-    // applied, until gpu_keep.
+    // applied, until gpu_keep; where later layers share them, until these layers have read them.
     float *qkv;
     float *behind; // (rows, dim) a sub-layer's output before its output norm; may share memory with qkv
     // (gpu_n_counters) finished blocks of a row and head (split-K attention), or finished features of a head (QKV). The
@@ -143,10 +143,14 @@ typedef struct {                                       // Layer
     // Recurrent layers; gated attention: w_mix is the gate's part of Wq, and wq has the rows of Q alone
     DeviceTensor w_mix, w_z, w_beta, w_alpha;
     const float *conv, *decay, *dt_bias, *norm_state; // as in Layer, or NULL
-    const float *norm_att, *norm_ffn;         // (dim), or NULL
-    const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k), or NULL
-    const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
-    const float *sinks;                       // (n_heads), or NULL
+    DeviceTensor q_a, k_b, v_b, per_gate, per_out;    // k_b and v_b: one tall matrix each
+    const float *norm_att, *norm_ffn;                 // (dim), or NULL
+    const float *norm_q, *norm_k;                     // (layer_norm_q, layer_norm_k), or NULL
+    const float *norm_att_out, *norm_ffn_out;         // (dim), or NULL
+    const float *sinks;                               // (n_heads), or NULL
+    // As in Layer, each may be NULL
+    const float *norm_v, *norm_q_a, *norm_per, *norm_router, *norm_experts, *norm_shared_out, *norm_experts_out;
+    const float *expert_bias, *expert_scale;
     LayerKind kind;
     Heads heads;
     Rope rope;
@@ -168,7 +172,8 @@ typedef struct {
 int gpu_decode_rows(const GpuLayer *l);
 int gpu_logits_rows(const DeviceTensor *head); // the same for gpu_logits
 
-// q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); writes K and V, computed likewise, into their slots.
+// q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); writes K and V, computed likewise, into their slots. A layer
+// without wk has no K and V of its own; with wk and without wv, V is K before its norm and RoPE.
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream);
 // Sealed planes: seals the groups whose last slot is in the batch, with the same bytes as sealed_pack_group. Call it
@@ -184,6 +189,9 @@ void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv
 // attention: it overwrites .partial. Rows as for gpu_attention.
 void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
                const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// y (n_rows, n_out) = W norm(x); norm may be NULL. n_rows in [1, GPU_DECODE_ROWS]
+void gpu_product(float *y, const float *x, const DeviceTensor *w, const float *norm, float eps, int n_rows,
+                 GpuProduct how, GpuStream stream);
 // x (n_rows, dim) += norm(Wo a)
 void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
                   GpuStream stream);
@@ -220,6 +228,13 @@ bool gpu_flash_can(const Heads *h, const KvPool *kv);
 // a (n_rows, q_dim) of `type` = softmax(q K) V on the tensor cores; rows of q are `stride` floats apart. tiles: device.
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
+// Whether gpu_wide_flash supports the layer: 16-bit planes of one type, no sinks, and heads of 512 elements or
+// compressed K and V with a V of 256 or 512 elements.
+bool gpu_wide_can(const GpuLayer *l, const KvPool *kv);
+// a (n_rows, n_heads, head_dim) of `type`, of each head the elements that V has, = softmax(q K) V on the tensor cores.
+// tiles: device; NULL: for up to as many rows as gpu_attention_bytes was called with.
+void gpu_wide_flash(void *a, int type, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+                    const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
 // h (n, ffn) of `type` = act(gate + gate_bias) * (up + up_bias); gate and up (n, ffn) are of type `of`, F32 or BF16,
 // rows `stride` elements apart; a bias may be NULL.
 void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const void *up, int of, size_t stride,
@@ -234,6 +249,43 @@ void gpu_softcap(float *x, float cap, size_t n, GpuStream stream);
 // out (n) of `type` = x (n) f32
 void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream);
 
+// ---- per-layer embeddings, and the end of a layer (gpu/per_layer.cuh), for any number of rows -----------------------
+
+// per (n, width) = (norm(per) + sqrt(width) * own) / sqrt(2), for n parts: those of all layers and rows. own (n,
+// width): the tokens' rows of Ends.per_embd, as gpu_embed gives them. norm (width)
+void gpu_per_layer_embed(float *per, const float *own, const float *norm, float eps, int width, size_t n,
+                         GpuStream stream);
+// h (n_rows, width) of `type` = act(gate (n_rows, width)) * per; rows of per are `stride` floats apart.
+void gpu_per_layer_gate(void *h, int type, Activation act, const float *gate, const float *per, size_t stride,
+                        int width, int n_rows, GpuStream stream);
+// x (n_rows, dim) = (x + norm(y)) * scale; y or norm may be NULL.
+void gpu_per_layer_end(float *x, const float *y, const float *norm, float eps, float scale, int dim, int n_rows,
+                       GpuStream stream);
+
+// ---- compressed K and V (gpu/latent.cuh), for any number of rows unless said otherwise
+// -------------------------------
+
+// The elements of all heads of all rows: elements from one row and from one head to the next.
+typedef struct {
+    void *at;
+    size_t row, head;
+} GpuHeadRows;
+
+// Call in this order: in, q (if the layer has q_a), split, heads with k_b, attention, heads with v_b. The stored vector
+// has `rank` elements, Heads.v_dim, and then those with RoPE.
+// y (n_rows, n + head_dim) = (q_a or wq, and wk) norm(x), side by side; n_rows in [1, GPU_DECODE_ROWS]
+void gpu_latent_in(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream);
+// y (n_rows, wq.n_out) = Wq norm(x), x: rows of gpu_latent_in; n_rows in [1, GPU_DECODE_ROWS]
+void gpu_latent_q(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream);
+// From Wq's and Wk's products, whose rows are q_stride and k_stride apart: stores K in its slot; the part of Q with
+// RoPE goes to q (n_rows, n_heads, head_dim) from element `rank` on, the other part to plain (n_heads, n_rows,
+// k_b.n_in) of `type`.
+void gpu_latent_split(float *q, void *plain, int type, const float *from_q, size_t q_stride, const float *from_k,
+                      size_t k_stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                      GpuStream stream);
+// y = each head's matrix of the stack times its x; both f32. For few rows: they are computed four at a time.
+void gpu_latent_heads(GpuHeadRows y, GpuHeadRows x, const DeviceTensor *stack, int n_heads, int n_rows,
+                      GpuStream stream);
 // ---- experts --------------------------------------------------------------------------------------------------------
 
 enum { GPU_EXPERT_TILE = 64 };
@@ -247,6 +299,7 @@ typedef struct {
     float *logits;       // (rows, n_experts or n_experts + 1) router logits; the last may be the shared expert's
     int *chosen;         // (rows, n_used) a row's experts by falling logit, ties by number; -1: padding
     float *weight;       // (rows, n_used)
+    float *score;        // (rows, n_experts) what sigmoids choose by: sigmoid + expert_bias; -INFINITY in unused groups
     int *place;          // (rows, n_used) the pair's index; -1: padding
     int *row, *expert;   // (pairs) row and expert of a pair; sorted by expert, then by row; expert -1: after the last
     int *first;          // (n_experts + 1) the first pair of an expert
@@ -257,7 +310,8 @@ typedef struct {
 size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_rows, void *memory);
 
 // Call in this order: logits, route, in, out, combine. Each row of b has n_used pairs.
-// logits = router and shared_route times norm(x), in f32; b->n_rows in [1, GPU_DECODE_ROWS].
+// logits = router and shared_route times norm(x) (norm_router, if the layer has it), in f32; b->n_rows in
+// [1, GPU_DECODE_ROWS].
 void gpu_expert_logits(float *logits, const float *x, const GpuLayer *l, const GpuBatch *b, GpuStream stream);
 // Chooses the experts, computes their weights and sorts the pairs. biased: the router's bias must still be added to the
 // logits. tiles: also fills .tile.
@@ -278,8 +332,8 @@ void gpu_expert_tiles_out(float *y, const void *h, const GpuLayer *l, const GpuB
 // The shared expert, for b->n_rows in [1, GPU_DECODE_ROWS]: norm(x) to h (n_rows, its width), h to y (n_rows, dim).
 void gpu_shared_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
 void gpu_shared_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// x (n_rows, dim) += norm(the shared expert's output + the weighted sum of a row's experts). Overwrites y and shared;
-// shared may be NULL.
+// x (n_rows, dim) += norm(the shared expert's output + the weighted sum of a row's experts); each of the two may have a
+// norm of its own. Overwrites y and shared; shared may be NULL.
 void gpu_experts_combine(float *x, float *y, float *shared, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                          GpuStream stream);
 

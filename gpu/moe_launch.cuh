@@ -53,6 +53,7 @@ size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_row
     } parts[] = {{(void **)&out->logits, rows * (size_t)(n_experts + 1)},
                  {(void **)&out->chosen, pairs},
                  {(void **)&out->weight, pairs},
+                 {(void **)&out->score, rows * (size_t)n_experts},
                  {(void **)&out->place, pairs},
                  {(void **)&out->row, pairs},
                  {(void **)&out->expert, pairs},
@@ -72,7 +73,7 @@ static size_t logits_stride(const GpuLayer *l) {
 void gpu_expert_logits(float *logits, const float *x, const GpuLayer *l, const GpuBatch *b, GpuStream stream) {
     GemvJob g = gemv_job(l->router, b->n_rows, x, logits, logits_stride(l), GEMV_STACK);
     g.w[1] = l->shared_route;
-    g.norm = l->norm_ffn;
+    g.norm = l->norm_router ? l->norm_router : l->norm_ffn;
     g.eps = l->kind.eps;
     gemv_run(g, l->shared_route.n_out > 0 ? 2 : 1, {true}, stream);
 }
@@ -88,7 +89,12 @@ void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool b
                   logits_stride(l),
                   k.routing,
                   k.route_scale,
-                  l->number};
+                  l->number,
+                  l->expert_bias,
+                  l->expert_scale,
+                  k.n_groups,
+                  k.n_groups_used,
+                  by_sigmoid(k.routing) ? e->score : (float *)NULL};
     if (b->n_rows <= ROUTE_FEW && !tiles) {
         int threads = b->n_rows > ROUTE_WARPS ? ROUTE_FEW * WARP : ROUTE_WARPS * WARP;
         LAUNCH_EARLY(tuning.early, route_few, 1, (unsigned)threads, 0, stream, j);
@@ -103,9 +109,11 @@ void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool b
 void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                     GpuStream stream) {
     int n_out = l->w_gate.n_out / l->kind.n_experts;
-    run_gated(gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), l->w_up, l, [&](const GemvJob &g, int) {
-        experts_run({g, *e, n_out, true}, l->kind.n_used, stream);
-    });
+    const float *norm = l->norm_experts ? l->norm_experts : l->norm_ffn;
+    run_gated(gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), l->w_up, norm, l,
+              [&](const GemvJob &g, int) {
+                  experts_run({g, *e, n_out, true}, l->kind.n_used, stream);
+              });
 }
 
 void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
@@ -184,6 +192,8 @@ void gpu_experts_combine(float *x, float *y, float *shared, const GpuLayer *l, c
                     l->shared_route.n_out > 0 ? e->logits + l->kind.n_experts : NULL,
                     logits_stride(l),
                     l->norm_ffn_out,
+                    l->norm_shared_out,
+                    l->norm_experts_out,
                     l->kind.eps,
                     e->weight,
                     e->place,

@@ -188,6 +188,8 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     g.n_rows = n_rows;
     g.n_in = w.n_in;
     g.x = x;
+    g.x_stride = (size_t)w.n_in;
+    g.whole = w.n_in % 4 == 0;
     g.y = y;
     g.stride = stride;
     g.mode = mode;
@@ -197,8 +199,9 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
 
 // Runs a gated product: run(job, n_matrices) launches one kernel if the types of gate (g.w[0]) and up are equal,
 // otherwise one for each.
-template <typename Run> static void run_gated(GemvJob g, const DeviceTensor &up, const GpuLayer *l, Run run) {
-    g.norm = l->norm_ffn;
+template <typename Run>
+static void run_gated(GemvJob g, const DeviceTensor &up, const float *norm, const GpuLayer *l, Run run) {
+    g.norm = norm;
     g.eps = l->kind.eps;
     g.act = l->kind.act;
     if (g.w[0].type == up.type) {
@@ -215,7 +218,7 @@ template <typename Run> static void run_gated(GemvJob g, const DeviceTensor &up,
 // h (n_rows, width) = act(gate norm(x)) * (up norm(x))
 static void glu(float *h, const float *x, const DeviceTensor &gate, const DeviceTensor &up, const GpuLayer *l,
                 int n_rows, GpuProduct how, GpuStream stream) {
-    run_gated(gemv_job(gate, n_rows, x, h, (size_t)gate.n_out, GEMV_GLU), up, l,
+    run_gated(gemv_job(gate, n_rows, x, h, (size_t)gate.n_out, GEMV_GLU), up, l->norm_ffn, l,
               [&](const GemvJob &g, int n_matrices) { gemv_run(g, n_matrices, how, stream); });
 }
 

@@ -41,6 +41,7 @@ template <int TYPE>
 __device__ __forceinline__ KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const Heads &h, const float *qkv,
                                             int layer, int row, int kv_head, bool keys) {
     KvPlane p = {};
+    keys = keys || kv.v_in_k;
     p.table = b.block_table + (size_t)b.seq[row] * (size_t)b.table_step;
     p.type = TYPE != ANY_TYPE ? TYPE : keys ? kv.type_k : kv.type_v;
     p.block = kv.block;

@@ -219,6 +219,120 @@ static void test_windows(void **state) {
     }
 }
 
+// A shape of a family, how it is set up, which batchings it goes through.
+typedef struct {
+    const char *name;
+    TinyModel m;
+    CudaSetup s;
+    int lengths;
+    double limit;
+} ShapeCase;
+
+static void expect_shapes(const char *arch, const ShapeCase *all, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        TinyModel shape = all[i].m;
+        shape.arch = arch, shape.seed = i;
+        Gguf *g = tiny_model(&shape);
+        expect_over(g, all[i].s, all[i].lengths, all[i].limit, all[i].name);
+        gguf_close(g);
+    }
+}
+
+// Layers with heads of two sizes, layers that share K and V (of open groups too), V that is K, per-layer embeddings.
+static void test_layers_that_differ(void **state) {
+    (void)state;
+    static const ShapeCase all[] = {
+        {"gemma4, blocks of 4",
+         {.n_heads = 6, .n_kv_heads = 3, .head_dim = 20, .dim = 48, .ffn = 44, .per = 10},
+         {ALL_LAYERS, TYPE_F32, 4, 3, .scarce = true},
+         SHORT,
+         1e-5},
+        {"gemma4, a layer on the CPU",
+         {.n_heads = 6, .n_kv_heads = 2, .head_dim = 24},
+         {5, TYPE_F32, 7, .shuffle = 5},
+         SHORT,
+         1e-5},
+        {"gemma4, KV kivi2",
+         {.head_dim = 24},
+         {ALL_LAYERS, TYPE_KIVI2, 7, 2, .scarce = true, .rotate = true},
+         LONG,
+         1e-5},
+        {"gemma4, KV q8_0, tiles", {.head_dim = 64, .dim = 96}, {5, TYPE_Q8_0, 16, 4, .scarce = true}, SHORT, 5e-3},
+        {"gemma4, BF16, KV F16, tiles",
+         {.type = TYPE_BF16, .n_layers = 4, .n_shared = 1, .head_dim = 64, .dim = 64},
+         {ALL_LAYERS, TYPE_F16, 16, 7, .scarce = true, .spare = 1 << 24},
+         SHORT,
+         6e-2},
+        {"gemma4, heads of 512, tiles",
+         {.n_layers = 4, .n_shared = 1, .head_dim = 512, .dim = 64, .n_heads = 4, .n_kv_heads = 2, .per = 8},
+         {ALL_LAYERS, TYPE_F16, 16, 5, .scarce = true},
+         SHORT,
+         2e-2},
+        {"gemma4, Q8_0",
+         {.type = TYPE_Q8_0, .n_layers = 4, .n_shared = 1, .head_dim = 64, .dim = 64, .per = 32},
+         {ALL_LAYERS, TYPE_F16, .block = 16},
+         SHORT,
+         1e-1},
+        {"gemma4 with experts",
+         {.n_experts = 7, .dim = 44, .head_dim = 24, .ffn = 38},
+         {ALL_LAYERS, TYPE_F32, 4, 9, .scarce = true},
+         SHORT,
+         1e-5},
+        {"gemma4 with experts, KV fp8, layers on both",
+         {.n_experts = 7, .head_dim = 24},
+         {2, TYPE_FP8, 16, .shuffle = 4},
+         SHORT,
+         1e-5},
+        {"gemma4 with experts on the host",
+         {.n_experts = 7, .n_layers = 3, .head_dim = 24},
+         {ALL_LAYERS, TYPE_F32, 4, .n_kept = 2},
+         SHORT,
+         1e-5},
+    };
+    expect_shapes("gemma4", all, ARRAY_LEN(all));
+}
+
+// K and V are compressed; experts that sigmoids choose, in groups. A rank of 256 or 512 uses the tensor cores. Scales
+// of quantised groups may round the other way in f16.
+static void test_compressed_kv(void **state) {
+    (void)state;
+    static const ShapeCase all[] = {
+        {"deepseek2, odd sizes",
+         {.dim = 52, .n_heads = 3, .head_dim = 22, .kv_rank = 34, .v_dim = 14, .ffn = 30},
+         {ALL_LAYERS, TYPE_F32, 4, .shuffle = 3},
+         SHORT,
+         1e-5},
+        {"deepseek2, Q compressed, groups of experts, a layer on the CPU",
+         {.q_rank = 27, .n_heads = 5, .head_dim = 18, .n_experts = 12, .n_groups = 4, .tied = true},
+         {1, TYPE_F32, 7, .shuffle = 5},
+         SHORT,
+         1e-5},
+        {"deepseek2, KV kivi2", {.head_dim = 16, .kv_rank = 40}, {ALL_LAYERS, TYPE_KIVI2, 7, .shuffle = 2}, LONG, 5e-3},
+        {"deepseek2, KV q8_0", {.head_dim = 16, .q_rank = 20}, {ALL_LAYERS, TYPE_Q8_0, .shuffle = 3}, SHORT, 5e-3},
+        {"deepseek2, rank 256, KV F16",
+         {.n_layers = 1, .n_heads = 5, .head_dim = 64, .kv_rank = 256, .n_rot = 32},
+         {ALL_LAYERS, TYPE_F16, 16, .shuffle = 7},
+         LONG,
+         2e-3},
+        {"deepseek2, rank 512, KV BF16",
+         {.n_heads = 18, .n_kv_heads = 18, .head_dim = 64, .kv_rank = 512, .n_rot = 32, .n_layers = 1},
+         {ALL_LAYERS, TYPE_BF16, 16, .shuffle = 7},
+         SHORT,
+         1e-2},
+        {"deepseek2, BF16, dense copies",
+         {.type = TYPE_BF16, .n_layers = 1, .head_dim = 32},
+         {ALL_LAYERS, TYPE_F16, .block = 16},
+         SHORT,
+         3e-2},
+        {"deepseek2, Q8_0, sliced",
+         {.type = TYPE_Q8_0, .n_layers = 1, .head_dim = 64, .kv_rank = 64, .q_rank = 64, .n_rot = 32, .v_dim = 32},
+         {ALL_LAYERS, TYPE_F16, .block = 16},
+         SHORT,
+         5e-2},
+    };
+    expect_shapes("deepseek2", all, ARRAY_LEN(all));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_and_kv_types),
@@ -228,6 +342,8 @@ int main(void) {
         cmocka_unit_test(test_rope_kinds),
         cmocka_unit_test(test_layers_on_both),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_compressed_kv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

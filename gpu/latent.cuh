@@ -1,0 +1,142 @@
+// gpu/latent.cuh: what attention to compressed K and V (MIXER_LATENT) needs around attention itself: the split of Q,
+// the store of K, the product of each head with its own matrix; with their launches. gpu/wide_flash.cuh has the
+// attention.
+#ifndef QUILL_LATENT_CUH
+#define QUILL_LATENT_CUH
+
+#include "gpu/attention.cuh"
+#include "gpu/experts.cuh"
+#include "gpu/products.cuh"
+
+// ---- Q and K --------------------------------------------------------------------------------------------------------
+
+struct LatentSplitJob {
+    HeadJob h; // .q: (n_rows, n_heads, head_dim)
+    const float *from_q, *from_k;
+    size_t q_stride, k_stride;
+    void *plain; // (n_heads, n_rows, n_plain) of `type`
+    int type, n_plain;
+};
+
+// Stores a finished K in its slot, or where rows of sealed planes stay.
+__device__ inline void store_latent(const HeadJob &j, const float *v, int row, int lane) {
+    int n = j.heads.head_dim, slot = j.b.slot[row];
+    if (kv_is_sealed(j.kv.type_k)) {
+        float *to = j.qkv + (size_t)row * qkv_stride(j.heads) + qkv_at(j.heads, HEAD_K, 0);
+        for (int i = lane; i < n; i += WARP) to[i] = v[i];
+    } else if (slot >= 0) {
+        size_t at = kv_at(j.kv, j.b, j.layer, j.b.seq[row], 0, slot);
+        for (int i = lane; i < n; i += WARP) store_as(j.kv.type_k, j.kv.k, at + (size_t)i, v[i]);
+    }
+}
+
+// A warp for each (row, head) of Q, then for K of the row.
+__global__ void latent_split(GRID_CONSTANT const LatentSplitJob j) {
+    Smem smem;
+    int n_heads = j.h.heads.n_heads, hd = j.h.heads.head_dim, rank = j.h.heads.v_dim, n_rot = hd - rank;
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, warps = (int)blockDim.x / WARP;
+    float *v = smem.take<float>((unsigned)(warps * hd)) + warp * hd;
+    size_t i = (size_t)blockIdx.x * (size_t)warps + (size_t)warp, each = (size_t)n_heads + 1;
+    let_next_begin();
+    wait_for_last();
+    if (i >= (size_t)j.h.b.n_rows * each) return;
+    int row = (int)(i / each), head = (int)(i % each);
+    if (head == n_heads) {
+        const float *k = j.from_k + (size_t)row * j.k_stride;
+        for (int e = lane; e < hd; e += WARP) v[e] = k[e];
+        __syncwarp();
+        norm_head(v, j.h.norm_k, j.h.eps, rank, lane);
+        turn_head(v + rank, j.h, row, lane);
+        __syncwarp();
+        store_latent(j.h, v, row, lane);
+        return;
+    }
+    const float *q = j.from_q + (size_t)row * j.q_stride + (size_t)head * (size_t)(j.n_plain + n_rot);
+    float temperature = rope_temperature(&j.h.rope, j.h.b.pos[row]);
+    size_t plain = ((size_t)head * (size_t)j.h.b.n_rows + (size_t)row) * (size_t)j.n_plain;
+    for (int e = lane; e < j.n_plain; e += WARP) store_as(j.type, j.plain, plain + (size_t)e, q[e] * temperature);
+    for (int e = lane; e < n_rot; e += WARP) v[e] = q[j.n_plain + e] * temperature;
+    __syncwarp();
+    turn_head(v, j.h, row, lane);
+    __syncwarp();
+    float *to = j.h.q + ((size_t)row * (size_t)n_heads + (size_t)head) * (size_t)hd + (size_t)rank;
+    for (int e = lane; e < n_rot; e += WARP) to[e] = v[e];
+}
+
+// ---- products of heads with few rows --------------------------------------------------------------------------------
+
+struct HeadsJob {
+    GemvJob g;             // of the whole stack; x and y of head 0
+    int n_out;             // of a head
+    size_t x_head, y_head; // floats from one head to the next
+};
+
+// grid: (heads, blocks of a head's features). B rows at a time.
+template <int TYPE, int R, int B, bool INT8>
+__global__ __launch_bounds__(GEMV_WARPS *WARP,
+                             experts_resident(TYPE, R, B)) void gemv_heads(GRID_CONSTANT const HeadsJob j) {
+    const GemvJob &g = j.g;
+    Smem smem;
+    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
+    float *sums = smem.take<float>(GEMV_WARPS);
+    int head = (int)blockIdx.x, first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * R;
+    let_next_begin();
+    wait_for_last();
+    for (int row = 0; row < g.n_rows; row += B) {
+        GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride,
+                      NULL,
+                      g.y + (size_t)head * j.y_head + (size_t)row * g.stride,
+                      g.n_rows - row < B ? g.n_rows - row : B,
+                      head * j.n_out,
+                      j.n_out};
+        gemv_block<TYPE, R, B, INT8>(g, s, a, sums, 0, first_row);
+    }
+}
+
+template <int TYPE, int B, bool INT8> static void heads_launch(HeadsJob j, int n_heads, GpuStream stream) {
+    constexpr int R = GEMV_FEW;
+    int n_groups = (j.n_out + GEMV_WARPS * R - 1) / (GEMV_WARPS * R);
+    int most = experts_resident(TYPE, R, B) * multiprocessors();
+    j.g.groups = (n_groups * n_heads + most - 1) / most; // as many blocks as are resident at once
+    if (j.g.groups > n_groups) j.g.groups = n_groups;
+    j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
+    dim3 grid((unsigned)n_heads, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));
+    LAUNCH_EARLY(j.g.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
+                 j);
+}
+
+void gpu_latent_heads(GpuHeadRows y, GpuHeadRows x, const DeviceTensor *stack, int n_heads, int n_rows,
+                      GpuStream stream) {
+    GemvJob g = gemv_job(*stack, n_rows, (const float *)x.at, (float *)y.at, y.row, GEMV_STORE);
+    HeadsJob j = {g, stack->n_out / n_heads, x.head, y.head};
+    j.g.x_stride = x.row;
+    j.g.whole = (stack->n_in | (int)(x.row | x.head)) % 4 == 0;
+    bool dense = is_dense(stack->type);
+    if (n_rows > 1 && dense) return heads_launch<ANY_WEIGHT, 4, false>(j, n_heads, stream);
+    if (n_rows > 1) return heads_launch<ANY_WEIGHT, 4, true>(j, n_heads, stream);
+    if (stack->type == TYPE_F16) return heads_launch<TYPE_F16, 1, false>(j, n_heads, stream);
+    if (stack->type == TYPE_BF16) return heads_launch<TYPE_BF16, 1, false>(j, n_heads, stream);
+    if (stack->type == TYPE_Q8_0) return heads_launch<TYPE_Q8_0, 1, true>(j, n_heads, stream);
+    if (dense) heads_launch<ANY_WEIGHT, 4, false>(j, n_heads, stream);
+    else heads_launch<ANY_WEIGHT, 4, true>(j, n_heads, stream);
+}
+
+void gpu_latent_in(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream) {
+    const DeviceTensor &first = l->q_a.n_out > 0 ? l->q_a : l->wq;
+    GemvJob g = gemv_job(first, n_rows, x, y, (size_t)(first.n_out + l->wk.n_out), GEMV_STACK);
+    g.w[1] = l->wk;
+    g.norm = l->norm_att;
+    g.eps = l->kind.eps;
+    gemv_run(g, 2, how, stream);
+}
+
+void gpu_latent_q(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream) {
+    GemvJob g = gemv_job(l->wq, n_rows, x, y, (size_t)l->wq.n_out, GEMV_STORE);
+    g.x_stride = (size_t)(l->q_a.n_out + l->wk.n_out);
+    g.whole = (g.n_in | (int)g.x_stride) % 4 == 0;
+    g.norm = l->norm_q_a;
+    g.eps = l->kind.eps;
+    gemv_run(g, 1, how, stream);
+}
+
+#endif
