@@ -24,6 +24,7 @@ import sys
 
 from corpus_skills import (DAYS, HELD_OUT_PAIRS, MONTHS, MORE_SKILLS, SKILLS, abroad, copying, numbers, short_numbers,
                            small_talk)
+from corpus_drills import drill
 from grammar import Grammar, fix_articles, words
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,6 +55,12 @@ MIXES = {
     # What the three taught least: short copies and questions in front, among the rest.
     "all-again": dict(raw=0.06, conversation=0.40, stories=0.14, copies=0.26, first=0.5, long=0, invented=0.4,
                       filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(8, 12, 16), bytes=2400, copy_bytes=250),
+    # What teaches looking back: random words to copy and look up, many short texts with the question on either side.
+    # `drill` is the most words of one. Then the same among longer texts.
+    "back-short": dict(raw=0.02, conversation=0.16, stories=0.05, copies=0.16, drills=0.30, turns=0.20, first=0.4, long=0, invented=0.4,
+                       filler=(0, 0, 0.1, 0.3, 0.8), asks=1, most=(16, 24, 32), bytes=900, copy_bytes=300, drill=40),
+    "back-long": dict(raw=0.10, conversation=0.28, stories=0.10, copies=0.14, drills=0.10, turns=0.14, first=0.4, long=0, invented=0.4,
+                      filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(16, 24, 32), bytes=2400, copy_bytes=500, drill=80),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
@@ -631,6 +638,18 @@ def long_conversation(g, rng):
     return turns
 
 
+def short_texts(g, rng):
+    """Turns of which each has a text of its own: one question before it or behind it, or several that are answered in lines."""
+    turns = []
+    for _ in range(rng.choice((3, 4, 6))):
+        text, questions, _ = much_to_ask_about(g, rng, size_of_text(rng, MIX["bytes"] // 2), unknown=0.3)
+        asked = questions[: 1 if rng.random() < 0.6 else rng.choice((2, 3, 5))]
+        form = "ask_first" if rng.random() < 0.6 else "ask_behind"
+        question = g.expand(form, rng, dict(q="\\n".join(q for _, q, _ in asked), text=text)).replace("\\n", "\n")
+        turns.append((question, "\n".join(a for _, _, a in asked)))
+    return turns
+
+
 # ---- documents ----
 
 
@@ -689,11 +708,20 @@ def any_document(g, rng):
 def turns_of(g, rng, kind):
     if kind < MIX["conversation"]:
         return (long_conversation if "bytes" in MIX else conversation)(g, rng)
-    if kind < MIX["conversation"] + MIX.get("stories", 0):
-        return chat_of_stories(g, rng)
-    if kind < MIX["conversation"] + MIX.get("stories", 0) + MIX.get("copies", 0):
-        return [to_copy(g, rng)[1:] for _ in range(rng.choice((1, 2, 3)))]
+    kind -= MIX["conversation"]
+    for name, turns in (("stories", chat_of_stories), ("copies", copies), ("drills", drills), ("turns", short_texts)):
+        if kind < MIX.get(name, 0):
+            return turns(g, rng)
+        kind -= MIX.get(name, 0)
     return skills(g, rng)
+
+
+def copies(g, rng):
+    return [to_copy(g, rng)[1:] for _ in range(rng.choice((1, 2, 3)))]
+
+
+def drills(g, rng):
+    return [drill(g, rng, MIX["drill"])[1:] for _ in range(rng.choice((2, 4, 6)))]
 
 
 def held_out_questions(g, seed, n, kinds=("one", "two", "unknown", "arithmetic")):

@@ -38,7 +38,7 @@ import time
 import numpy as np
 
 # The model. 5.8 M weights: dim * vocab + layers * (dim * (2 * dim + 2 * kv) + 3 * dim * ffn).
-SHAPE = dict(vocab=4096, dim=256, layers=6, heads=4, kv_heads=2, ffn=768, context=2048, eps=1e-5, theta=10000.0)
+SHAPE = dict(vocab=4096, dim=256, layers=6, heads=4, kv_heads=2, ffn=768, context=2048, eps=1e-5, theta=100000.0)
 
 BOS, START, END = 0, 1, 2  # ids of the control tokens
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -435,6 +435,7 @@ class Model:
     """Forward and backward of micro-batches; gradients add up in the flat vector grads."""
 
     CHUNK = 1024  # rows of logits at once
+    PART = 256  # rows of logits are a multiple of it, so that few shapes are compiled
 
     def __init__(self, args, layout, work, grads, device):
         import torch
@@ -519,12 +520,22 @@ class Model:
             self.add_outer(self.embed_grad, d, rows)
         return torch.cat(losses), torch.cat(d_h)
 
+    def head_where(self, counts, h, targets, weights, taught):
+        """The head on the rows that count, and on a few more so that their number is a multiple of PART; the rest lose 0."""
+        import torch
+        order = torch.argsort(counts.byte(), descending=True, stable=True)
+        n = min(len(h), -(-int(counts.sum()) // self.PART) * self.PART)
+        rows = order[:n]
+        taught = (taught[0][rows], taught[1]) if taught else None
+        losses, d_h = self.head(h[rows], targets[rows], weights[rows], taught)
+        return losses.new_zeros(len(h)).index_copy(0, rows, losses), torch.zeros_like(h).index_copy(0, rows, d_h)
+
     def step(self, ids, targets, weights, cuts, seq):
         """Adds the gradients of one micro-batch; returns its losses a token."""
         import torch
         x = self.params["embed"].detach()[ids].requires_grad_()
         h = self.hidden(x, cuts, seq)
-        losses, d_h = self.head(h.detach(), targets, weights, self.taught(ids, cuts, seq) if self.teacher else None)
+        losses, d_h = self.head_where(weights > 0, h.detach(), targets, weights, self.taught(ids, cuts, seq) if self.teacher else None)
         names = [n for n in self.layout.at if n.endswith("norm")]
         d_x, *grads = torch.autograd.grad(h, [x] + [self.params[n] for n in names], d_h)
         self.embed_grad.index_add_(0, ids, d_x.float())
@@ -702,7 +713,7 @@ class Trainer:
 
     def count(self, losses, classes):
         losses = losses.float().cpu().numpy()
-        for c in (STORY, PROMPT, ANSWER):
+        for c in np.flatnonzero(self.weights):
             of = losses[classes == c]
             self.shared["sums"][self.rank, c, 0] += float(of.sum())
             self.shared["sums"][self.rank, c, 1] += len(of)

@@ -44,7 +44,7 @@ import random, re
 import make_corpus
 from grammar import words
 g = make_corpus.load_grammar()
-text = "".join(make_corpus.chunk((5, i, mix)) for mix in make_corpus.MIXES for i in range(1 if mix.startswith("all") else 3))
+text = "".join(make_corpus.chunk((5, i, mix)) for mix in make_corpus.MIXES for i in range(1 if mix.startswith(("all", "back")) else 3))
 seen = set(words(text))
 held_out = set(g.rules["girl_held_out"]) | set(g.rules["boy_held_out"])
 assert not seen & held_out, seen & held_out
@@ -98,6 +98,41 @@ for _ in range(300):
     elif not answer.startswith("No sentence"):
         assert all(line in prompt for line in answer.split("\n")), prompt
 assert all(found.get(k, 0) > 20 for k in ("copy", "rename", "list")), found
+PYTHON
+}
+
+@test "the answer to a drill stands in its text, and no drill names who is held out" {
+    python3 - <<'PYTHON'
+import random, re
+import corpus_drills, make_corpus
+g, rng = make_corpus.load_grammar(), random.Random(6)
+found = {}
+for _ in range(600):
+    kind, prompt, answer = corpus_drills.drill(g, rng, 60)
+    found[kind] = found.get(kind, 0) + 1
+    assert answer.strip() and not set(re.findall(r"\w+", prompt + answer)) & g.held_out, prompt
+    if kind == "copy":
+        assert answer in prompt, prompt
+    elif kind == "rename":
+        assert len(answer.split()) <= len(prompt.split()) and answer not in prompt, prompt
+    elif not answer.startswith("No sentence"):
+        assert all(part in prompt for part in re.split(r"\n|, ", answer)), (prompt, answer)
+assert all(found.get(k, 0) > 40 for k in ("copy", "rename", "list", "pairs")), found
+PYTHON
+}
+
+@test "several questions are answered in lines, and each stands beside its text" {
+    python3 - <<'PYTHON'
+import random
+import make_corpus
+make_corpus.MIX = make_corpus.MIXES["back-short"]
+g, rng = make_corpus.load_grammar(), random.Random(6)
+turns = [t for _ in range(40) for t in make_corpus.short_texts(g, rng)]
+assert {1, 2, 3} <= {answer.count("\n") + 1 for _, answer in turns}
+asked_first = sum(prompt.index("?") < len(prompt) / 2 for prompt, _ in turns if "?" in prompt)
+assert 0.3 * len(turns) < asked_first < 0.9 * len(turns), asked_first
+for prompt, answer in turns:
+    assert answer.count("\n") + 1 <= 5 and all(line.strip() for line in answer.split("\n")), answer
 PYTHON
 }
 
