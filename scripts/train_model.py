@@ -38,7 +38,7 @@ import time
 import numpy as np
 
 # The model. 5.8 M weights: dim * vocab + layers * (dim * (2 * dim + 2 * kv) + 3 * dim * ffn).
-SHAPE = dict(vocab=4096, dim=256, layers=6, heads=4, kv_heads=2, ffn=768, context=2048, eps=1e-5, theta=100000.0)
+SHAPE = dict(vocab=4096, dim=256, layers=6, heads=4, kv_heads=2, ffn=768, context=2048, eps=1e-5, theta=10000.0)
 
 BOS, START, END = 0, 1, 2  # ids of the control tokens
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -139,6 +139,24 @@ def check_distillation():
         near("gradient of distillation", found, expected, 1e-5)
 
 
+def check_rows_that_count():
+    """Rows of no weight change nothing: the gradients are those of the head on all rows."""
+    args = argparse.Namespace(shape=train_model.SHAPE, no_amx=True, no_compile=True, soft=0)
+    layout, n = train_model.Layout(args.shape), 400
+    flat = torch.zeros(layout.size)
+    train_model.init_weights(layout, flat, args.shape, 1)
+    ids, targets = torch.randint(4096, (n,)), torch.randint(4096, (n,))
+    weights = torch.rand(n) * (torch.rand(n) < 0.3)
+    grads, losses = [torch.zeros(layout.size) for _ in range(2)], []
+    for i, sum_ in enumerate(grads):
+        model = train_model.Model(args, layout, flat, sum_, "cpu")
+        if i:
+            model.head_where = lambda counts, *rest, head=model.head: head(*rest)
+        losses.append(model.step(ids, targets, weights, torch.tensor([0, 150, n], dtype=torch.int32), n))
+    near("gradients where few rows count", *grads, 1e-6)
+    assert torch.equal(losses[0][weights > 0], losses[1][weights > 0]) and torch.all(losses[1] > 0)
+
+
 def main():
     quill, folder = sys.argv[1:]
     torch.manual_seed(1)
@@ -149,6 +167,7 @@ def main():
     else:
         print("skipped: neither AMX nor AVX-512 BF16 on this machine")
     check_distillation()
+    check_rows_that_count()
     run(sys.executable, os.path.join(SCRIPTS, "make_corpus.py"), "--bytes", "2M", "-o", os.path.join(folder, "corpus.txt"))
     state = check_resume(folder)
     check_gguf(quill, folder, state)
