@@ -22,7 +22,7 @@ struct RouteJob {
     int layer;                               // in the model
     const float *expert_bias, *expert_scale; // (n_experts), or NULL: Layer
     int n_groups, n_groups_used;             // LayerKind
-    float *score; // (n_rows, n_experts) what experts are chosen by, if not by their logits; or NULL
+    float *score; // (n_rows, n_experts) GpuExperts.score; NULL: experts are chosen by their logits
 };
 
 // ---- the choice -----------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, 
     for (int k = lane; k < j.n_used; k += WARP) weight[k] = expf(route_logit(j, row, chosen[k]) - most) / sum * j.scale;
 }
 
-// The sum of the two best scores of a group of experts.
-__device__ inline float group_score(const RouteJob &j, const float *score, int group) {
+// The best score of a group of experts; with `both` the sum of its two best scores.
+__device__ inline float group_score(const RouteJob &j, const float *score, int group, bool both) {
     int size = j.n_experts / j.n_groups;
     float best = -INFINITY, second = -INFINITY;
     for (int i = group * size; i < (group + 1) * size; i++) {
@@ -74,18 +74,20 @@ __device__ inline float group_score(const RouteJob &j, const float *score, int g
         if (v > best) second = best, best = v;
         else if (v > second) second = v;
     }
-    return size > 1 ? best + second : best;
+    return both && size > 1 ? best + second : best;
 }
 
-// Computes the scores that a row's experts are chosen by: sigmoid + bias; -INFINITY for experts whose group is not
-// among the best ones. A lane computes every 32nd expert and decides every 32nd group.
+// Computes the scores that a row's experts are chosen by (GpuExperts.score). A lane computes every 32nd expert and
+// decides every 32nd group.
 __device__ inline void score_row(const RouteJob &j, int row, float *score, int lane) {
+    bool sigmoids = by_sigmoid(j.routing);
     for (int i = lane; i < j.n_experts; i += WARP)
-        score[i] = sigmoid_of_logit(j, row, i) + (j.expert_bias ? j.expert_bias[i] : 0);
+        score[i] =
+            sigmoids ? sigmoid_of_logit(j, row, i) + (j.expert_bias ? j.expert_bias[i] : 0) : route_logit(j, row, i);
     __syncwarp();
     float best[MOST_GROUPS / WARP];
     for (int k = 0; k < MOST_GROUPS / WARP; k++)
-        best[k] = lane + k * WARP < j.n_groups ? group_score(j, score, lane + k * WARP) : -INFINITY;
+        best[k] = lane + k * WARP < j.n_groups ? group_score(j, score, lane + k * WARP, sigmoids) : -INFINITY;
     __syncwarp();
     for (int k = 0; k < MOST_GROUPS / WARP; k++) {
         int mine = lane + k * WARP, before = 0, size = j.n_groups > 0 ? j.n_experts / j.n_groups : 0;

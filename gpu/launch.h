@@ -299,7 +299,8 @@ typedef struct {
     float *logits;       // (rows, n_experts or n_experts + 1) router logits; the last may be the shared expert's
     int *chosen;         // (rows, n_used) a row's experts by falling logit, ties by number; -1: padding
     float *weight;       // (rows, n_used)
-    float *score;        // (rows, n_experts) what sigmoids choose by: sigmoid + expert_bias; -INFINITY in unused groups
+    float *score;        // (rows, n_experts) what experts are chosen by where sigmoids or groups decide: sigmoid +
+                         // expert_bias, or the logit; -INFINITY in groups that are not among the best
     int *place;          // (rows, n_used) the pair's index; -1: padding
     int *row, *expert;   // (pairs) row and expert of a pair; sorted by expert, then by row; expert -1: after the last
     int *first;          // (n_experts + 1) the first pair of an expert

@@ -149,7 +149,7 @@ static const struct {
     {"{\"custom_id\":\"a\"}", "body: an object expected"},
     {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url: /v1/chat/completions or"},
     {"{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"stream\":true}}",
-     "stream: nothing"},
+     "stream: quill batch does not support this key"},
     {"{\"a\\u0000b\":1,\"prompt\":\"x\"}", "a JSON object expected"},
 };
 

@@ -263,7 +263,8 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
     }
     if (m->ffn_shared && !a->latent)
         add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
-    if (m->n_groups) add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
+    if (m->n_groups && !m->softmax)
+        add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
 }
 
 // Every third layer has attention.
@@ -456,7 +457,7 @@ static void set_latent(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "attention.value_length_mla", m->v_dim);
     set_f32(g, m->arch, "rope.scaling.yarn_log_multiplier", 0.08f);
     set_u32(g, m->arch, "leading_dense_block_count", 1);
-    set_u32(g, m->arch, "expert_gating_func", m->n_groups ? 2 : 1);
+    set_u32(g, m->arch, "expert_gating_func", m->n_groups && !m->softmax ? 2 : 1);
     set_f32(g, m->arch, "expert_weights_scale", 1.7f);
     if (m->n_groups == 0) return;
     set_u32(g, m->arch, "expert_group_count", m->n_groups);

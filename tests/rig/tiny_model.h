@@ -41,6 +41,7 @@ typedef struct {
     int v_dim;   // deepseek2: elements of a head of V; 0: head_dim
     // deepseek2: groups of experts, of which a row uses half, with sigmoids; 0: no groups, with a softmax
     int n_groups;
+    bool softmax;      // with groups: a softmax too
     int expert_type;   // type of the experts' matrices; 0: `type`
     int key_heads;     // key heads of gated DeltaNet; 0: 2
     int value_heads;   // value heads of gated DeltaNet; 0: twice key_heads
