@@ -15,10 +15,7 @@ enum {
     BLOCK = 16,      // rows of the triangular system
     TILE_ROWS = 4,
     TILE_VECTORS = QUILL_SIMD == 512 ? 4 : 2,
-    // Vectors of value columns of M that are computed together. Several rows: 128 rows of M stay in the innermost
-    // cache. A single row reads M once from memory: whole lines of M are read in order.
-    STEP_VECTORS = 2,
-    WIDE_VECTORS = QUILL_SIMD == 512 ? 8 : 4,
+    STEP_VECTORS = 2, // of value columns of M: 128 rows of them stay in the innermost cache
 };
 
 // ---- the convolution ------------------------------------------------------------------------------------------------
@@ -61,19 +58,19 @@ INLINE void step_columns(const DeltaTask *t, size_t row, int column, int C) {
     float decay = expf(t->decay[row * t->stride]), beta = t->beta[row * t->stride];
     size_t width = (size_t)t->value_dim;
     float *m = t->state + column;
-    vf found[WIDE_VECTORS] = {0}, d[WIDE_VECTORS], out[WIDE_VECTORS] = {0};
-    for (int i = 0; i < t->key_dim; i++) UNROLL(8)
+    vf found[STEP_VECTORS] = {0}, d[STEP_VECTORS], out[STEP_VECTORS] = {0};
+    for (int i = 0; i < t->key_dim; i++) UNROLL(2)
     for (int c = 0; c < C; c++) found[c] += vload(m + (size_t)i * width + c * VL) * k[i];
-    UNROLL(8)
+    UNROLL(2)
     for (int c = 0; c < C; c++) d[c] = (vload(v + c * VL) - found[c] * decay) * beta;
-    for (int i = 0; i < t->key_dim; i++) UNROLL(8)
+    for (int i = 0; i < t->key_dim; i++) UNROLL(2)
     for (int c = 0; c < C; c++) {
         float *at = m + (size_t)i * width + c * VL;
         vf now = vload(at) * decay + d[c] * k[i];
         out[c] += now * q[i];
         vstore(at, now);
     }
-    UNROLL(8)
+    UNROLL(2)
     for (int c = 0; c < C; c++) vstore(t->out + row * t->out_stride + column + c * VL, out[c]);
 }
 
@@ -93,8 +90,6 @@ static void step_column(const DeltaTask *t, size_t row, int column) {
 
 void vector_delta_in_order(const DeltaTask *t) {
     int column = 0;
-    for (; t->n_rows == 1 && column + WIDE_VECTORS * VL <= t->value_dim; column += WIDE_VECTORS * VL)
-        step_columns(t, 0, column, WIDE_VECTORS);
     for (; column + STEP_VECTORS * VL <= t->value_dim; column += STEP_VECTORS * VL)
         for (size_t row = 0; row < (size_t)t->n_rows; row++) step_columns(t, row, column, STEP_VECTORS);
     for (; column + VL <= t->value_dim; column += VL)
