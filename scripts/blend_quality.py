@@ -181,7 +181,7 @@ def plot(path, rows):
     for i, (mode, f, _, error) in enumerate(others):
         left.axhline(f, linestyle="--", color=f"C{i + 1}", label=mode)
         right.axhline(error, linestyle="--", color=f"C{i + 1}", label=mode)
-    left.set(xlabel="share of the chunks' tokens computed again", ylabel="F1, of full's")
+    left.set(xlabel="share of the chunks' tokens computed again", ylabel="F1 minus that of full")
     right.set(xlabel="share of the chunks' tokens computed again", ylabel="relative error of K and V")
     left.legend()
     right.legend()
