@@ -43,36 +43,9 @@ static void run_heads(Workspace *w, const Layer *l, const Tensor *stack, const B
                                      .n_in = stack->n_in});
 }
 
-// The elements of all heads of all rows of a batch in memory.
-typedef struct {
-    float *at;
-    size_t row, head; // floats from one row, from one head to the next
-} HeadRows;
-
 static HeadRows by_row(float *at, int row, int head) { return (HeadRows){at, (size_t)row, (size_t)head}; }
 static HeadRows by_head(float *at, int n, const Batch *b) {
     return (HeadRows){at, (size_t)n, (size_t)n * (size_t)b->n_rows};
-}
-
-typedef struct {
-    HeadRows from, to;
-    int n_heads;
-    size_t bytes; // of a head of a row
-} Regroup;
-
-static void regroup_rows(void *arg, int first, int last, int thread) {
-    (void)thread;
-    const Regroup *r = arg;
-    for (size_t i = (size_t)first; i < (size_t)last; i++)
-        for (size_t head = 0; head < (size_t)r->n_heads; head++)
-            memcpy(r->to.at + i * r->to.row + head * r->to.head, r->from.at + i * r->from.row + head * r->from.head,
-                   r->bytes);
-}
-
-// Copies n elements of each head of each row.
-static void regroup(Workspace *w, const Batch *b, int n_heads, int n, HeadRows from, HeadRows to) {
-    Regroup r = {from, to, n_heads, (size_t)n * sizeof(float)};
-    tasks_over_rows(w, b->n_rows, (double)n_heads * n, regroup_rows, &r);
 }
 
 // ---- before attention -----------------------------------------------------------------------------------------------
@@ -153,9 +126,9 @@ static void split_rows(void *arg, int first, int last, int thread) {
 // w->a (rows, n_heads * v) = v_b times the attention output.
 static void multiply_out(Workspace *w, const Layer *l, const Batch *b) {
     int n_heads = l->heads.n_heads, v_dim = heads_v_dim(&l->heads), n = l->v_b.n_out;
-    regroup(w, b, n_heads, v_dim, by_row(w->a, w->q_dim, v_dim), by_head(w->latent[0], v_dim, b));
+    row_heads_regroup(w, b->n_rows, n_heads, v_dim, by_row(w->a, w->q_dim, v_dim), by_head(w->latent[0], v_dim, b));
     run_heads(w, l, &l->v_b, b);
-    regroup(w, b, n_heads, n, by_head(w->latent[1], n, b), by_row(w->a, w->q_dim, n));
+    row_heads_regroup(w, b->n_rows, n_heads, n, by_head(w->latent[1], n, b), by_row(w->a, w->q_dim, n));
 }
 
 static bool attention_is_watched(const Batch *b) { return b->watch && b->watch->attended; }
@@ -165,7 +138,8 @@ static void attend_absorbed(Workspace *w, const Layer *l, const KvPool *kv, cons
     int n = l->k_b.n_out;
     tasks_over_rows(w, b->n_rows, l->wq.n_out, split_rows, &s);
     run_heads(w, l, &l->k_b, b);
-    regroup(w, b, l->heads.n_heads, n, by_head(w->latent[1], n, b), by_row(w->q, w->q_dim, l->heads.head_dim));
+    row_heads_regroup(w, b->n_rows, l->heads.n_heads, n, by_head(w->latent[1], n, b),
+                      by_row(w->q, w->q_dim, l->heads.head_dim));
     attention_run(w, l, kv, b);
     if (!attention_is_watched(b)) multiply_out(w, l, b);
 }

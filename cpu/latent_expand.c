@@ -3,6 +3,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/matmul.h"
+#include "cpu/row_heads.h"
 #include "cpu/tasks.h"
 #include "formats/types.h"
 
@@ -110,10 +111,6 @@ static float *key_at(const Expansion *e, int head, int i) {
     return (float *)(void *)e->expanded.k + ((size_t)head * (size_t)e->n + (size_t)i) * (size_t)e->size.query;
 }
 
-static float *value_at(const Expansion *e, int head, int i) {
-    return (float *)(void *)e->expanded.v + ((size_t)head * (size_t)e->n + (size_t)i) * (size_t)e->size.v;
-}
-
 // Reads slots of the piece: latent vectors, and the part of K with RoPE, which all heads have.
 static void read_slots(void *arg, int first, int last, int thread) {
     (void)thread;
@@ -132,22 +129,11 @@ static void read_slots(void *arg, int first, int last, int thread) {
     }
 }
 
-static void order_keys(void *arg, int first, int last, int thread) {
-    (void)thread;
-    const Expansion *e = arg;
-    size_t n = (size_t)e->size.plain, n_heads = (size_t)e->size.n_heads;
-    for (int i = first; i < last; i++)
-        for (size_t head = 0; head < n_heads; head++)
-            memcpy(key_at(e, (int)head, i), e->product + ((size_t)i * n_heads + head) * n, n * sizeof(float));
-}
-
-static void order_values(void *arg, int first, int last, int thread) {
-    (void)thread;
-    const Expansion *e = arg;
-    size_t n = (size_t)e->size.v, n_heads = (size_t)e->size.n_heads;
-    for (int i = first; i < last; i++)
-        for (size_t head = 0; head < n_heads; head++)
-            memcpy(value_at(e, (int)head, i), e->product + ((size_t)i * n_heads + head) * n, n * sizeof(float));
+// Copies the heads of the product, n elements each, to the beginning of those of `to` (n_heads, slots, width).
+static void order(const Expansion *e, int n, int width, float *to) {
+    HeadRows from = {e->product, (size_t)e->size.n_heads * (size_t)n, (size_t)n};
+    row_heads_regroup(e->w, e->n, e->size.n_heads, n, from,
+                      (HeadRows){to, (size_t)width, (size_t)e->n * (size_t)width});
 }
 
 // product = the matrix of each head times the latent vectors
@@ -184,9 +170,9 @@ static void expand_piece(Expansion *e) {
                            .v = (uint8_t *)(e->w->latent[1] + width * (size_t)s->query)};
     tasks_over_rows(e->w, e->n, 4.0 * s->rank, read_slots, e);
     multiply(e, &keys);
-    tasks_over_rows(e->w, e->n, (double)s->n_heads * s->plain, order_keys, e);
+    order(e, s->plain, s->query, key_at(e, 0, 0));
     multiply(e, &e->l->v_b);
-    tasks_over_rows(e->w, e->n, (double)s->n_heads * s->v, order_values, e);
+    order(e, s->v, s->v, (float *)(void *)e->expanded.v);
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------------

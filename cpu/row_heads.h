@@ -1,4 +1,4 @@
-// cpu/row_heads.h: one head of one row of a batch: its RoPE, and the slot of its K or V.
+// cpu/row_heads.h: heads of the rows of a batch: RoPE of one, the slot of its K or V, and another order of all of them.
 #ifndef QUILL_CPU_ROW_HEADS_H
 #define QUILL_CPU_ROW_HEADS_H
 
@@ -14,5 +14,14 @@ void row_heads_turn(const CpuKernels *k, const Workspace *w, const Layer *l, flo
 // writes.
 void row_heads_store(const CpuKernels *k, const Layer *l, const KvPool *kv, const Batch *b, int row, int head,
                      bool value, const float *x);
+
+// The elements of all heads of some rows in memory.
+typedef struct {
+    float *at;
+    size_t row, head; // floats from one row, from one head to the next
+} HeadRows;
+
+// Copies n elements of each head of each row; rows are divided among the threads.
+void row_heads_regroup(Workspace *w, int n_rows, int n_heads, int n, HeadRows from, HeadRows to);
 
 #endif
