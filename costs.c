@@ -154,6 +154,11 @@ Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
     return c;
 }
 
+// The rows that the last layer's attention or state takes, if n_last of n_rows go on behind it: a state takes all.
+static int rows_of_last_mixer(const Model *m, int n_rows, int n_last) {
+    return mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer) ? n_rows : n_last;
+}
+
 Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     int n_last = b->probe
                      ? b->n_rows
@@ -162,7 +167,7 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
     c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // written; states are read too
     add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
-    if (mixer_is_recurrent(m->layers[last].kind.mixer)) n_last = b->n_rows; // a state takes all rows
+    n_last = rows_of_last_mixer(m, b->n_rows, n_last);
     add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
     return c;
 }
@@ -175,7 +180,7 @@ Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_o
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
     c.bytes += row_bytes(kv) * n_rows + state_bytes(m, 1);
-    if (mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer)) n_last = n_rows; // a state takes all rows
+    n_last = rows_of_last_mixer(m, n_rows, n_last);
     for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};

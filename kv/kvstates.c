@@ -17,8 +17,8 @@ Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) 
     if (s->pool.n_layers == 0) return OK;
     size_t n = (size_t)s->pool.n_states, bytes = host_bytes(&s->pool);
     bool countable = kvshape_state_bytes(shape) != SIZE_MAX;
-    if (bytes > 0 || !countable) s->pool.data = countable ? pages_alloc(bytes, false) : NULL;
-    if ((bytes > 0 || !countable) && !s->pool.data)
+    if (countable && bytes > 0) s->pool.data = pages_alloc(bytes, false);
+    if (!countable || (bytes > 0 && !s->pool.data))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d states were refused by the system; try a smaller -c",
                             countable ? bytes : SIZE_MAX, s->pool.n_states);
