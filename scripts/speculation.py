@@ -21,7 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLOT = ROOT / "docs" / "speculation.png"
 LINES = 20  # of context on each side
-EDITS = (("051f307", "engine.h"), ("a31883d", "model.h"), ("0daca3f", "tests/test_cuda_failures.c"),
+EDITS = (("8d2ba63", "engine.h"), ("a31883d", "model.h"), ("0daca3f", "tests/test_cuda_failures.c"),
          ("29dfc40", "answer/answer.h"), ("ecb74a3", "cpu/backend.c"), ("791448f", "jinja/run.h"), ("121c257", "costs.c"),
          ("1379e60", "options.h"), ("c4b0a5f", "tests/model_rig.h"), ("44a6909", "scheduler.h"))
 PROMPTS = ("Tell me a story about Anna.", "Tell me a story about a dog and a ball.",
