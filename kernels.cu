@@ -549,6 +549,8 @@ void gpu_sample_plan(GpuSample *out, const Draw *d) {
     s.top_p = p->top_p;
     s.min_p = p->min_p;
     s.log_min_p = p->min_p > 0 ? logf(p->min_p) : 0;
+    s.xtc_probability = p->xtc_probability;
+    s.xtc_threshold = p->xtc_threshold;
     s.repeat_penalty = p->repeat_penalty;
     s.presence_penalty = p->presence_penalty;
     s.frequency_penalty = p->frequency_penalty;

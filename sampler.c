@@ -27,6 +27,7 @@ SamplerParams sampler_defaults(void) {
                            .top_p = (float)SAMPLER_TOP_P,
                            .min_p = (float)SAMPLER_MIN_P,
                            .typical = 1,
+                           .xtc_threshold = (float)SAMPLER_XTC_THRESHOLD,
                            .repeat_penalty = 1,
                            .repeat_last_n = SAMPLER_REPEAT_LAST_N};
 }
@@ -194,6 +195,15 @@ static int keep_min_p(const Candidate *c, int n, float min_p) {
     return kept;
 }
 
+// XTC, "exclude top choices" (Weidmann 2024): of the candidates with at least this probability, all but the least
+// likely are left out. Returns how many these are; they are the first ones.
+static int top_choices(Candidate *c, int n, float threshold) {
+    int likely = 0;
+    softmax(c, n, 1);
+    for (int i = 0; i < n; i++) likely += c[i].p >= threshold;
+    return int_max(0, likely - 1);
+}
+
 static int draw_token(const Candidate *c, int n, float temp, uint64_t key) {
     int best = 0;
     double least = INFINITY;
@@ -218,7 +228,9 @@ int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, cons
     if (p->typical < 1) n = keep_typical(c, n, p->typical);
     if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
     if (p->min_p > 0) n = keep_min_p(c, n, p->min_p);
-    return draw_token(c, n, p->temp, rng_bits(p->seed, sequence, position));
+    uint64_t key = rng_bits(p->seed, sequence, position);
+    int first = sample_excludes(key, p->xtc_probability) ? top_choices(c, n, p->xtc_threshold) : 0;
+    return draw_token(c + first, n - first, p->temp, key);
 }
 
 // log(sum(exp(logits))) without NaN.

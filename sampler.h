@@ -1,7 +1,7 @@
 // sampler.h: logits -> token.
 //
 // The chain, in this order: logit bias; repeat, frequency and presence penalties over the last repeat_last_n tokens;
-// top-k; typical; top-p; min-p; temperature; one draw (base/race.h). The draw's random numbers are keyed by (seed,
+// top-k; typical; top-p; min-p; XTC; temperature; one draw (base/race.h). The draw's random numbers are keyed by (seed,
 // sequence, position) and the token, so that a sampled text does not depend on batching, preemption or speculation.
 // With temp <= 0 or `greedy` the token with the largest logit after bias and penalties is taken, the lowest id on ties.
 #ifndef QUILL_SAMPLER_H
@@ -10,11 +10,12 @@
 #include "sampling.h"
 #include "base/base.h"
 
-// Default parameters, as literals that the option table turns into text. Typical sampling and penalties are off.
+// Default parameters, as literals that the option table turns into text. Typical sampling, XTC and penalties are off.
 #define SAMPLER_TEMP 0.8
 #define SAMPLER_TOP_K 40
 #define SAMPLER_TOP_P 0.95
 #define SAMPLER_MIN_P 0.05
+#define SAMPLER_XTC_THRESHOLD 0.1
 #define SAMPLER_REPEAT_LAST_N 64
 SamplerParams sampler_defaults(void);
 

@@ -9,6 +9,7 @@
 #define QUILL_SAMPLING_H
 
 #include "base/device.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -28,6 +29,8 @@ typedef struct {
     float top_p;            // 1: off
     float min_p;            // 0: off
     float typical;          // 1: off
+    float xtc_probability;  // 0: off
+    float xtc_threshold;    // above 0.5: off
     float repeat_penalty;   // 1: off
     int repeat_last_n;      // 0: off, -1: the whole context
     float presence_penalty; // 0: off
@@ -94,6 +97,12 @@ HOST_DEVICE static inline float sample_weight(float logit, float most, float tem
 
 // The candidate's probability, from its weight and the sum of all weights.
 HOST_DEVICE static inline float sample_share(float weight, double sum) { return (float)(weight / sum); }
+
+// Whether XTC excludes tokens in a draw, which it does with this probability. draw: the draw's key, rng_bits' result,
+// which also keys the race (base/race.h). The race mixes token ids into it; -1 is no token's id.
+HOST_DEVICE static inline bool sample_excludes(uint64_t draw, float probability) {
+    return (double)(rng_mix(draw ^ UINT32_MAX) >> 11) * 0x1p-53 < (double)probability;
+}
 
 // A logit after the penalties of a token that occurs `count` > 0 times in the window.
 HOST_DEVICE static inline float sample_penalise(float logit, int count, float repeat, float presence, float frequency) {

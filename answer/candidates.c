@@ -16,7 +16,8 @@ static const char *drawing_option(const SamplerParams *p) {
     if (p->top_k != usual.top_k) return "top-k";
     if (p->top_p != usual.top_p) return "top-p";
     if (p->min_p != usual.min_p) return "min-p";
-    return p->typical != usual.typical ? "typical" : NULL;
+    if (p->typical != usual.typical) return "typical";
+    return p->xtc_probability > 0 ? "xtc-probability" : NULL;
 }
 
 // The name of an option as a flag or as a key of a job.

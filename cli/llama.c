@@ -6,7 +6,8 @@
 
 #include "cli/table.h"
 
-#define NO_SUCH_SAMPLER "quill does not have this sampler; it has --temp, --top-k, --top-p, --min-p and penalties"
+#define NO_SUCH_SAMPLER                                                                                                \
+    "quill does not have this sampler; it has --temp, --top-k, --top-p, --min-p, --xtc-probability and penalties"
 #define NO_ADDRESS "quill fetches by repository: -hf USER/REPO:TYPE, or -hf USER/REPO:FILE"
 #define NO_TOKEN "all users can see a token on the command line: set HF_TOKEN, or write it to $HF_HOME/token"
 #define ONE_GPU "quill uses one GPU; -ngl sets the number of layers on it"
@@ -36,13 +37,12 @@ static const LlamaOption options[] = {
     {"--prompt-cache", LLAMA_VALUE, NULL, "--kv-dir DIR keeps the KV cache of prompts"},
     {"--prompt-cache-all --prompt-cache-ro", LLAMA_FLAG, NULL, NULL},
     {"--samplers --sampler-seq --sampling-seq", LLAMA_VALUE, NULL,
-     "the order is fixed: penalties, top-k, typical, top-p, min-p, temperature"},
+     "the order is fixed: penalties, top-k, typical, top-p, min-p, xtc, temperature"},
     {"--chat-template-kwargs", LLAMA_VALUE, NULL, "quill passes only --think on|off to a template"},
     {"--reasoning-budget", LLAMA_VALUE, NULL, "quill has no limit for thoughts, only --think on|off"},
     {"--reasoning-format", LLAMA_VALUE, NULL, "--think show|hide says whether thoughts are printed"},
     // no counterpart: ignored, with a note
-    {"--mirostat --mirostat-lr --mirostat-ent --xtc-probability --xtc-threshold --top-nsigma --top-n-sigma",
-     LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
+    {"--mirostat --mirostat-lr --mirostat-ent --top-nsigma --top-n-sigma", LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
     {"--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --dynatemp-range "
      "--dynatemp-exp",
      LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},

@@ -355,6 +355,7 @@ typedef struct {
     int top_k;
     float top_p, min_p;
     float log_min_p; // logf(min_p), computed on the host
+    float xtc_probability, xtc_threshold;
     float repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed, sequence, position;
     const int *window; // (n_window) tokens that are penalised

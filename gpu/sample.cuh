@@ -212,6 +212,29 @@ __device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
     return low;
 }
 
+// How many candidates have at least this probability: the top choices of XTC.
+__device__ inline int count_likely(Candidates c, float threshold) {
+    c.temp = 1;
+    c.sum = 0;
+    c.sum = add_runs(c);
+    if (threadIdx.x == 0) *c.found = 0;
+    __syncthreads();
+    int mine = 0;
+    for (int i = (int)threadIdx.x; i < c.n; i += (int)blockDim.x) mine += candidate_value(c, i) >= (double)threshold;
+    if (mine > 0) atomicAdd(c.found, mine);
+    __syncthreads();
+    int found = *c.found;
+    __syncthreads();
+    return found;
+}
+
+// Leaves out the top choices but the least likely of them.
+__device__ inline void exclude_likely(Candidates &c, int likely) {
+    if (likely < 2) return;
+    c.key += likely - 1;
+    c.n -= likely - 1;
+}
+
 // The winner of the race (base/race.h); of equal times the first. times, who: (DRAW_THREADS) scratch.
 __device__ inline int first_home(const Candidates &c, float temp, uint64_t draw, double *times, int *who) {
     int mine = 0;
@@ -257,7 +280,9 @@ __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
             c.n = last < c.n ? last + 1 : c.n;
         }
         if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
-        token = key_id(c.key[first_home(c, r.temp, rng_bits(r.seed, r.sequence, r.position), times, who)]);
+        uint64_t draw = rng_bits(r.seed, r.sequence, r.position);
+        if (sample_excludes(draw, r.xtc_probability)) exclude_likely(c, count_likely(c, r.xtc_threshold));
+        token = key_id(c.key[first_home(c, r.temp, draw, times, who)]);
     }
     if (threadIdx.x == 0) j.sampled[blockIdx.x] = token;
 }
@@ -341,6 +366,20 @@ __device__ inline int first_past_top(const uint64_t *key, int n, double mark, do
     return __shfl_sync(FULL_WARP, found, 0);
 }
 
+// A warp: how many of n candidates have at least this probability. value: (TOP) shared.
+__device__ inline int count_likely_top(const uint64_t *key, int n, float threshold, double *value, int lane) {
+    for (int i = lane; i < n; i += WARP) value[i] = sample_weight(key_logit(key[i]), key_logit(key[0]), 1);
+    __syncwarp();
+    double all = sum_top(value, n, lane);
+    int found = 0;
+    for (int first = 0; first < n; first += WARP) {
+        int i = first + lane;
+        bool likely = i < n && sample_share((float)value[i], all) >= threshold;
+        found += (int)__popc(__ballot_sync(FULL_WARP, likely));
+    }
+    return found;
+}
+
 // A warp: the winner of the race among n candidates, of equal times the first.
 __device__ inline int first_home_top(const uint64_t *key, int n, float temp, uint64_t draw, int lane) {
     double least = INFINITY;
@@ -370,8 +409,11 @@ __device__ inline int draw_top(const GpuSample &r, const uint64_t *key, int most
         n = last < n ? last + 1 : n;
     }
     Candidates c = {key, n, r.temp, 0, NULL, NULL, NULL};
-    if (r.min_p > 0) n = keep_min_p(c, r.log_min_p);
-    return key_id(key[first_home_top(key, n, r.temp, rng_bits(r.seed, r.sequence, r.position), lane)]);
+    if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
+    uint64_t draw = rng_bits(r.seed, r.sequence, r.position);
+    if (sample_excludes(draw, r.xtc_probability))
+        exclude_likely(c, count_likely_top(c.key, c.n, r.xtc_threshold, value, lane));
+    return key_id(c.key[first_home_top(c.key, c.n, r.temp, draw, lane)]);
 }
 
 // No other block reads these numbers any more: all blocks of the draw are done, and earlier launches have ended.

@@ -147,6 +147,7 @@ END
     refused '--beams and --temp: one of them expected, found both; a beam search does not draw tokens' --beams 2 --temp 0.5
     refused '--beams and --top-k' --beams 2 --top-k 5
     refused '--beams and --min-p' --beams 2 --min-p 0.2
+    refused '--beams and --xtc-probability' --beams 2 --xtc-probability 0.5
     refused '--best-of 3: sampling expected, found greedy decoding, whose answers are all the same' --best-of 3 --greedy
     refused '--evict: a single answer expected, found --beams or --best-of' --beams 2 --evict sinks
     refused '--evict: a single answer expected, found --beams or --best-of' --best-of 2 --evict sinks

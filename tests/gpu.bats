@@ -105,7 +105,7 @@ PYTHON
 }
 
 @test "tokens drawn on the GPU are those that the host draws from the same logits" {
-    for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" \
+    for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" "--xtc-probability 0.7" \
         "--repeat-penalty 1.4 --presence-penalty 0.3" "--frequency-penalty 0.5 --repeat-last-n -1" --ignore-eos; do
         # shellcheck disable=SC2086 # words
         "$TWIN" --device cuda --seed 5 $how -v --json -n 10 "a prompt of some length" </dev/null >drawn 2>errors

@@ -61,6 +61,8 @@ static void test_defaults(void **state) {
     assert_true(o.answer.sampling.temp == s.temp && o.answer.sampling.top_k == s.top_k &&
                 o.answer.sampling.top_p == s.top_p);
     assert_true(o.answer.sampling.min_p == s.min_p && o.answer.sampling.typical == s.typical);
+    assert_true(o.answer.sampling.xtc_probability == s.xtc_probability &&
+                o.answer.sampling.xtc_threshold == s.xtc_threshold);
     assert_true(o.answer.sampling.repeat_penalty == s.repeat_penalty &&
                 o.answer.sampling.repeat_last_n == s.repeat_last_n);
     assert_true(o.answer.sampling.presence_penalty == s.presence_penalty);

@@ -86,6 +86,8 @@ static void test_draws_of_the_device(void **state) {
     all[2].top_k = 0, all[2].top_p = 1, all[2].min_p = 0, all[2].temp = 1.5f;
     all[3].repeat_penalty = 1.3f, all[3].frequency_penalty = 0.4f, all[3].presence_penalty = 0.2f;
     all[4].repeat_penalty = 1.5f, all[4].repeat_last_n = -1, all[4].greedy = true;
+    all[4].xtc_probability = 1; // greedy draws ignore it
+    all[1].xtc_probability = 0.5f, all[1].xtc_threshold = 0.02f;
     all[5].bias = bias, all[5].n_bias = ARRAY_LEN(bias), all[5].seed = 5, all[5].top_p = 0.5f;
     for (int k = 0; k < 4; k++) {                         // with a layer on the CPU, draws go through the host
         int n_gpu = 1 + k % 2, shortest = k < 2 ? 3 : 20; // most rows of the longer prompts end before the head

@@ -82,6 +82,15 @@ static void draws(void **state) {
     same_draws("top-k 65", p, 5003, 13);
     p.top_k = 7, p.min_p = 0.3f;
     same_draws("few slices, top-k 7", p, 700, 14);
+    p.xtc_probability = 1, p.min_p = 0;
+    same_draws("few slices, top choices left out", p, 700, 16);
+    p = sampler_defaults();
+    p.xtc_probability = 0.5f, p.xtc_threshold = 0.03f;
+    for (int seed = 17; seed < 21; seed++) same_draws("some draws without their top choices", p, 3001, (uint64_t)seed);
+    p.xtc_probability = 1, p.xtc_threshold = 0.001f, p.top_k = 300;
+    same_draws("top choices among many", p, 5003, 21);
+    p.top_k = 0, p.top_p = 1, p.xtc_threshold = 0;
+    same_draws("the least likely of all", p, 5003, 22);
     p = sampler_defaults();
     p.repeat_penalty = 1.3f, p.frequency_penalty = 0.2f, p.presence_penalty = 0.1f, p.repeat_last_n = 7;
     same_draws("penalties", p, 3001, 2);

@@ -33,7 +33,7 @@ static void test_our_form(void **state) {
     (void)state;
     Job j;
     good("{\"id\":\"a\",\"prompt\":\"x\\u0000y\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":1,\"top_k\":0,"
-         "\"min_p\":0,\"seed\":9,\"greedy\":true,\"ignore_eos\":true,\"repeat_penalty\":1.5,\"logprobs\":2,"
+         "\"min_p\":0,\"xtc_probability\":0.5,\"seed\":9,\"greedy\":true,\"ignore_eos\":true,\"repeat_penalty\":1.5,\"logprobs\":2,"
          "\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"5\":-100}}",
          &j);
     assert_int_equal(j.form, JOB_QUILL);
@@ -45,6 +45,7 @@ static void test_our_form(void **state) {
     assert_true(j.config.sampling.temp == 0.5f && j.config.sampling.top_p == 1.0f &&
                 j.config.sampling.repeat_penalty == 1.5f);
     assert_int_equal(j.config.sampling.top_k, 0);
+    assert_true(j.config.sampling.xtc_probability == 0.5f);
     assert_true(j.config.seed_given && j.config.sampling.seed == 9 && j.config.sampling.greedy && j.config.ignore_eos &&
                 j.raw);
     assert_int_equal(j.config.logprobs, 2);

@@ -106,6 +106,7 @@ static void test_nan_and_infinities(void **state) {
     p.top_p = 0.5f;
     p.min_p = 0.1f;
     p.typical = 0.5f;
+    p.xtc_probability = 1;
     assert_int_equal(draw_at(s, &p, none, 0), -1);
     assert_int_equal(draw_at(s, &p, some, 0), 1);
     float top[] = {3, INFINITY, 2, -INFINITY};
@@ -149,6 +150,8 @@ static void test_infinite_bias(void **state) {
                             .top_p = 0.9f,
                             .min_p = 0.1f,
                             .typical = 0.9f,
+                            .xtc_probability = 1,
+                            .xtc_threshold = 0.4f,
                             .repeat_penalty = 1.2f,
                             .repeat_last_n = -1,
                             .bias = one,
@@ -301,6 +304,34 @@ static void test_typical(void **state) {
     }
 }
 
+// Of the tokens above the threshold all but the least likely are left out; the tokens below stay.
+static void test_xtc(void **state) {
+    (void)state;
+    static const struct {
+        float threshold;
+        const char *kept;
+    } cases[] = {{0, "00100"},     {0.07f, "00101"}, {0.12f, "10101"}, {0.2f, "10111"},
+                 {0.35f, "11111"}, {0.5f, "11111"},  {1, "11111"}};
+    SamplerParams p = plain();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        p.xtc_probability = 1;
+        p.xtc_threshold = cases[i].threshold;
+        assert_five(&p, cases[i].kept);
+        p.xtc_probability = 0;
+        assert_five(&p, "11111");
+    }
+    float logits[5], ties[] = {2, 2, -3, -3, 2};
+    double want[5];
+    five_logits(logits);
+    p.xtc_threshold = 0.12f;
+    p.xtc_probability = 0.25f; // a quarter of the draws is from 0.15, 0.05 and 0.1, whose sum is 0.3
+    for (int i = 0; i < 5; i++) want[i] = 0.75 * five[i] + (i == 1 || i == 3 ? 0 : 0.25 * five[i] / 0.3);
+    assert_odds(&p, logits, 5, want);
+    p.xtc_threshold = 0.3f; // three tokens of equal logits: the highest id stays
+    p.xtc_probability = 1;
+    assert_odds(&p, ties, 5, (double[]){0, 0, exp(-3), exp(-3), exp(2)});
+}
+
 // Each stage gets the probabilities that the stage before it has left.
 static void test_order_of_the_chain(void **state) {
     (void)state;
@@ -324,6 +355,15 @@ static void test_order_of_the_chain(void **state) {
     p.min_p = 0.3f;
     p.temp = 0.1f; // after this temperature, min_p would remove 0.15 too
     for (int i = 0; i < 5; i++) want[i] = i == 2 || i == 4 ? 0 : pow(five[i], 10);
+    assert_odds(&p, logits, 5, want);
+    p = plain();
+    p.top_k = 3;
+    p.xtc_probability = 1;
+    p.xtc_threshold = 0.33f; // 0.353 is above it since top_k, which leaves 0.15 and drops 0.1 and 0.05
+    assert_five(&p, "10010");
+    p.temp = 4; // after this temperature, 0.15 would be above the threshold and alone
+    p.xtc_threshold = 0.25f;
+    for (int i = 0; i < 5; i++) want[i] = i == 0 || i == 3 ? pow(five[i], 0.25) : 0;
     assert_odds(&p, logits, 5, want);
 }
 
@@ -476,6 +516,7 @@ static void test_defaults(void **state) {
     (void)state;
     SamplerParams p = sampler_defaults();
     assert_true(p.temp == 0.8f && p.top_k == 40 && p.top_p == 0.95f && p.min_p == 0.05f && p.typical == 1);
+    assert_true(p.xtc_probability == 0 && p.xtc_threshold == 0.1f);
     assert_true(p.repeat_penalty == 1 && p.repeat_last_n == 64 && p.presence_penalty == 0 && p.frequency_penalty == 0);
     assert_false(p.greedy);
     assert_int_equal(p.n_bias, 0);
@@ -519,6 +560,7 @@ int main(void) {
         cmocka_unit_test(test_top_p),
         cmocka_unit_test(test_min_p),
         cmocka_unit_test(test_typical),
+        cmocka_unit_test(test_xtc),
         cmocka_unit_test(test_order_of_the_chain),
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_ties_at_the_edge),
