@@ -256,7 +256,7 @@ Status models_run(const Options *o) {
     const char *verb = o->hub.n_words ? o->hub.words[0] : "list";
     bool list = strcmp(verb, "list") == 0, rm = strcmp(verb, "rm") == 0;
     Status st = OK;
-    if (!list && !rm) st = status_error(QUILL_USAGE, "quill models: rm or nothing expected, found %.100s", verb);
+    if (!list && !rm) st = status_error(QUILL_USAGE, "quill models: list, rm or nothing expected, found %.100s", verb);
     else if (list && o->hub.n_words > 1)
         st = status_error(QUILL_USAGE, "quill models list: nothing behind it expected, found %.100s", o->hub.words[1]);
     else if (rm && o->hub.n_words < 2)
