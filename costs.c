@@ -27,7 +27,7 @@
 
 #include <math.h>
 
-static double weight_bytes(const Tensor *t) { // of one matrix, also of a stack
+static double weight_bytes(const Tensor *t) { // the bytes of one matrix; of a stack, those of one of its matrices
     double n = (double)t->n_out * (double)t->row_bytes;
     if (t->scales) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
     if (t->bias) n += (double)t->n_out * (double)sizeof(float);
@@ -42,10 +42,10 @@ static double experts_read(const Layer *l, int n) {
     return all * (1 - pow(1 - used / all, n));
 }
 
-// Stacks that all rows use.
+// Whether t is a stack with a matrix for each head: every row uses all of them.
 static bool of_heads(const Layer *l, const Tensor *t) { return t == &l->k_b || t == &l->v_b; }
 
-// Matrices before attention or a recurrence, which a row that ends there needs too.
+// Whether t is applied before attention or a recurrence. A row that ends in the layer needs these matrices too.
 static bool before_attention(const Layer *l, const Tensor *t) {
     bool recurrent = t == &l->w_mix || t == &l->w_z || t == &l->w_beta || t == &l->w_alpha;
     return recurrent || t == &l->wq || t == &l->wk || t == &l->wv || t == &l->q_a;
@@ -154,7 +154,8 @@ Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
     return c;
 }
 
-// The rows that the last layer's attention or state takes, if n_last of n_rows go on behind it: a state takes all.
+// How many rows the last layer's attention or recurrence computes, if n_last of n_rows continue after it. A recurrence
+// needs all rows for its state.
 static int rows_of_last_mixer(const Model *m, int n_rows, int n_last) {
     return mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer) ? n_rows : n_last;
 }
@@ -165,7 +166,7 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
     int last = m->c.n_layers - 1;
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
-    c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // written; states are read too
+    c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // state_bytes: read and written
     add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
     n_last = rows_of_last_mixer(m, b->n_rows, n_last);
     add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
@@ -173,7 +174,7 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
 }
 
 Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_out) {
-    KvShape one = *s; // of which a slot's bytes are asked alone
+    KvShape one = *s; // a copy with one block of one slot, which is enough to know the bytes of a slot
     one.block = one.n_blocks = 1;
     const KvPool kv[KV_KINDS] = {kvshape_pool(&one, KV_FULL), kvshape_pool(&one, KV_WINDOW)};
     int n_last = model_last_rows(m, kv_is_sealed(s->type_k) || kv_is_sealed(s->type_v), n_rows, n_out);
@@ -181,7 +182,7 @@ Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_o
     if (n_rows <= 0) return c;
     c.bytes += row_bytes(kv) * n_rows + state_bytes(m, 1);
     n_last = rows_of_last_mixer(m, n_rows, n_last);
-    for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
+    for (int part = 0; part < 2; part++) { // 0: all layers but the last; 1: n_last rows in the last layer
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};
         int n = part == 0 ? n_rows : n_last, end = first + n_rows;

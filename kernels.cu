@@ -160,7 +160,7 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
 
-// Products of the layer: Q; Q and K, if V is K; Q, K and V.
+// The number of products of the layer. 1: Q; 2: Q and K, if V is K; 3: Q, K and V.
 static int qkv_parts(const GpuLayer *l) { return l->wv.n_out > 0 ? 3 : l->wk.n_out > 0 ? 2 : 1; }
 
 int gpu_decode_rows(const GpuLayer *l) {
@@ -217,7 +217,7 @@ static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch
 
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream) {
-    bool apart = norms_rows(l) || qkv_parts(l) == 2; // V that is K too: its code in gemv would take registers
+    bool apart = norms_rows(l) || qkv_parts(l) == 2; // V that is K: code for this in gemv would need more registers
     GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, qkv_stride(l->heads), apart ? GEMV_STACK : GEMV_QKV);
     g.w[1] = l->wk;
     g.w[2] = l->wv;
@@ -284,7 +284,7 @@ static int probe_n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLI
 
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
     size_t rows = (size_t)max_rows * (size_t)h->n_heads, splits = (size_t)split_bound(max_slots);
-    if (splits == 1) return rows * 2 * sizeof(float); // of gpu_probe
+    if (splits == 1) return rows * 2 * sizeof(float); // gpu_probe needs these
     return rows * splits * (size_t)partial_floats(h->head_dim) * sizeof(float);
 }
 
@@ -443,7 +443,7 @@ static void flash_pack(FlashJob *j, int n_tiles) {
 
 template <int TYPE, bool SEALED> static void flash_launch(FlashJob j, int n_tiles, GpuStream stream) {
     flash_pack(&j, n_tiles);
-    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each; // of a tile; those without rows end at once
+    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each; // blocks of a tile; blocks without rows end at once
     dim3 grid((unsigned)(n_tiles * pieces), (unsigned)(j.heads.n_kv_heads * j.n_passes));
     switch (j.heads.head_dim) {
     case 64: LAUNCH((flash<TYPE, 64, SEALED>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;

@@ -200,7 +200,8 @@ KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-// How K and V are stored. Where V is a part of K both are one, and turning K would turn V too.
+// Sets the types of K and V. If V is a part of K, both must have the same type, and K cannot be rotated, since that
+// would rotate V too.
 static Status plan_types(const MemoryPlan *p, KvShape *s) {
     int k = p->config->type_k, v = p->config->type_v;
     if (s->v_in_k && k == KV_TYPE_AUTO) k = v;
@@ -228,7 +229,7 @@ Status memory_plan_make(MemoryPlan *p) {
     s->keep_partners = p->config->kv_dir || p->config->evict || p->needs.whole;
     TRY(plan_types(p, s));
     bool paged = p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep_partners);
-    s->block = paged || s->n_recurrent > 0 ? p->config->kv_block : 0; // checkpoints stand at the ends of blocks
+    s->block = paged || s->n_recurrent > 0 ? p->config->kv_block : 0; // checkpoints are at block ends
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
@@ -238,7 +239,7 @@ Status memory_plan_make(MemoryPlan *p) {
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
     int n_host = c->n_layers - (p->devices->gpu ? p->devices->n_layers : 0);
-    size_t kept = model_kept_bytes(p->model, n_host); // experts that the host has of the device's layers
+    size_t kept = model_kept_bytes(p->model, n_host); // the device layers' experts on the host
     bool computes = n_host > 0 || kept > 0;
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
     if (!computes) p->scratch = 0;

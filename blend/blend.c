@@ -245,7 +245,8 @@ static bool end_loading(Blend *b, Sequence *q, Request *r) {
     if (!st.code) return true;
     note(b, st);
     forget(b);
-    for (int i = 0; i < b->n_spans && st.code != QUILL_MODEL; i++) // this file was not removed, and would fail again
+    // QUILL_MODEL: the damaged file was removed. After another error the file is still there, and would fail again.
+    for (int i = 0; i < b->n_spans && st.code != QUILL_MODEL; i++)
         if (b->spans[i].first <= bad && bad < b->spans[i].first + b->spans[i].n) b->spans[i].n = 0;
     kvcache_release(b->context->kv, q);
     r->fetched = false;
@@ -314,7 +315,7 @@ static void keep_values(const Blend *b, const Layer *l) {
 static void wait_for_layer(void *arg, const Layer *l) {
     Blend *b = arg;
     double start = clock_now();
-    if (b->phase == BLEND_CHECK) return; // rows behind the check layer stand in front of all chunks
+    if (b->phase == BLEND_CHECK) return; // rows that continue after the check layer are tokens before the first chunk
     if (b->loader) loader_wait(b->loader, l);
     b->stats.load_seconds += clock_now() - start;
     if (b->n_going > 0 && l->index > b->check->index) keep_values(b, l);

@@ -29,7 +29,7 @@ struct BlendLoader {
 
 static const KvPool *pool_of(const BlendLoader *l, const Layer *layer) { return &l->plan.kv->pool[layer->kv_kind]; }
 
-// The index of a layer in the files: layers of full attention come first, then those with a window.
+// The index of a layer in the files, which have the layers of full attention first, then those with a window.
 static int place_of(const BlendLoader *l, const Layer *layer) {
     return layer->kv_layer + (layer->kv_kind == KV_WINDOW ? l->plan.kv->pool[KV_FULL].n_layers : 0);
 }

@@ -11,12 +11,13 @@
 #include <string.h>
 
 enum {
-    MOST_SLOTS = 1024, // of a piece
-    LEAST_SLOTS = 16,
-    MOST_PAIRS = 256, // rows of an attention task
+    MOST_SLOTS = 1024, // slots of a piece, at most
+    LEAST_SLOTS = 16,  // with room for fewer slots the absorbed form is used
+    MOST_PAIRS = 256,  // rows that an attention kernel takes at once, at most
 };
 
-// Elements of a head: of Q and K without RoPE and with RoPE, of both together, of V; and of the latent vector.
+// Numbers of elements of a head: plain and rot are the parts of Q and K without and with RoPE, query is their sum, v is
+// V. rank: elements of the latent vector.
 typedef struct {
     int plain, rot, query, v, rank, n_heads;
 } LatentSizes;
@@ -68,9 +69,10 @@ static const AttendKernel *kernel_of(const Layer *l) {
 
 static bool possible(const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, const LatentSizes *s) {
     bool plain_rows = !kv->tail_of && !b->probe && !b->watch && !l->heads.window && !l->sinks;
-    // a row of w->a holds the output, that of one piece, and the logarithms of both
+    // A row of w->a has room for: the output, the output of one piece, and for each head the logarithm of the weights
+    // of both.
     bool fits = s->query <= SEAL_HEAD && s->v <= SEAL_HEAD && 2 * s->n_heads * (s->v + 1) <= w->q_dim;
-    const CpuKernels *k = cpu_kernels_of(l->be); // the scalar ones have no panels: they are the specification
+    const CpuKernels *k = cpu_kernels_of(l->be); // scalar kernels have no panels and do not expand
     const AttendKernel *a = kernel_of(l);
     return plain_rows && fits && k->f32_panels && !k->in_order && a->gives_lse && a->pairs <= MOST_PAIRS &&
            piece_slots(w, s) >= LEAST_SLOTS;
@@ -94,7 +96,7 @@ bool latent_expand_pays(const Workspace *w, const Layer *l, const KvPool *kv, co
 // matrix = k_b transposed; a task is a head.
 static void transpose_head(void *arg, int head, int thread) {
     (void)thread;
-    enum { ROWS = 16 }; // that are written together, so that a write is 64 bytes
+    enum { ROWS = 16 }; // rows transposed together, so that each write is 64 bytes
     const Expansion *e = arg;
     const LatentSizes *s = &e->size;
     Tensor k_b = tensor_of_stack(&e->l->k_b, head);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    CHANNELS = 128, // channels of a task of the convolution
+    CHANNELS = 128, // channels in a task of the convolution
 };
 
 typedef struct {
@@ -24,7 +24,8 @@ typedef struct {
     int n_parts; // tasks per sequence
 } Recurrent;
 
-// ---- places ---------------------------------------------------------------------------------------------------------
+// ---- rows and offsets
+// ---------------------------------------------------------------------------------------------------------
 
 typedef struct {
     int first, n;
@@ -42,7 +43,7 @@ static float *mix_row(const Recurrent *s, int row) { return s->w->mix + (size_t)
 
 static float *out_row(const Recurrent *s, int row) { return s->w->a + (size_t)row * (size_t)layer_mixed(s->l); }
 
-// Offsets in a row of w->mix of MIXER_DELTA: of z, and of the four arrays of n_values.
+// Offsets of z and of the four arrays of n_values in a row of w->mix (MIXER_DELTA).
 static int z_at(const Recurrence *r) { return r->channels; }
 static int heads_at(const Recurrence *r, int which) {
     return r->channels + r->n_values * r->value_dim + which * r->n_values;

@@ -5,17 +5,17 @@
 //     u_t = beta_t (v_t - e^G_t M^T k_t - sum over i < t of e^(G_t - G_i) (k_t.k_i) u_i)
 //     out_t = e^G_t M^T q_t + sum over i <= t of e^(G_t - G_i) (q_t.k_i) u_i
 //     M after the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
-// so that all is matrix products but a triangular system of C rows, which is solved in blocks. Exponents are never
-// positive.
+// The sum in u_t makes a triangular system of C rows, which is solved in blocks; everything else is matrix products.
+// Decays are negative or 0, so that no exponential overflows.
 #include "cpu/vector.h"
 
 enum {
     CHUNK = DELTA_CHUNK,
-    LEAST_ROWS = 12, // fewer are computed row by row
-    BLOCK = 16,      // rows of the triangular system
+    LEAST_ROWS = 12, // with fewer rows, computing row by row is faster
+    BLOCK = 16,      // rows of the triangular system that are solved one by one; blocks before them by a product
     TILE_ROWS = 4,
     TILE_VECTORS = QUILL_SIMD == 512 ? 4 : 2,
-    STEP_VECTORS = 2, // of value columns of M: 128 rows of them stay in the innermost cache
+    STEP_VECTORS = 2, // vectors of value columns of M per pass: with 128 rows these columns stay in the L1 cache
 };
 
 // ---- the convolution ------------------------------------------------------------------------------------------------
@@ -147,7 +147,8 @@ static void add_product(float *y, size_t y_stride, const float *x, size_t x_stri
 
 // ---- a chunk --------------------------------------------------------------------------------------------------------
 
-// Elements [0, n) of row t of both matrices: scaled by what decays between the rows, zeros above the diagonal.
+// Scales elements [0, n) of row t of both matrices by the decay between row t and the row of the element. Elements
+// above the diagonal become 0.
 static void scale_row(DeltaChunk *room, int t, float beta, int n) {
     float *solve = room->solve + t * CHUNK, *weigh = room->weigh + t * CHUNK;
     for (int i = 0; i < n; i += VL) {
@@ -160,7 +161,7 @@ static void scale_row(DeltaChunk *room, int t, float beta, int n) {
     }
 }
 
-// The two matrices between the chunk's own rows, and G.
+// Computes G, and the two matrices that relate the rows of the chunk: room->solve for u, room->weigh for the outputs.
 static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     int n = (n_rows + VL - 1) / VL * VL;
     float sum = 0;
@@ -180,7 +181,7 @@ static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     for (int i = 0; i < n_rows; i++) scale_row(room, i, t->beta[(size_t)i * t->stride], n);
 }
 
-// u of all rows: what M says of them is there, then block by block what the rows in front say.
+// Computes u of all rows: first the terms with M, then, block by block, the terms of earlier rows of the chunk.
 static void solve_updates(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     size_t width = (size_t)t->value_dim;
     memset(room->updates, 0, (size_t)n_rows * width * sizeof(float));
@@ -208,7 +209,7 @@ static void chunk_outputs(const DeltaTask *t, const DeltaChunk *room, int n_rows
         float *out = t->out + i * t->out_stride;
         for (size_t c = 0; c < width; c += VL) vstore(out + c, vload(out + c) * room->grown[i]);
     }
-    for (int first = 0; first < n_rows; first += TILE_ROWS) { // zeros beyond the diagonal are left out
+    for (int first = 0; first < n_rows; first += TILE_ROWS) { // skips the zeros above the diagonal
         int end = int_min(n_rows, first + TILE_ROWS);
         add_product(t->out + (size_t)first * t->out_stride, t->out_stride, room->weigh + first * CHUNK, CHUNK,
                     room->updates, width, end - first, end, t->value_dim);

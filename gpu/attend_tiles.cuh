@@ -15,14 +15,14 @@ enum {
     TILE_LANES = ATTEND_THREADS / TILE_KEYS, // threads that copy a slot
     SPLIT_TILES = SPLIT / TILE_KEYS,
     TILE_HEAD = 256,                               // the largest head_dim, a multiple of eight
-    MMA_HEADS = 8,                                 // of an mma's second operand
+    MMA_HEADS = 8,                                 // heads in an mma's second operand
     WARP_PIECES = TILE_HEAD / (16 * ATTEND_WARPS), // most pieces of 16 elements of V that a warp sums
 };
 
-// Elements from row to row in shared memory: a head padded to whole mma's and 16 bytes more, so that the eight rows of
-// a matrix lie in different banks.
+// The distance between rows in shared memory, in elements: a head padded to whole mma's, plus 16 bytes, so that the
+// eight rows of a matrix are in different banks.
 HOST_DEVICE constexpr int tile_stride(int head_dim) { return (head_dim + 15) / 16 * 16 + 8; }
-// Floats from head to head of the scores, for splits of up to `split` slots.
+// The distance between two heads' scores, in floats, for splits of up to `split` slots.
 HOST_DEVICE constexpr int score_stride(int split) { return split + 8; }
 HOST_DEVICE constexpr size_t attend_tiles_smem(int head_dim, int heads, int split, int n_buffers) {
     size_t rows = (size_t)(n_buffers * TILE_KEYS + 2 * heads);
@@ -48,7 +48,7 @@ __device__ __forceinline__ TileSplit find_tiles(const AttendJob &j, const Seen &
     return t;
 }
 
-// Where a thread's slot of tile k lies: a choice among registers.
+// The place of a thread's slot of tile k. The loop selects a register; an index would put the array into memory.
 __device__ __forceinline__ size_t tile_at(const TileSplit &t, int k) {
     size_t at = t.at[0];
     UNROLL
@@ -59,7 +59,7 @@ __device__ __forceinline__ size_t tile_at(const TileSplit &t, int k) {
 
 __device__ __forceinline__ void prefetch_tiles(const AttendJob &j, const TileSplit &t) {
     for (int k = 0; k < t.n_tiles; k++)
-        for (int e = (int)threadIdx.x % TILE_LANES * 64; e < j.heads.head_dim; e += TILE_LANES * 64) { // of 128 bytes
+        for (int e = (int)threadIdx.x % TILE_LANES * 64; e < j.heads.head_dim; e += TILE_LANES * 64) { // 128 bytes
             prefetch(j.kv.k + (tile_at(t, k) + (size_t)e) * 2);
             prefetch(j.kv.v + (tile_at(t, k) + (size_t)e) * 2);
         }
@@ -97,8 +97,8 @@ __device__ __forceinline__ void store_four(uint16_t *to, const uint16_t v[4]) {
     *(uint32_t *)(to + 2) = (uint32_t)v[2] | (uint32_t)v[3] << 16;
 }
 
-// Loads the queries of n_heads heads: HEADS rows of rounded values, then HEADS rows of what is left; zeros for heads
-// that are not there and for the padding of a row. Also clears the padding of the buffers, which mma multiplies by
+// Loads the queries of n_heads heads: HEADS rows of rounded values, then HEADS rows of the remainders; zeros for absent
+// heads and for the padding of a row. Also clears the padding of the buffers, which mma multiplies by
 // these zeros.
 template <int TYPE, int HEADS>
 __device__ __forceinline__ void split_queries(const AttendJob &j, uint16_t *q, uint16_t *buffers, int stride, int row,
@@ -152,14 +152,14 @@ __device__ __forceinline__ void score_tile(const AttendJob &j, const uint16_t *k
     }
 }
 
-// A weight as it lies among the scores: the rounded value below, what is left above.
+// A weight as it is stored in place of its score: the rounded value in the low half, the remainder in the high half.
 template <int TYPE> __device__ __forceinline__ float split_weight(float p) {
     uint16_t high, low;
     split_value<TYPE>(p, &high, &low);
     return bits_float((uint32_t)high | (uint32_t)low << 16);
 }
 
-// The second operand's fragment of 16 weights of each head, at p: b[0], b[1] rounded, b[2], b[3] what is left.
+// The second operand's fragment of 16 weights of each head, at p: b[0], b[1] rounded values, b[2], b[3] remainders.
 __device__ __forceinline__ void load_weights(uint32_t b[4], const float *p) {
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -229,7 +229,7 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend_tiles(GRID_CONSTANT con
     Seen seen = slot < 0 ? Seen{0, 0} : seen_in(j.heads, slot, part.split, split_of(slot));
     TileSplit t = {};
     let_next_begin();
-    if (seen.n > 0) t = find_tiles(j, seen, part.row, part.kv_head); // the table is older than the launch before
+    if (seen.n > 0) t = find_tiles(j, seen, part.row, part.kv_head); // the block table is complete already
     if (j.early) prefetch_tiles(j, t);
     wait_for_last();
     if (slot < 0) attend_nothing(j, part);
@@ -248,7 +248,7 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend_tiles(GRID_CONSTANT con
         }
         if (p < t.n_tiles) score_tile<TYPE, HEADS>(j, tile, q, scores, stride, step, p * TILE_KEYS);
         else sum_tile<TYPE, HEADS>(&sums, tile, scores + (p - t.n_tiles) * TILE_KEYS, stride, step, hd);
-        __syncthreads(); // nobody reads the tile any more
+        __syncthreads(); // all threads have read the tile
         fetch_tile(j, t, buffers, stride, p + j.n_buffers);
     }
     attend_store<HEADS, TILE_HEAD>(j, part, slot, most, weight, (float *)(void *)buffers, last_block,

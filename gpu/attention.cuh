@@ -34,7 +34,7 @@ struct AttendJob {
     unsigned *counters; // (n_rows, gridDim.y) splits that are done
     Heads heads;
     KvPool kv;
-    GpuBatch b;       // as in_pool has it
+    GpuBatch b;       // from in_pool
     const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
     const float *sinks; // (n_heads) an additional score of each head, with value 0; or NULL
@@ -70,7 +70,7 @@ __device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split, int
 
 // Prefetches n slots to L2.
 template <int TYPE> __device__ __forceinline__ void prefetch_slots(const KvPlane &p, int first, int n) {
-    if (TYPE != TYPE_F32) return; // sealed ones may lie elsewhere
+    if (TYPE != TYPE_F32) return; // sealed planes: a slot may be in the batch or in a tail page
     int lines = (p.bytes + 127) / 128;
     for (int i = (int)threadIdx.x; i < n * lines; i += ATTEND_THREADS)
         prefetch(bytes_of(p, first + i / lines) + i % lines * 128);
@@ -100,7 +100,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         float sum[AHEAD][HEADS] = {};
         UNROLL
         for (int a = 0; a < AHEAD; a++) {
-            int i = i0 + a * AT_ONCE; // past the end: the last slot again; loads would wait after a branch
+            int i = i0 + a * AT_ONCE; // past the end: the last slot; a branch would delay loads
             at[a] = find_slot<TYPE>(keys, first + (i < n ? i : n - 1));
         }
         UNROLL_BY(keys_ahead(TYPE))
@@ -166,7 +166,7 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
             }
             UNROLL
             for (int k = 0; k < AHEAD; k++) {
-                int i = i0 + k * at_once; // past the end: adds nothing; loads would wait after a branch
+                int i = i0 + k * at_once; // past the end: adds nothing; a branch would delay loads
                 UNROLL
                 for (int h = 0; h < HEADS; h++) {
                     float w = i < n ? p[h * SPLIT + (i < n ? i : 0)] : 0;
@@ -196,7 +196,7 @@ struct AttendPart {
     int row, split, kv_head, head, n_heads;
 };
 
-// heads: the most of a block.
+// heads: the largest number of heads of a block.
 __device__ __forceinline__ AttendPart attend_part(const AttendJob &j, int heads) {
     int group = j.heads.n_heads / j.heads.n_kv_heads, passes = (group + heads - 1) / heads;
     int kv_head = (int)blockIdx.y / passes, first = (int)blockIdx.y % passes * heads;
@@ -218,7 +218,7 @@ __device__ __forceinline__ float *partial_of(const AttendJob &j, int row, int he
     size_t at = ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)j.n_splits + (size_t)split;
     return j.partial + at * (size_t)partial_floats(j.heads.head_dim);
 }
-// Its largest score and weight.
+// The place in `partial` of the largest score and the weight of a split.
 __device__ __forceinline__ float2 load_split_stats(const AttendJob &j, int row, int head, int split) {
     const float *p = partial_of(j, row, head, split) + partial_floats(j.heads.head_dim) - 4;
     return load_shared_result((const float2 *)(const void *)p);
@@ -226,7 +226,8 @@ __device__ __forceinline__ float2 load_split_stats(const AttendJob &j, int row, 
 
 enum { COMBINE_FACTORS = ATTEND_THREADS * 8 };
 
-// Finds the factors of n splits from s0 on, one warp per head, and adds to the weights. most: of all splits.
+// Finds the factors of n splits from s0 on, one warp per head, and adds their weights to `weight`. most: the largest
+// score of all splits.
 template <int HEADS>
 __device__ __forceinline__ void split_factors(const AttendJob &j, const AttendPart &a, int s0, int n, float *factor,
                                               const float *most, float *weight) {
@@ -257,7 +258,7 @@ __device__ __forceinline__ void most_of_splits(const AttendJob &j, const AttendP
 }
 
 // Combines splits [first, last] of all heads of a block, in their order. A thread sums four elements of a head at a
-// time, and asks for eight splits at once. factor: (COMBINE_FACTORS); most, weight: (HEADS). MOST: of head_dim
+// time, and asks for eight splits at once. factor: (COMBINE_FACTORS); most, weight: (HEADS). MOST: the largest head_dim
 template <int HEADS, int MOST>
 __device__ __forceinline__ void combine(const AttendJob &j, const AttendPart &a, int first, int last, float *factor,
                                         float *most, float *weight) {
@@ -268,7 +269,7 @@ __device__ __forceinline__ void combine(const AttendJob &j, const AttendPart &a,
     most_of_splits(j, a, first, last, most, weight);
     for (int s0 = first; s0 <= last; s0 += AT_ONCE) {
         int n = last - s0 + 1 < AT_ONCE ? last - s0 + 1 : AT_ONCE;
-        __syncthreads(); // factors may be filled
+        __syncthreads(); // all threads have read the factors, which are written again
         split_factors<HEADS>(j, a, s0, n, factor, most, weight);
         __syncthreads();
         UNROLL

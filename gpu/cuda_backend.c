@@ -38,7 +38,7 @@ void cuda_queue_head(Workspace *w, const Ends *e) {
     cuda_layers_head(w, e, s->out_row, s->n_out);
 }
 
-// advance: of the first row.
+// advance: the addresses of the first row's numbers; those of the other rows follow.
 static void queue_draws(Workspace *w, GpuAdvance advance) {
     CudaScratch *s = w->device;
     for (int first = 0, n; first < s->n_out; first += n) {
@@ -85,7 +85,7 @@ static const int *drawn(Workspace *w) {
 
 static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b) {
     CudaScratch *s = w->device;
-    if (cuda_device_failure()) return LAYERS_DONE; // nothing that follows can be right
+    if (cuda_device_failure()) return LAYERS_DONE; // results are invalid after a failure
     if (!cuda_layers_fused(w, l, n) || b->narrow) {
         cuda_layers_start(s);
         return LAYERS_RUN;
@@ -106,7 +106,7 @@ static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool
     cuda_device.counts.steps++;
     LayersTodo todo = cuda_graphs_begin(&s->graphs, &step);
     s->drew = draws && (todo == LAYERS_DONE || s->graphs.recording);
-    if (todo == LAYERS_RUN) cuda_layers_start(s); // plainly, or into the recording
+    if (todo == LAYERS_RUN) cuda_layers_start(s); // launches the kernels, or captures the launches
     s->embeds = NULL;
     return todo;
 }

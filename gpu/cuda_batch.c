@@ -155,7 +155,7 @@ bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) 
     to.at += states;
     s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     s->n_out = b->n_out;
-    put(&to, NULL, 0, to.at % 2); // GpuSample has pointers, of 8 bytes
+    put(&to, NULL, 0, to.at % 2); // GpuSample has pointers: it must begin at a multiple of 8 bytes
     draws_at = to.at;
     s->draws = n_draws ? put(&to, NULL, 0, n_draws * SAMPLE_INTS) : NULL;
     put_tables(&to, b, g);
@@ -186,7 +186,7 @@ bool cuda_batch_next(const CudaScratch *s, const Heads *h, int most, CudaRows *p
     if (p->batch.page) p->batch.since += first, p->batch.page += first;
     p->scratch = s->gpu;
     p->scratch.qkv += first * (size_t)(h->n_heads + 2 * h->n_kv_heads) * (size_t)h->head_dim;
-    p->scratch.rope_cos += gpu_rope_at(&s->gpu, 0, (int)first); // in every table
+    p->scratch.rope_cos += gpu_rope_at(&s->gpu, 0, (int)first); // the same row in every RoPE table
     p->scratch.rope_sin += gpu_rope_at(&s->gpu, 0, (int)first);
     return true;
 }
@@ -216,7 +216,7 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     size_t n = (size_t)b->n_rows;
     assert(!s->graphs.recording && !g->since);
     if (n == 0 || !rt_wait(f->sent)) return;
-    memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // tokens are not needed any more
+    memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // the tokens are embedded already
     memcpy(f->ints + (g->pos - s->ints), b->pos, n * sizeof *b->pos);
     memcpy(f->ints + (g->slot - s->ints), b->slot, n * sizeof *b->slot);
     memcpy(f->ints + (g->seq - s->ints), b->seq, n * sizeof *b->seq);

@@ -4,8 +4,8 @@
 
 #include "gpu/cuda_scratch.h"
 
-// Queues the copy of a batch's numbers to device memory, unless the draws of the last step have advanced those that are
-// there to the same ones, and fills CudaScratch.batch, .out_row, .draws and .tiles. The
+// Fills CudaScratch.batch, .out_row, .draws and .tiles, and queues the copy of a batch's numbers to device memory.
+// Nothing is copied if the draws of the last step have already advanced the numbers there to the same values. The
 // addresses of the numbers before the block tables depend only on the padded number of rows, so that a captured graph
 // stays valid. False: something failed (cuda_device_failure).
 bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b);
@@ -19,7 +19,7 @@ void cuda_batch_advanced(CudaScratch *s);
 typedef struct {
     GpuBatch batch;
     GpuScratch scratch;
-    size_t first; // row
+    size_t first; // the first row of the range
 } CudaRows;
 // Sets *p to the next range of at most `most` rows; false: there are no more. Start with (CudaRows){0}.
 bool cuda_batch_next(const CudaScratch *s, const Heads *h, int most, CudaRows *p);

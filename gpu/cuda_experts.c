@@ -5,7 +5,7 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
+static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
 
 static bool has_shared(const CudaLayer *c) { return c->gpu.shared_down.n_out > 0; }
 

@@ -41,7 +41,7 @@ void cuda_graphs_end(CudaGraphs *g) {
     g->recorded.graph = rt_capture_end(cuda_device.stream);
     if (!g->recorded.graph) return;
     cuda_device.counts.captures++;
-    if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // after many sizes of the context: start again
+    if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // many sizes of the context were captured: starts again
     g->of[g->n++] = g->recorded;
     replay(&g->recorded);
 }

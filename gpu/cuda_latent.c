@@ -4,9 +4,9 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
+static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
 
-// The first products of a step: Q, and the vector that is stored. In s->latent.
+// Computes the first products of the layer into s->latent: Q, and the vector that is stored.
 typedef struct {
     const float *q, *k;
     size_t q_stride, k_stride;

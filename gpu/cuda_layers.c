@@ -14,7 +14,7 @@
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
-static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
+static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
 
 // Whether this layer uses the fused kernels for the step's rows.
 static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
@@ -54,7 +54,7 @@ void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS]
     if (!cuda_batch_send(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
     rt_upload(s->per, w->per, (size_t)b->n_rows * (size_t)w->per_dim * sizeof(float), cuda_device.stream);
-    // fills only the RoPE tables: x NULL, so the tensor argument is not read
+    // x is NULL: only the RoPE tables are filled, and the tensor argument is not read
     gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
 }
 
@@ -70,7 +70,7 @@ void cuda_layers_give(Workspace *w, const Batch *b) {
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
 }
 
-// Floats of a row of Q in this layer, and of its products of Q, K and V.
+// The number of floats in a row of Q in this layer; the same for its products of Q, K and V together.
 static size_t q_width(const Layer *l) { return (size_t)l->heads.n_heads * (size_t)l->heads.head_dim; }
 static size_t qkv_width(const Layer *l) {
     return q_width(l) + 2 * (size_t)l->heads.n_kv_heads * (size_t)l->heads.head_dim;
@@ -112,7 +112,7 @@ static void add_probe(CudaScratch *s, const Layer *l, const KvPool *on_gpu, cons
     }
 }
 
-// Attention by tiles, to `xn` in `type`.
+// Computes attention by tiles. The result goes to `xn` in `type`.
 static void attend_tiles(CudaScratch *s, const Layer *l, const KvPool *on_gpu, int type) {
     const CudaLayer *c = l->device;
     if (gpu_wide_can(&c->gpu, on_gpu))
@@ -123,7 +123,7 @@ static void attend_tiles(CudaScratch *s, const Layer *l, const KvPool *on_gpu, i
                   cuda_device.stream);
 }
 
-// Attention of a range of rows, to `a` in f32.
+// Computes attention for a range of rows. The result goes to `a` in f32.
 static void attend_rows(CudaScratch *s, const Layer *l, const KvPool *on_gpu, const CudaRows *p) {
     const CudaLayer *c = l->device;
     size_t at = p->first * q_width(l);

@@ -31,9 +31,9 @@ static void *take(Room *r, size_t n) {
     return p;
 }
 
-static int n_rows(const Tensor *t) { return (int)tensor_rows(t); } // as gpu_tensor_bytes asserts
+static int n_rows(const Tensor *t) { return (int)tensor_rows(t); } // gpu_tensor_bytes asserts that they fit an int
 
-static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // nothing where a layer has no such matrix
+static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // takes nothing if the layer has no such matrix
     void *p = take(r, gpu_tensor_bytes(t, out));
     if (p) gpu_tensor_place(out, p);
 }
@@ -46,15 +46,16 @@ typedef struct {
 } WeightMatrix;
 
 #define COUNT_FIELD(...) +1
-// Those that the GPU's kernels take (GpuLayer).
+// The numbers of matrices and vectors of a GpuLayer.
 enum {
     N_MATRICES = 0 EACH_ATTENTION_MATRIX(COUNT_FIELD) EACH_LATENT_MATRIX(COUNT_FIELD) EACH_FFN_MATRIX(COUNT_FIELD)
         EACH_PER_LAYER_MATRIX(COUNT_FIELD) EACH_RECURRENT_MATRIX(COUNT_FIELD),
     N_VECTORS = 1 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) EACH_RECURRENT_VECTOR(COUNT_FIELD, 0)
-        EACH_FAMILY_VECTOR(COUNT_FIELD, 0, 0) // 1: norm_v
+        EACH_FAMILY_VECTOR(COUNT_FIELD, 0, 0) // the 1 is norm_v, which is in no list
 };
 
-// Wq of gated attention: for each head the rows of Q, or with `gate` those of its gate.
+// Wq of gated attention has for each head rows of Q, then rows of its gate. Returns the rows of Q of all heads, or with
+// `gate` those of the gates.
 static Tensor query_rows(const Layer *l, bool gate) {
     Tensor t = l->wq;
     int n = l->heads.head_dim;
@@ -65,7 +66,8 @@ static Tensor query_rows(const Layer *l, bool gate) {
     return t;
 }
 
-// The matrices of a feed-forward that stays on the host are empty, and those that are applied after it.
+// Lists the matrices of a layer. If its feed-forward stays on the host, the matrices of the feed-forward and those that
+// are applied after it are empty.
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
     static const Tensor none;
     int i = 0;
@@ -166,7 +168,7 @@ static Stack stack_as(const DeviceTensor *const *parts, int n, int type) {
         s.n_out += parts[i]->n_out;
     }
     s.type = type < 0 ? product_type(&s) : type;
-    s.stride = round_up((size_t)s.n_in, 16 / dense_bytes(s.type)); // rows that begin at 16 bytes
+    s.stride = round_up((size_t)s.n_in, 16 / dense_bytes(s.type)); // rows begin at multiples of 16 bytes
     if (is_contiguous(&s) && s.part[0].quants) {
         s.dense = s.part[0].quants;
         s.stride = s.part[0].stride_bytes / dense_bytes(s.type);
@@ -180,7 +182,8 @@ static void stack_layer(CudaLayer *c) {
     const GpuLayer *g = &c->gpu;
     bool experts = g->kind.ffn == FFN_EXPERTS;
     bool latent = g->kind.mixer == MIXER_LATENT, first = g->q_a.n_out > 0;
-    int qkv = latent ? 2 : g->wv.n_out > 0 ? 3 : g->wk.n_out > 0 ? 2 : 1; // V may be K, and both another layer's
+    // V may be K, and a layer may use K and V of another layer.
+    int qkv = latent ? 2 : g->wv.n_out > 0 ? 3 : g->wk.n_out > 0 ? 2 : 1;
     c->stack[QKV] = stack_of((const DeviceTensor *[]){first ? &g->q_a : &g->wq, &g->wk, &g->wv}, qkv);
     c->stack[Q_B] = stack_of((const DeviceTensor *[]){first ? &g->wq : &g->q_a}, 1);
     c->stack[K_B] = stack_of((const DeviceTensor *[]){&g->k_b}, 1);
@@ -215,13 +218,13 @@ static size_t resident_size(const CudaLayer *c) {
 
 typedef struct {
     GpuStream stream;
-    uint8_t *pinned, *raw; // a piece's bytes here and there
+    uint8_t *pinned, *raw; // buffers of a piece, on the host and on the device
 } Lane;
 
 typedef struct {
     Lane lane[2];
-    int next;     // lane
-    size_t piece; // bytes of each: PIECE, or the longest row
+    int next;     // index of the lane that is used next
+    size_t piece; // bytes of a buffer: PIECE, or the longest row if that is longer
     const DeviceLoad *what;
     double done, all;
 } Lift;
@@ -240,12 +243,13 @@ static void copy_task(void *arg, int task, int thread) {
     size_t at = (size_t)task * c->step, n = c->n - at < c->step ? c->n - at : c->step;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)(c->from + at) / page * page;
 #ifdef MADV_POPULATE_READ
-    madvise((void *)first, (uintptr_t)(c->from + at + n) - first, MADV_POPULATE_READ); // in one go, where it can
+    madvise((void *)first, (uintptr_t)(c->from + at + n) - first, MADV_POPULATE_READ); // reads all pages at once
 #endif
     memcpy(c->to + at, c->from + at, n);
 }
 
-// Copies n bytes, at most a piece, to the device: they are in the lane's `raw` for later operations on its stream.
+// Queues the copy of n bytes, at most a piece, to the lane's `raw`; later operations on the lane's stream can read
+// them.
 static const Lane *lift(Lift *f, const void *bytes, size_t n) {
     Lane *l = &f->lane[f->next];
     f->next = 1 - f->next;
@@ -267,10 +271,10 @@ static bool lift_to(Lift *f, void *device, const void *bytes, size_t n) {
     return !rt_failure();
 }
 
-// scales: all of the tensor's, on the device; NULL: the type has none
+// scales: all scales of the tensor, on the device; NULL: its type has none
 static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const float *scales) {
     int all = n_rows(t), rows = f->piece / t->row_bytes < (size_t)all ? (int)(f->piece / t->row_bytes) : all;
-    bool apart = t->stack_rows > t->n_out; // rows of others lie between the matrices
+    bool apart = t->stack_rows > t->n_out; // rows of other matrices are between them
     for (int first = 0, n; first < all; first += n) {
         n = int_min(rows, apart ? t->n_out - first % t->n_out : all - first);
         size_t at = apart ? (size_t)(first / t->n_out * t->stack_rows + first % t->n_out) : (size_t)first;
@@ -292,7 +296,7 @@ static bool lift_tensor(Lift *f, const Tensor *t, const DeviceTensor *to) {
 }
 
 static bool lift_vector(Lift *f, const float *v, const float *to, int n) {
-    return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // writable: it is in memory from place_layer
+    return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // `to` is writable: place_layer's memory
 }
 
 static bool lift_bias(Lift *f, const Tensor *t, const float *to) {
@@ -320,11 +324,11 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     c->dense = need == 0;
     if (c->dense || need > *spare) return;
     Room r = {.base = c->resident = rt_alloc(need)};
-    if (!r.base) return; // no memory: the products only become slower
+    if (!r.base) return; // without this memory the products are only slower
     *spare -= need;
     for (int i = 0; i < ROUTER; i++) {
         Stack *s = &c->stack[i];
-        if (s->dense || s->n_out == 0) continue; // or a layer without such matrices
+        if (s->dense || s->n_out == 0) continue; // n_out 0: the layer has no such matrices
         uint8_t *to = take(&r, dense_size(s));
         s->dense = to;
         for (int k = 0; k < s->n_parts; k++) {
@@ -335,7 +339,7 @@ static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
     c->dense = true;
 }
 
-// The same for the head, which steps of many rows would otherwise unpack each time.
+// Does the same for the head. Steps of many rows would otherwise unpack it every time.
 static void densify_head(CudaMatrix *m, size_t *spare, GpuStream stream) {
     Stack *s = &m->stack;
     size_t need = dense_size(s);
@@ -412,7 +416,7 @@ static Status load_matrix(Lift *f, const Tensor *t, const float *norm, int norm_
 
 static Status load_rope(Lift *f, const Rope *r, GpuRopes *out) {
     size_t n = (size_t)(r->n_rot / 2) * sizeof *r->freq;
-    double *freq = rt_alloc(n ? n : sizeof *r->freq); // none where a layer has no RoPE
+    double *freq = rt_alloc(n ? n : sizeof *r->freq); // n is 0 if the layer has no RoPE
     if (!freq) return no_room("RoPE's frequencies", n);
     out->of[out->n] = *r;
     out->of[out->n++].freq = freq;
@@ -475,7 +479,7 @@ static Status lift_open(Lift *f) {
 }
 
 static void lift_close(Lift *f) {
-    lanes_sync(f); // also after a failure no copy may still be running
+    lanes_sync(f); // no copy may still be running, even after a failure
     for (int i = 0; i < 2; i++) {
         rt_unpin(f->lane[i].pinned);
         rt_free(f->lane[i].raw);

@@ -17,7 +17,7 @@ Status cuda_roofline(CudaRoofline *out) {
 
 void cuda_describe(Buf *out) { buf_str(out, "no"); }
 
-// Without a GPU nobody calls these.
+// Never called in a build without CUDA.
 Status cuda_supports(const Heads *h) {
     (void)h;
     return OK;

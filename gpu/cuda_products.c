@@ -7,7 +7,7 @@
 static const void *dense_rows(CudaScratch *s, const Stack *k, int first, int n) {
     size_t row = k->stride * dense_bytes(k->type);
     if (k->dense) return (const uint8_t *)k->dense + (size_t)first * row;
-    int begin = 0; // of the part
+    int begin = 0; // the first row of the current part
     for (int i = 0; i < k->n_parts; begin += k->part[i++].n_out) {
         int from = int_max(first, begin), to = int_min(first + n, begin + k->part[i].n_out);
         if (from < to)
@@ -43,7 +43,7 @@ void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, co
     multiply(s, k, first, n, x, n_rows, y, TYPE_F32, y_stride, add);
 }
 
-// F16 would overflow where BF16 does not.
+// Gate and up are stored in BF16 at most: F16, whose range is smaller, could overflow.
 void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type) {
     int of = k->type == TYPE_BF16 && type == TYPE_BF16 ? TYPE_BF16 : TYPE_F32, width = k->part[0].n_out;
     const uint8_t *gate = (const uint8_t *)s->y, *up = gate + (size_t)width * dense_bytes(of);

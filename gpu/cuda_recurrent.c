@@ -5,11 +5,12 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // int8 activations with quantised weights
+static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
-// y = the stack's product with the normalised rows; `type`: what CudaScratch.xn holds them in, -1: it does not.
+// y = the stack's product with the normalised rows. type: the type in which CudaScratch.xn already has these rows; -1:
+// it does not have them.
 static void many_products(Workspace *w, const CudaLayer *c, int which, int type, float *y) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[which];

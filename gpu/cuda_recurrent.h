@@ -1,5 +1,5 @@
-// gpu/cuda_recurrent.h: recurrent layers on the GPU, whose states gpu/cuda_states.h has, and the gates of gated
-// attention.
+// gpu/cuda_recurrent.h: queues the launches of recurrent layers (their states: gpu/cuda_states.h) and of the gates of
+// gated attention.
 #ifndef QUILL_CUDA_RECURRENT_H
 #define QUILL_CUDA_RECURRENT_H
 

@@ -13,7 +13,7 @@ enum { TRIES = 5, LAUNCHES = 200, MOST_SIDE = 8192, ROW = 2048, MB = 1 << 20, PI
 // Buffers of the measurements. Their size depends on the GPU's, so that the tests' emulated GPU is measured quickly.
 typedef struct {
     GpuStream s;
-    size_t n;       // bytes of each
+    size_t n;       // bytes of a, and of b
     size_t piece;   // bytes of `pinned`
     uint8_t *a, *b; // bf16 weights near 1; scratch
     uint8_t *pinned;

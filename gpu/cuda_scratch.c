@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 enum {
-    ATTEND_ROWS = 32,        // most rows of a launch of gpu_attention
+    ATTEND_ROWS = 32,        // rows of a launch of gpu_attention, at most
     LEAST_SLOTS = 256,       // smallest bound on slots that a graph is captured for
-    SLICE_BYTES = 256 << 20, // dense weights that are unpacked at a time
+    SLICE_BYTES = 256 << 20, // bytes of dense weights that are unpacked at once
 };
 
 typedef struct {
@@ -67,7 +67,7 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
         {(void **)&s->latent[1], rows * latent * 4},
         {(void **)&s->shared_qkv[KV_FULL], shared},
         {(void **)&s->shared_qkv[KV_WINDOW], shared},
-        {(void **)&s->h, rows * ffn * 4 + 16}, // likewise
+        {(void **)&s->h, rows * ffn * 4 + 16}, // so does that of h
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
         {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
@@ -153,7 +153,7 @@ Status cuda_scratch_new(Workspace *w, const Heads *h) {
     CudaScratch *s = w->device = mem_alloc(sizeof *s);
     s->max_rows = w->max_rows;
     s->n_vocab = w->n_vocab;
-    s->q_dim = w->q_dim; // until a layer with attention sets it
+    s->q_dim = w->q_dim; // that of the widest layer; each layer with attention sets its own
     s->max_slots = cuda_scratch_slots(w->max_slots);
     size_t n = lay_out(s, w, h, NULL);
     s->memory = rt_alloc(n);

@@ -26,7 +26,7 @@ typedef struct { // Workspace.device
     // output before its norm; in layers of experts the outputs of all pairs, then those of the shared expert
     float *y;
     float *q, *a; // (max_rows, q_dim); a: (max_rows, a_dim), rows of the layer's own width
-    int q_dim;    // of the layer that has filled q last
+    int q_dim;    // row width of the layer that has filled q last
     float *per;   // (max_rows, per_dim) as Workspace.per
     // (max_rows, latent_dim + the widest K), (max_rows, latent_dim): products of layers with compressed K and V
     float *latent[2];
@@ -36,7 +36,7 @@ typedef struct { // Workspace.device
     float *h;        // (max_rows, ffn)
     void *xn;        // (max_rows, the widest input of a product) input of a product, at most 4 bytes per element
     float *mix;      // (max_rows, mix_step) as gpu/recurrent.h has it; the gates of gated attention
-    size_t mix_step; // of rows of mix, and of y in recurrent layers
+    size_t mix_step; // floats from row to row of mix, and of y in recurrent layers
     float *logits;   // (max_out, n_vocab)
     int *rows;       // (max_out) rows whose logits the host asks for
     uint8_t *slice;  // (slice_bytes) weights unpacked for a product
@@ -51,7 +51,7 @@ typedef struct { // Workspace.device
     size_t n_ints;
     CudaStaging staging[2];
     unsigned n_sent;          // batches prepared; batch i uses staging[i % 2]
-    int *there;               // (n_ints) what the first n_there of `ints` are when the queued work is done
+    int *there;               // (n_ints) the values of the first n_there numbers of `ints` once the queued work is done
     size_t n_there;           // 0: not known
     bool advances;            // the step's draws advance its numbers (GpuAdvance)
     unsigned n_drawn, n_told; // batches with draws; batches whose drawn tokens the host has fetched

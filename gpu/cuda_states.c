@@ -28,8 +28,7 @@ void cuda_states_move(const StatePool *p, int state, int layer, float *values, b
 
 enum { SPAN_INTS = sizeof(GpuSpan) / sizeof(int) };
 
-// Few rows get a span for each padded row, since the number of sequences is not a part of what a graph was captured
-// for.
+// A step of few rows has a span for each padded row, because a graph does not depend on the number of sequences.
 static size_t n_spans(const Batch *b, size_t room) { return b->n_rows <= CUDA_UNPACK_ROWS ? room : (size_t)b->n_seqs; }
 
 size_t cuda_states_ints(const Batch *b, size_t room) { return b->states ? room + n_spans(b, room) * SPAN_INTS : 0; }

@@ -11,7 +11,7 @@
 #include "gpu/experts.cuh"
 #include "gpu/skinny_gemm.cuh"
 
-// with this stride adjacent rows are in different banks
+// TILE_STRIDE puts adjacent rows into different banks of shared memory.
 enum { TILE_OUT = 128, TILE_DEPTH = 64, TILE_THREADS = 256, TILE_STRIDE = TILE_DEPTH + 8 };
 
 struct ExpertTileJob {

@@ -8,19 +8,23 @@
 
 #include "gpu/gemv.cuh"
 
-// Rows of a block; most rows whose pairs one block sorts; MOST_GROUPS: load/experts.c refuses more.
-enum { ROUTE_WARPS = 8, ROUTE_FEW = 32, GROUP_THREADS = 512, MOST_GROUPS = 64 };
+enum {
+    ROUTE_WARPS = 8, // rows that a block routes
+    ROUTE_FEW = 32,  // rows whose pairs one block sorts, at most
+    GROUP_THREADS = 512,
+    MOST_GROUPS = 64, // load/experts.c refuses more
+};
 
 struct RouteJob {
     GpuExperts e;
     const int *slot;   // (n_rows) < 0: padding
-    const float *bias; // (n_experts) that the logits lack, or NULL
+    const float *bias; // (n_experts) still to be added to the logits, or NULL
     int n_rows, n_experts, n_used;
-    size_t stride; // of the logits
+    size_t stride; // floats from one row of logits to the next
     Routing routing;
     float scale;
-    int layer;                               // in the model
-    const float *expert_bias, *expert_scale; // (n_experts), or NULL: Layer
+    int layer;                               // the layer's number in the model
+    const float *expert_bias, *expert_scale; // (n_experts), or NULL: as in Layer
     int n_groups, n_groups_used;             // LayerKind
     float *score; // (n_rows, n_experts) GpuExperts.score; NULL: experts are chosen by their logits
 };
@@ -31,7 +35,7 @@ __device__ __forceinline__ float route_logit(const RouteJob &j, int row, int exp
     return j.e.logits[(size_t)row * j.stride + (size_t)expert] + (j.bias ? j.bias[expert] : 0);
 }
 
-// Adds the lanes' values in order of the lanes to a sum that every lane has.
+// Adds the values of all lanes to `sum`, in order of the lanes. Every lane gets the result.
 __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     for (int i = 0; i < n && i < WARP; i++) sum += __shfl_sync(FULL_WARP, v, i);
     return sum;
@@ -127,7 +131,7 @@ __device__ inline void route_row(const RouteJob &j, int row, int lane) {
     }
     __syncwarp();
     weigh_row(j, row, chosen, weight, lane);
-    if (j.expert_scale) // a lane's own weights
+    if (j.expert_scale) // a lane scales the weights that it has written
         for (int k = lane; k < j.n_used; k += WARP) weight[k] *= j.expert_scale[chosen[k]];
 }
 
@@ -188,7 +192,7 @@ __device__ inline void place_pairs(const RouteJob &j, int expert, int before, in
         if (mine) put_pair(j, p, expert, place);
         else if (p < n && j.e.chosen[p] < 0) j.e.place[p] = -1;
         before += all;
-        __syncthreads(); // of_warp may be filled again
+        __syncthreads(); // all threads have read of_warp, which is written again
     }
 }
 
@@ -232,10 +236,10 @@ __global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const
 
 // Products of the pairs' experts. x: for gate and up the batch's rows, for down the rows of h. y: (pairs, stride).
 struct ExpertJob {
-    GemvJob g; // of whole stacks; x and y of all pairs
+    GemvJob g; // its matrices are whole stacks; its x and y have all pairs
     GpuExperts e;
-    int n_out;      // of an expert
-    bool from_rows; // x is of rows, otherwise of pairs
+    int n_out;      // rows of one expert's matrix
+    bool from_rows; // x has one row for each row of the batch; otherwise one for each pair
 };
 
 // As gemv_resident.
@@ -275,7 +279,7 @@ struct CombineJob {
     float *x;           // (n_rows, dim)
     float *y;           // (pairs, dim) outputs of the experts; overwritten
     float *shared;      // (n_rows, dim) output of the shared expert, or NULL; overwritten
-    const float *route; // its logits, `stride` apart, or NULL: it weighs one
+    const float *route; // logits of the shared expert's gate, `stride` apart; NULL: its weight is 1
     size_t stride;
     const float *norm;                       // (dim) or NULL
     const float *norm_shared, *norm_experts; // (dim) of the shared expert's output and of the experts' sum, or NULL

@@ -20,11 +20,11 @@ struct FlashJob {
     int type;
     Heads heads;
     KvPool kv;
-    GpuBatch b;       // as in_pool has it
+    GpuBatch b;       // from in_pool
     const float *qkv; // sealed planes: the batch's own K and V
     const GpuTile *tiles;
     int layer;
-    const float *sinks; // as AttendJob.sinks
+    const float *sinks; // see AttendJob.sinks
     // A block has rows_each rows of a tile with n_packed heads each; a KV head's group takes n_passes blocks.
     int n_packed, n_passes, rows_each;
 };
@@ -32,7 +32,7 @@ struct FlashJob {
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
 HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
 HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
-    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: all of 99 KiB
+    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: 99 KiB
 }
 
 // Starts the copy of keys [first, first + FLASH_KEYS) of a plane. Keys outside of [begin, end), which no row sees,
@@ -119,7 +119,7 @@ __device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRo
         for (int i = 0; i < 2; i++) most = fmaxf(most, s[n][half * 2 + i] *= scale);
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 2));
-        float base = most == -INFINITY ? 0 : most; // no key of this tile or an earlier one is this row's
+        float base = most == -INFINITY ? 0 : most; // the row has seen no key yet
         float before = exp2f(rows->most[half] - base), sum = 0;
         UNROLL
         for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
@@ -185,7 +185,7 @@ __device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile
     }
 }
 
-// first: of the warp's queries
+// first: the first of the warp's queries
 template <int TYPE, int HD>
 __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, const FlashTile &t, int first,
                                             int lane) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
         if (!flash_query(j, t, first + lane / 4 + 8 * half, &row, &head)) continue;
         size_t at = ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * HD;
         float weight = rows.weight[half], factor = add_sink(j.sinks, head, rows.most[half] / LOG2_E, &weight);
-        float inverse = rows.weight[half] > 0 ? factor / weight : 0; // padding has seen nothing
+        float inverse = rows.weight[half] > 0 ? factor / weight : 0; // a row of padding has no keys
         UNROLL
         for (int n = 0; n < HD / 8; n++) UNROLL
         for (int i = 0; i < 2; i++)
@@ -217,20 +217,21 @@ __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &
     for (; first < end; first += FLASH_KEYS) {
         float s[FLASH_KEYS / 8][4];
         cp_async_wait<0>();
-        __syncthreads(); // K is here, and nobody reads V any more
+        __syncthreads(); // K has arrived, and all threads have read V
         fetch(t.v, v, j.kv.v, first);
         flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
         if (j.heads.softcap != 0) flash_cap(s, j.heads);
         flash_soften<HD>(s, rows, LOG2_E * (j.heads.softcap != 0 ? 1 : j.heads.scale), from, to, first, lane);
         cp_async_wait<0>();
-        __syncthreads(); // V is here, and nobody reads K any more
+        __syncthreads(); // V has arrived, and all threads have read K
         if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);
         flash_values<TYPE, HD>(rows, s, t.v, lane);
     }
 }
 
-// Sealed planes: a row reads the groups before its own sealed, and its own group in f32. The keys of groups that are
-// some rows' own are therefore processed twice, masked to each kind. Tiles of keys always begin at multiples of
+// Sealed planes: a row reads the groups before its own sealed, and its own group in f32. If a
+// group is the own group of some rows and an earlier group of others, its keys are therefore processed twice, each time
+// masked to one kind of rows. Tiles of keys always begin at multiples of
 // FLASH_KEYS, so that a row's sums do not depend on the other rows.
 template <int TYPE, int HD>
 __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,

@@ -17,28 +17,29 @@ typedef enum {
     GEMV_ADD,   // y += v
     GEMV_GLU,   // y = act(v of w[0]) * (v of w[1]): a warp takes half its rows from each
     GEMV_GATED, // y = act(y) * v: GLU's second half where the two matrices differ in type
-    GEMV_STACK, // y = v, those of up to three matrices side by side
-    GEMV_QKV,   // through y to the heads: norm, RoPE, cache
+    GEMV_STACK, // y = v, with the results of up to three matrices side by side
+    GEMV_QKV,   // y = v; then norm and RoPE of the heads, which are stored as Q or in the cache
 } GemvMode;
 
-// GEMV_AHEAD: pieces of x that a thread loads before it uses the first; several loads take no longer than one.
+// GEMV_AHEAD: pieces of x that a thread loads before it uses the first, because several loads at once take no longer
+// than one.
 enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
 
 // Rows of the matrix that a warp computes at a time: more for large matrices and a single row of x.
 enum { GEMV_FEW = 2, GEMV_MANY = 4 };
 
 struct GemvJob {
-    DeviceTensor w[3];   // one; GLU: gate and up; QKV, STACK: up to three
-    int first_block[4];  // of the grid, for each of w; GLU has one range
+    DeviceTensor w[3];   // one matrix; GLU: gate and up; QKV, STACK: up to three
+    int first_block[4];  // the first block of the grid for each of w, then their end; GLU has one range
     int groups;          // a block takes so many groups of GEMV_WARPS * R rows, one after the other
     int chunk;           // elements of x in shared memory at a time, a multiple of QK_K
-    size_t row_bytes[3]; // of each of w: quants or elements of a row
-    bool early;          // begins before the launch before it has ended
+    size_t row_bytes[3]; // for each of w: bytes of a row's quants or elements
+    bool early;          // begins before the previous launch has ended
     int n_rows, n_in;
     const float *x; // (.., n_in), rows x_stride apart
     size_t x_stride;
     bool whole;        // rows of x are whole pieces of four, 16-byte aligned
-    const int *rows;   // of x, or NULL
+    const int *rows;   // (n_rows) the rows of x to use; NULL: the first n_rows
     const float *norm; // (n_in), or NULL
     float eps;
     GemvMode mode;
@@ -46,16 +47,16 @@ struct GemvJob {
     float *y;       // (n_rows, stride)
     size_t stride;
     HeadJob heads;      // QKV
-    unsigned *counters; // QKV: one a head, of Q, K, V in this order
+    unsigned *counters; // QKV: one for each head of Q, then of K, then of V
 };
 
 // The rows of x, y and the matrices that a block computes.
 struct GemvRows {
     const float *x;  // (.., n_in), rows GemvJob.x_stride apart
-    const int *rows; // (n) of x, or NULL: the first ones
+    const int *rows; // (n) the rows of x to use; NULL: the first n
     float *y;        // (n, stride)
     int n;
-    int base, n_out; // of the matrices, and of their biases: rows [base, base + n_out)
+    int base, n_out; // rows [base, base + n_out) of the matrices and of their biases
 };
 
 __device__ __forceinline__ GemvRows gemv_all_rows(const GemvJob &g, int part) {
@@ -130,7 +131,7 @@ __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
 
 // Eight lanes quantise a unit together, four elements each.
 __device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units, int i, float4 v) {
-    int part = i % UNIT / 4; // of the unit; the lane's place among the eight
+    int part = i % UNIT / 4; // the lane's place among the eight of the unit
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     UNROLL
     for (int with = 4; with > 0; with /= 2) most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, with));
@@ -228,7 +229,7 @@ __device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R
     }
 }
 
-// Eight elements of a dense row, the i-th of them.
+// Loads the i-th eight elements of a dense row.
 template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const DeviceTensor &t, int row, int i) {
     const uint8_t *at = t.quants + (size_t)row * t.stride_bytes + (size_t)i * (TYPE == TYPE_F32 ? 32 : 16);
     uint4 a = stream<uint4>(at);
@@ -297,14 +298,14 @@ __device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R
 
 // ---- QKV: the last block of a head finishes it ----------------------------------------------------------------------
 
-// Call it when rows [first, last) of part `part` are in y. The block that completes a head, for all rows of the batch,
-// finishes it.
+// Call it when rows [first, last) of part `part` are in y. The block that completes a head for all rows of the batch
+// applies its bias, norm and RoPE, and stores it.
 __device__ inline void finish_complete_heads(const GemvJob &g, int part, int first, int last, float *stage_v,
                                              int *done) {
     int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
     int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in counters and, times n, in y
     int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
-    __threadfence(); // y before the counter
+    __threadfence(); // y becomes visible before the counter changes
     for (int head = first / n; head * n < last; head++) {
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -353,7 +354,7 @@ __device__ __forceinline__ void norm_scales(const GemvJob &g, const float square
 
 // Stores feature f of part `part` for row b; `up` is GLU's second sum.
 __device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, int b, int f, float sum, float up) {
-    size_t before = 0; // features of the parts before
+    size_t before = 0; // number of features of the earlier parts
     if (g.mode == GEMV_QKV || g.mode == GEMV_STACK)
         before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
     float *y = &s.y[(size_t)b * g.stride + before + (size_t)f];
@@ -403,7 +404,7 @@ __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, 
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (!staged || g.chunk < g.n_in) {
                 float more[B] = {};
-                __syncthreads(); // nobody reads the last chunk any more
+                __syncthreads(); // all threads have read the last chunk
                 stage<B, INT8>(g, s, a, first, more);
                 __syncthreads();
                 UNROLL
@@ -424,7 +425,7 @@ HOST_DEVICE constexpr int gemv_resident(int type, int rows, int batch) {
     return rows == GEMV_MANY && long_unpacking ? 2 : 3;
 }
 
-// TYPE: of all matrices, or ANY_WEIGHT.
+// TYPE: the type of all matrices, or ANY_WEIGHT.
 template <int TYPE, int R, int B, bool INT8>
 __global__ __launch_bounds__(GEMV_WARPS *WARP, gemv_resident(TYPE, R, B)) void gemv(GRID_CONSTANT const GemvJob g) {
     const int out = g.mode == GEMV_GLU ? R / 2 : R;

@@ -11,17 +11,17 @@ typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
 struct HeadJob {
     Heads heads;
     Rope rope;
-    const float *norm_q, *norm_k, *norm_v; // of each head, or NULL
+    const float *norm_q, *norm_k, *norm_v; // norms of a head, or NULL
     bool v_is_k;                           // V is the product of K, before its norm
-    int n_finished;                        // products of a row: heads of Q, and of K and V if the layer has them
+    int n_finished; // heads of a row that this launch finishes: of Q, and of K and V if the layer has them
     float eps;
     int layer;
     KvPool kv;
-    GpuBatch b;                       // as in_pool has it
-    const float *rope_cos, *rope_sin; // of the layer's table, rows rope_step apart
+    GpuBatch b;                       // from in_pool
+    const float *rope_cos, *rope_sin; // from the layer's RoPE table; rows are rope_step floats apart
     int rope_step;
     float *q;   // (n_rows, q_dim)
-    float *qkv; // (n_rows, q_dim + 2*kv_dim) products, and where K and V of sealed planes stay
+    float *qkv; // (n_rows, q_dim + 2*kv_dim) products; with sealed planes, K and V stay here
 };
 
 // The batch for a layer of this pool: block_table is the pool's.
@@ -78,7 +78,7 @@ __global__ void norm_qk_rows(float *qkv, size_t stride, int n_q, int n_k, const 
     int n = is_k ? n_k : n_q;
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
         float x = v[i] + (bias ? bias[i] : 0);
-        v[i] = x; // this thread's own
+        v[i] = x; // read by the same thread only
         squares += x * x;
     }
     float scale = 1 / sqrtf(block_sum(squares, sums) / (float)n + eps);
@@ -128,7 +128,7 @@ __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, in
         uint8_t *plane = kind == HEAD_K ? j.kv.k : j.kv.v;
         for (int i = lane; i < n; i += WARP) store_as(type, plane, at + (size_t)i, v[i]);
     }
-    __syncwarp(); // v may be filled again
+    __syncwarp(); // all lanes have read v, which is written again
 }
 
 // Prefill: one warp for each (row, head) of the products of Q, K and V in this order.
@@ -152,7 +152,7 @@ __global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const H
         for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
         finish_head(v, j, as, row, head, lane);
     };
-    if (j.v_is_k && kind == HEAD_K) finish_as(HEAD_V); // before K, which may replace the product
+    if (j.v_is_k && kind == HEAD_K) finish_as(HEAD_V); // V first: storing K may overwrite the product that both share
     finish_as(kind);
 }
 

@@ -1,6 +1,5 @@
-// gpu/latent.cuh: what attention to compressed K and V (MIXER_LATENT) needs around attention itself: the split of Q,
-// the store of K, the product of each head with its own matrix; with their launches. gpu/wide_flash.cuh has the
-// attention.
+// gpu/latent.cuh: kernels before and after attention to compressed K and V (MIXER_LATENT): they split Q, store K, and
+// multiply each head by its own matrix; with their launches. The attention itself is in gpu/wide_flash.cuh.
 #ifndef QUILL_LATENT_CUH
 #define QUILL_LATENT_CUH
 
@@ -18,7 +17,7 @@ struct LatentSplitJob {
     int type, n_plain;
 };
 
-// Stores a finished K in its slot, or where rows of sealed planes stay.
+// Stores a finished K: in its slot, or with sealed planes in the row of GpuScratch.qkv.
 __device__ inline void store_latent(const HeadJob &j, const float *v, int row, int lane) {
     int n = j.heads.head_dim, slot = j.b.slot[row];
     if (kv_is_sealed(j.kv.type_k)) {
@@ -30,7 +29,7 @@ __device__ inline void store_latent(const HeadJob &j, const float *v, int row, i
     }
 }
 
-// A warp for each (row, head) of Q, then for K of the row.
+// One warp for each head of Q of a row, and one more for K of the row.
 __global__ void latent_split(GRID_CONSTANT const LatentSplitJob j) {
     Smem smem;
     int n_heads = j.h.heads.n_heads, hd = j.h.heads.head_dim, rank = j.h.heads.v_dim, n_rot = hd - rank;
@@ -66,8 +65,8 @@ __global__ void latent_split(GRID_CONSTANT const LatentSplitJob j) {
 // ---- products of heads with few rows --------------------------------------------------------------------------------
 
 struct HeadsJob {
-    GemvJob g;             // of the whole stack; x and y of head 0
-    int n_out;             // of a head
+    GemvJob g;             // its matrices are the whole stack; its x and y are those of head 0
+    int n_out;             // features of a head
     size_t x_head, y_head; // floats from one head to the next
 };
 
@@ -97,7 +96,7 @@ template <int TYPE, int B, bool INT8> static void heads_launch(HeadsJob j, int n
     constexpr int R = GEMV_FEW;
     int n_groups = (j.n_out + GEMV_WARPS * R - 1) / (GEMV_WARPS * R);
     int most = experts_resident(TYPE, R, B) * multiprocessors();
-    j.g.groups = (n_groups * n_heads + most - 1) / most; // as many blocks as are resident at once
+    j.g.groups = (n_groups * n_heads + most - 1) / most; // so that the grid has as many blocks as are resident at once
     if (j.g.groups > n_groups) j.g.groups = n_groups;
     j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
     dim3 grid((unsigned)n_heads, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));

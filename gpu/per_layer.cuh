@@ -5,7 +5,7 @@
 
 #include "gpu/products.cuh"
 
-// A warp for each row and layer: per = (norm(per) + sqrt(width) * own) / sqrt(2) over the layer's part.
+// One warp for each row and layer computes per = (norm(per) + sqrt(width) * own) / sqrt(2) over the layer's part.
 __global__ void per_layer_embed(float *per, const float *own, const float *norm, float eps, int width, size_t n) {
     size_t part = (size_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     int lane = (int)threadIdx.x % WARP;
@@ -18,7 +18,7 @@ __global__ void per_layer_embed(float *per, const float *own, const float *norm,
     for (int i = lane; i < width; i += WARP) per[i] = (per[i] * scale * norm[i] + own[i] * root) * half;
 }
 
-// A thread an element.
+// One thread for each element.
 template <Activation ACT>
 __global__ void per_layer_gate(void *h, int type, const float *gate, const float *per, size_t stride, int width,
                                size_t n) {
@@ -28,7 +28,7 @@ __global__ void per_layer_gate(void *h, int type, const float *gate, const float
     store_as(type, h, i, gated(ACT, gate[i], per[row * stride + e]));
 }
 
-// A block a row.
+// One block for each row.
 __global__ void per_layer_end(float *x, const float *y, const float *norm, float eps, float scale, int dim) {
     Smem smem;
     float *sums = smem.take<float>(blockDim.x / WARP), squares = 0, factor = 1;

@@ -42,7 +42,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_s
     if (row < p.first_row || s.n <= 0) return;
     probe_scores<TYPE>(p.a, q, scores, row, head, s);
     soften(scores, SPLIT, most, weight, 1, s.n, s.n, [](float p) { return p; });
-    if (threadIdx.x != 0) return; // of the warp that has written them
+    if (threadIdx.x != 0) return; // thread 0 is in the warp that has written them
     float *stats = probe_stats(p, row, head, split);
     stats[0] = *most;
     stats[1] = *weight;
@@ -74,7 +74,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_m
     for (int row = p.first_row; row < p.a.b.n_rows; row++) {
         Seen s = seen_in(p.a.heads, p.a.b.slot[row], split, SPLIT);
         for (int head = kv_head * group; s.n > 0 && head < (kv_head + 1) * group; head++) {
-            __syncthreads(); // nobody reads the last head's any more
+            __syncthreads(); // all threads have read the previous head's values
             if (threadIdx.x < WARP) probe_total(p, row, head, total);
             probe_scores<TYPE>(p.a, q, scores, row, head, s);
             for (int k = 0; k < SPLIT / ATTEND_THREADS; k++) {

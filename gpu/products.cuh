@@ -6,7 +6,7 @@
 #include "gpu/gemv.cuh"
 #include "gpu/skinny_gemm.cuh"
 
-enum { THREADS = 256 }; // of kernels with a thread an element
+enum { THREADS = 256 }; // threads of a block in kernels with one thread for each element
 
 static unsigned blocks_for(size_t n, size_t threads) { return (unsigned)((n + threads - 1) / threads); }
 
@@ -39,7 +39,7 @@ static int x_chunk(int n_in, size_t fit) {
 // The number of groups of `features` rows in the parts of g.
 static int groups_of(const GemvJob &g, int n_parts, int features) {
     int n = 0;
-    if (g.mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
+    if (g.mode == GEMV_GLU) n_parts = 1; // gate and up have one range of blocks
     for (int i = 0; i < n_parts; i++) n += (g.w[i].n_out + features - 1) / features;
     return n;
 }
@@ -127,8 +127,8 @@ static bool gemv_hot(const GemvJob &g, int n_matrices, bool int8, GpuStream stre
     }
 }
 
-// n_matrices of g.w are there. Products of quantised weights with f32 are seldom wanted, so that only the largest batch
-// has code for them.
+// g.w has n_matrices matrices. Products of quantised weights with f32 activations are rare: only the kernel for the
+// largest number of rows has code for them.
 static void gemv_any(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
     bool int8 = !how.exact, quants = false;
     for (int i = 0; i < n_matrices; i++) {
@@ -171,7 +171,7 @@ static size_t row_bytes(const DeviceTensor &t) {
     return is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
 }
 
-// n_matrices of g.w are there.
+// g.w has n_matrices matrices.
 static void gemv_run(GemvJob g, int n_matrices, GpuProduct how, GpuStream stream) {
     const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
     for (int i = 0; i < n_matrices; i++) g.row_bytes[i] = row_bytes(g.w[i]);

@@ -1,8 +1,8 @@
 // gpu/recurrent.cuh: kernels of recurrent layers: the short convolution with what follows it in each channel, the gated
 // delta rule (Recurrence of kernels.h), and the gates of gated attention. gpu/recurrent.h has the shapes.
 //
-// A state is read once and written once for all rows of a sequence in a step: between them it is in registers. Every
-// sum has a fixed order, which does not depend on how steps were cut.
+// In a step, a state is read once and written once for all rows of a sequence; in between it is in registers. Every sum
+// has a fixed order, which does not depend on how a text was divided into steps.
 #ifndef QUILL_RECURRENT_CUH
 #define QUILL_RECURRENT_CUH
 
@@ -10,7 +10,7 @@
 #include "gpu/recurrent.h"
 #include "gpu/rows.cuh"
 
-// The part of the states that belongs to one layer: `at` floats behind a state's begin.
+// The part of the states that belongs to one layer: it begins `at` floats after the beginning of a state.
 struct LayerStates {
     GpuStates s;
     size_t at;
@@ -24,21 +24,21 @@ __device__ __forceinline__ float *state_of(const LayerStates &t, int state) {
 
 enum {
     CONV_WARPS = 4,
-    CONV_WIDTH = 128, // channels of a warp of MIXER_CONV; of MIXER_DELTA a head's
+    CONV_WIDTH = 128, // channels of a warp, for MIXER_CONV; for MIXER_DELTA a warp has the channels of a head
     CONV_LANE = GPU_MAX_STATE / WARP,
-    CONV_ROWS = 8, // rows of a block where a step has many
+    CONV_ROWS = 8, // rows of a block, in steps of many rows
 };
 
 struct ConvJob {
-    LayerStates t; // of the tail: (taps - 1, channels) inputs before the first row
+    LayerStates t; // the tails: (taps - 1, channels) inputs before the first row
     Recurrence r;
     Mixer mixer;
     const float *conv, *decay, *dt_bias;
     bool fused; // beta and alpha are rows of one matrix
     const float *y;
     float *mix;
-    size_t stride; // of y and mix
-    void *a;       // MIXER_CONV
+    size_t stride; // floats from row to row of y and mix
+    void *a;       // MIXER_CONV: the result
     int type;
     int n_rows, n_tasks;
     const int *slot, *seq; // (n_rows)
@@ -47,8 +47,8 @@ struct ConvJob {
 // A warp's channels: a head of q, k or v, or CONV_WIDTH channels.
 struct ConvChannels {
     int first, n;
-    int key;   // q and k: 1 and 2; otherwise 0
-    int value; // v: its value head; otherwise -1
+    int key;   // 1: a head of q; 2: a head of k; 0: neither
+    int value; // the value head if the channels are a head of v; otherwise -1
 };
 
 __device__ __forceinline__ ConvChannels convolve_task(const ConvJob &j, int task) {
@@ -72,7 +72,8 @@ __device__ __forceinline__ float conv_input(const ConvJob &j, const GpuSpan &spa
     return j.mixer == MIXER_CONV ? y[c] * y[2 * j.r.channels + c] : y[c];
 }
 
-// The last inputs up to row i become the tail of a state. Ascending, since the state may be the one before the span.
+// Stores the last inputs up to row i as the tail of a state. Taps are written in ascending order: the state may be the
+// one before the span, whose later taps are still read.
 __device__ inline void store_tail(const ConvJob &j, const GpuSpan &span, const ConvChannels &t, int i, int state,
                                   int lane) {
     float *tail = state_of(j.t, state);
@@ -81,7 +82,7 @@ __device__ inline void store_tail(const ConvJob &j, const GpuSpan &span, const C
             tail[(size_t)k * (size_t)j.r.channels + (size_t)c] = conv_input(j, span, i - (j.r.taps - 2) + k, c);
 }
 
-// beta and the factor of M of a value head, in the places after the channels.
+// Computes beta and the factor of M of a value head, and stores them after the channels of the row of mix.
 __device__ inline void find_rates(const ConvJob &j, int row, int head) {
     const Recurrence &r = j.r;
     const float *raw = j.y + (size_t)row * j.stride + r.channels + r.n_values * r.value_dim;
@@ -125,7 +126,8 @@ __device__ __forceinline__ void convolve_row(const ConvJob &j, const GpuSpan &sp
     if (t.value >= 0 && lane == 0) find_rates(j, (int)row, t.value);
 }
 
-// A row, and its tail where that goes into a state of its own: the last row's may overwrite the state before the span.
+// Computes a row, and stores its tail if that is to be kept. The tail of the span's last row is stored later: it may
+// overwrite the state before the span, which other rows still read.
 template <int TAPS>
 __device__ __forceinline__ void convolve_and_keep(const ConvJob &j, const GpuSpan &span, const ConvChannels &t, int i,
                                                   int lane) {
@@ -174,11 +176,11 @@ __global__ void keep_tails(GRID_CONSTANT const ConvJob j) {
 enum {
     DELTA_ROWS = 8,    // rows of the batch in shared memory at a time
     DELTA_PARTS = 8,   // lanes that share a pair of columns
-    DELTA_COLUMNS = 8, // of a warp
+    DELTA_COLUMNS = 8, // columns of M that a warp has
 };
 
 struct DeltaJob {
-    LayerStates t; // of the matrices: (n_values, key_dim, value_dim)
+    LayerStates t; // the matrices M: (n_values, key_dim, value_dim)
     Recurrence r;
     const float *y, *mix;
     size_t stride;
@@ -190,7 +192,7 @@ struct DeltaJob {
     int slices; // blocks that share a head's columns; 1: the block also finishes the head
 };
 
-// Hides from the compiler where a value comes from: indices that it could compute once for all rows would take the
+// Hides the origin of a value from the compiler. Otherwise it would compute indices once for all rows and keep them in
 // registers that M needs.
 __device__ __forceinline__ int opaque(int v) {
     asm volatile("" : "+r"(v));
@@ -200,9 +202,9 @@ __device__ __forceinline__ int opaque(int v) {
 // The most threads of a block: as many as the registers for M allow.
 HOST_DEVICE constexpr int delta_most(int rows) { return rows > 16 ? 256 : 512; }
 
-// Where a thread's elements of M are. R: runs of four rows, times four.
+// Where a thread's elements of M are. R: rows of M that a thread has, a multiple of four.
 template <int R> struct DeltaPlace {
-    int part, column; // of DELTA_PARTS; the first of two columns of M
+    int part, column; // the thread's place among DELTA_PARTS; the first of its two columns of M
     bool there[2];    // whether the columns exist
     bool pairs;       // both columns can be moved at once
 };
@@ -249,7 +251,7 @@ __device__ __forceinline__ void store_matrix(const float (&m)[R][2], const Delta
     }
 }
 
-// Rows of the batch on their way to shared memory, a part of them in each thread's registers.
+// Rows of the batch that are copied to shared memory; each thread has a part of them in its registers meanwhile.
 template <int R> struct DeltaAhead { float qk[R], v[2], rate[2]; };
 
 // Shared memory: q and k (DELTA_ROWS, 2, 8 R), v (DELTA_ROWS, columns), beta and factor (DELTA_ROWS, 2).
@@ -270,7 +272,7 @@ __device__ __forceinline__ void load_rows(DeltaAhead<R> &ahead, const DeltaJob &
         bool there = of < n && element < r.key_dim;
         ahead.qk[k] = there ? mix[(size_t)of * j.stride + (size_t)((is_k * r.n_keys + key) * r.key_dim + element)] : 0;
     }
-    int column = first_column + thread % columns, first_row = thread / columns; // of four rows
+    int column = first_column + thread % columns, first_row = thread / columns; // the first of four rows
     UNROLL
     for (int k = 0; k < 2; k++) {
         int of = first_row + 4 * k, at = 2 * r.n_keys * r.key_dim + head * r.value_dim + column;
@@ -383,7 +385,7 @@ template <int R> __global__ __launch_bounds__(delta_most(R), 1) void delta_rule(
     load_matrix<R>(m, p, j.r, span.state < 0 ? (const float *)NULL : state_of(j.t, span.state) + matrix);
     for (int done = 0; done < span.n; done += DELTA_ROWS) {
         int n = span.n - done < DELTA_ROWS ? span.n - done : (int)DELTA_ROWS, left = span.n - done - n;
-        __syncthreads(); // nobody reads the rows before
+        __syncthreads(); // all threads have read the previous rows
         store_rows<R>(in, ahead, columns);
         __syncthreads();
         if (left > 0)
@@ -406,7 +408,7 @@ template <int R> __global__ __launch_bounds__(delta_most(R), 1) void delta_rule(
     }
 }
 
-// What finish_delta does, for all rows and heads, from j.raw: a warp for each.
+// Does the work of finish_delta for all rows and heads, from j.raw. A warp computes one head of one row.
 __global__ void finish_heads(GRID_CONSTANT const DeltaJob j, const int *slot, int n_rows) {
     size_t pair = (size_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     int n = j.r.value_dim, head = (int)(pair % (size_t)j.r.n_values), lane = (int)threadIdx.x % WARP;

@@ -1,10 +1,10 @@
 // gpu/recurrent.h: the C interface of the kernels of recurrent layers and of gated attention (gpu/recurrent.cuh), as
 // gpu/launch.h for the others: functions that queue launches, over device pointers.
 //
-// The products of a recurrent layer's input lie in `y`: rows of MIXER_DELTA hold the outputs of w_mix (channels), of
-// w_z (n_values * value_dim), then those for beta and alpha (n_values each); rows of MIXER_CONV hold B, C and X. `mix`
-// gets what the recurrence takes from them: q, k, v (channels), beta and the factor of M (n_values each). Rows of both
-// are `stride` floats apart.
+// `y` has the products of a recurrent layer's input. A row of MIXER_DELTA has the outputs of w_mix (channels), of w_z
+// (n_values * value_dim), and those for beta and alpha (n_values each). A row of MIXER_CONV has B, C and X. `mix` is
+// the input of the recurrence, computed from y: q, k, v (channels), beta and the factor of M (n_values each). Rows of
+// both are `stride` floats apart.
 #ifndef QUILL_GPU_RECURRENT_H
 #define QUILL_GPU_RECURRENT_H
 
@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 // The rows [first, first + n) of a sequence in the batch, and the state before them; state -1: the sequence's start.
-// n 0: padding, in place of a sequence.
+// n 0: a span of padding, without a sequence.
 typedef struct {
     int first, n, state;
 } GpuSpan;
@@ -37,7 +37,7 @@ void gpu_recurrent_in(float *y, size_t stride, const float *x, const GpuLayer *l
 // The same for gated attention: rows of `gate`, `stride` apart, are the gate's part of Wq times norm(x).
 void gpu_gate_in(float *gate, size_t stride, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how,
                  GpuStream stream);
-// a (n_rows, width) of `type` *= sigmoid(gate)
+// a (n_rows, width), of `type`, is multiplied by sigmoid(gate).
 void gpu_gate(void *a, int type, const float *gate, size_t stride, int width, int n_rows, GpuStream stream);
 
 // For any number of rows: the convolution, and what follows it in each channel. MIXER_DELTA: fills mix. MIXER_CONV: a
@@ -45,7 +45,7 @@ void gpu_gate(void *a, int type, const float *gate, size_t stride, int width, in
 void gpu_convolve(void *a, int type, float *mix, const float *y, size_t stride, const GpuLayer *l, const GpuBatch *b,
                   const GpuStates *s, GpuStream stream);
 // MIXER_DELTA, after gpu_convolve: a (n_rows, n_values * value_dim) of `type` is the mixer's result; stores the other
-// part of the states. raw: as `a` in f32, scratch; it may be `a` if type is F32.
+// part of the states. raw: scratch, as large as `a` in f32; it may be `a` if type is F32.
 void gpu_delta(void *a, int type, float *raw, const float *mix, const float *y, size_t stride, const GpuLayer *l,
                const GpuBatch *b, const GpuStates *s, GpuStream stream);
 

@@ -5,7 +5,7 @@
 #include "gpu/products.cuh"
 #include "gpu/recurrent.cuh"
 
-// y (n_rows, stride) = the outputs of up to three matrices side by side, of norm(x).
+// y (n_rows, stride) = the products of up to three matrices with norm(x), side by side.
 static void normed_products(float *y, size_t stride, const float *x, const DeviceTensor *const *w, int n,
                             const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream) {
     GemvJob g = gemv_job(*w[0], n_rows, x, y, stride, GEMV_STACK);
@@ -40,7 +40,7 @@ void gpu_gate(void *a, int type, const float *gate, size_t stride, int width, in
 // ---- the recurrence -------------------------------------------------------------------------------------------------
 
 enum {
-    SPAN_ROWS = 32, // up to so many rows, a sequence's rows are not divided among blocks
+    SPAN_ROWS = 32, // with at most this many rows in a step, one block computes all rows of a sequence
     SLICE_ROWS = 4, // average rows of a sequence above which its heads are divided into slices
     SLICE_THREADS = 128,
 };
@@ -98,7 +98,7 @@ void gpu_delta(void *a, int type, float *raw, const float *mix, const float *y, 
     const Recurrence *r = &l->rec;
     int columns = (r->value_dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS * DELTA_COLUMNS, threads = columns * 4;
     if (threads < SLICE_THREADS) threads = SLICE_THREADS;
-    // This must depend on numbers alone that a captured graph keeps.
+    // The choice may depend only on numbers that are the same in every replay of a captured graph.
     bool few = b->n_rows <= SPAN_ROWS || b->n_rows <= SLICE_ROWS * s->n_spans;
     bool whole = few && threads <= delta_most(r->key_dim > 128 ? 32 : 16);
     if (!whole) threads = SLICE_THREADS;

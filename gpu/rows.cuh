@@ -18,7 +18,7 @@ __device__ inline float block_sum(float v, float *scratch) {
     return sum;
 }
 
-// A block a row.
+// One block for each row.
 __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *norm, float eps, int dim,
                              const int *rows) {
     Smem smem;
@@ -36,7 +36,7 @@ __device__ __forceinline__ float activate(Activation act, float v) { return v / 
 // act(gate) * up for one feature.
 __device__ __forceinline__ float gated(Activation act, float gate, float up) {
     if (act == ACT_SWIGLU_CLAMPED) {
-        gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; // NaN stays
+        gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; // keeps NaN, as fminf would not
         up = (up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up) + 1;
     }
     return activate(act, gate) * up;
@@ -82,7 +82,7 @@ __global__ void add_rows(float *x, const float *y, const float *bias, int dim, s
     x[i] = v;
 }
 
-// A block a row.
+// One block for each row.
 __global__ void add_normed_rows(float *x, const float *y, const float *bias, const float *norm, float eps, int dim) {
     Smem smem;
     float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
@@ -102,7 +102,7 @@ __global__ void softcap_all(float *x, float cap, size_t n) {
     if (i < n) x[i] = softcap(x[i], cap);
 }
 
-// Rows are moved in order, since a row may go to the place of an earlier one. A thread moves one column.
+// Moves rows in order, since a row may move to a place that an earlier row has left. A thread moves one column.
 __global__ void move_rows(uint32_t *x, size_t width, const int *rows, int n) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= width) return;
@@ -171,7 +171,7 @@ __global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float s
         float *to = x + (size_t)row * (size_t)t.n_in;
         for (int u = (int)threadIdx.x; u < (t.n_in + UNIT - 1) / UNIT; u += (int)blockDim.x) {
             unit_to<TYPE>(t, (size_t)token, u, TYPE_F32, to, (size_t)u * UNIT);
-            for (int i = u * UNIT; scale != 1 && i < (u + 1) * UNIT && i < t.n_in; i++) to[i] *= scale; // its own
+            for (int i = u * UNIT; scale != 1 && i < (u + 1) * UNIT && i < t.n_in; i++) to[i] *= scale;
         }
     }
     for (int r = 0; r < ropes.n; r++) find_turns(ropes.of[r], s, row, b.pos[row]);

@@ -137,13 +137,14 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_ranks(SampleJob j) {
 
 // ---- the draw -------------------------------------------------------------------------------------------------------
 
-// The candidates that are left: n of them, sorted; weights at a temperature, and their sum (0: weights themselves).
+// The n remaining candidates, sorted. Their values are weights at temperature `temp`, divided by `sum` unless that is
+// 0.
 struct Candidates {
     const uint64_t *key;
     int n;
     float temp;
     double sum;
-    double *runs;   // scratch; after add_runs: what comes before each run
+    double *runs;   // (runs) scratch: the sum of each run
     double *shared; // [0] the sum
     int *found;
 };
@@ -203,7 +204,7 @@ __device__ inline int first_past(Candidates c, double mark) {
 
 __device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
     float least = key_logit(c.key[0]) + log_min_p;
-    int low = 1, high = c.n; // the first that is too small lies in [low, high]
+    int low = 1, high = c.n; // the first candidate that is too small is in [low, high]
     while (low < high) {
         int middle = (low + high) / 2;
         if (key_logit(c.key[middle]) >= least) low = middle + 1;
@@ -296,7 +297,7 @@ __device__ __forceinline__ uint64_t larger_key(uint64_t a, uint64_t b, bool larg
     return (a > b) == larger ? a : b;
 }
 
-// A step of a bitonic sort: places `step` apart change where they are in the wrong order for runs of `size`.
+// One step of a bitonic sort: swaps keys that are `step` places apart and in the wrong order for runs of `size`.
 __device__ __forceinline__ void exchange_keys(uint64_t k[2], int lane, int size, int step) {
     bool descending = (2 * lane & size) == 0;
     if (step == 1) {
@@ -425,7 +426,7 @@ __device__ inline void advance_draw(const SampleJob &j, int i) {
     j.draws[i].position++;
 }
 
-// grid: (slices, draws), a thread two candidates; j.keys: (draws, slices, TOP)
+// grid: (slices, draws); a thread has two candidates. j.keys: (draws, slices, TOP)
 __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     Smem smem;
     uint64_t *keys = smem.take<uint64_t>((unsigned)j.slice);
@@ -440,7 +441,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_top(SampleJob j) {
     GpuSample r = j.draws[blockIdx.y];
     slice_keys(j, r, keys, logits, counts);
     uint64_t k[2] = {keys[2 * threadIdx.x], keys[2 * threadIdx.x + 1]};
-    __syncthreads(); // keys become the warps' lists
+    __syncthreads(); // all threads have read their keys; from here on `keys` has the lists of the warps
     if (is_greedy(r)) keep_largest(k, lane);
     else sort_top(k, lane);
     merge_warps(k, keys, warp, warps, lane);

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-enum { ANY_TYPE = -1 }; // K and V of any types, told apart as they are read
+enum { ANY_TYPE = -1 }; // K and V of any types, which the kernel checks at run time
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -19,17 +19,17 @@ struct KvPlane {
     const uint8_t *base; // the head's first slot in block 0
     const int *table;    // the sequence's blocks
     size_t step;         // bytes from block to block
-    int bytes;           // of a slot
+    int bytes;           // bytes of a slot
     int type, block, head_dim;
     bool keys;
-    // sealed: slots from `open` on are read in f32, from `since` on from rows of the batch, of which `row` is slot
-    // own's
+    // Sealed planes: slots from `open` on are read in f32; those from `since` on are rows of the batch. `row` has the
+    // values of slot `own`.
     int open, since, own;
     const float *row, *page;
     size_t stride;
 };
 
-// The address of a slot: `dense` (f32), or NULL and `at` in the plane.
+// The address of a slot: `dense` if it is read in f32; otherwise `dense` is NULL, and the slot is at `at` in the plane.
 struct KvSlot {
     int slot;
     const uint8_t *at;
@@ -101,7 +101,8 @@ __device__ __forceinline__ void load_bytes(uint8_t b[8], const uint8_t *at) {
     }
 }
 
-// Bytes `at` and on of a group of kivi2's K, four of them: in one piece, or in parts at each of its slots.
+// Four bytes, from byte `at` on, of a sealed group of K in kivi2. The bytes are in one piece, or a part of them is at
+// each slot of the group.
 __device__ __forceinline__ unsigned panel_word(const KvPlane &p, int first, const uint8_t *whole, int at) {
     if (whole) return load_word(whole + at);
     return load_word(bytes_of(p, first + at / p.bytes) + at % p.bytes);
@@ -126,13 +127,13 @@ __device__ inline void load_panel(float v[8], const KvPlane &p, int slot, int c)
     }
 }
 
-// Eight elements of a slot of a sealed group, the c-th eight; beyond head_dim anything.
+// The c-th eight elements of a slot of a sealed group. Elements beyond head_dim are undefined.
 template <int TYPE> __device__ __forceinline__ void load_sealed(float v[8], const KvPlane &p, const KvSlot &s, int c) {
     uint8_t b[8];
     if constexpr (TYPE == TYPE_FP8) {
         float d = gpu_half_float((uint16_t)load_pair(s.at));
         UNROLL
-        for (int i = 0; i < 8; i += 2) { // an even number of elements: pairs are whole
+        for (int i = 0; i < 8; i += 2) { // head_dim is even: pairs are whole
             unsigned pair = 8 * c + i < p.head_dim ? load_pair(s.at + 2 + 8 * c + i) : 0;
             v[i] = d * (gpu_half_float(fp8_half((uint8_t)pair)) * 256);
             v[i + 1] = d * (gpu_half_float(fp8_half((uint8_t)(pair >> 8))) * 256);
@@ -200,7 +201,7 @@ enum { SEAL_THREADS = 128 };
 struct SealJob {
     Heads heads;
     KvPool kv;
-    GpuBatch b; // as in_pool has it
+    GpuBatch b; // from in_pool
     const float *qkv;
     int layer;
 };

@@ -15,7 +15,7 @@
 
 enum { UNIT = 32, SUPER_UNITS = QK_K / UNIT };
 
-// Bytes per unit in each plane; d is stored per unit or per super-block. offset: added to each quant.
+// Bytes of a unit in each plane. d is stored once per unit or once per super-block. offset is added to each quant.
 struct PlaneBytes {
     int quants, high, scales, d;
     bool super;

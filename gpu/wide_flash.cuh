@@ -33,7 +33,7 @@ struct WidePart {
     int row, n_rows, head, heads, kv_head, begin, end, split;
 };
 
-// Its arrays in shared memory.
+// A block's arrays in shared memory.
 struct WideSmem {
     uint16_t *q, *k, *p; // (32, stride), (32, stride), (32, WIDE_P_STRIDE)
     float *s;            // (32, WIDE_KEYS) scores
@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_wide_queries(const WideJob &j, const WideSm
 // Starts the copy of K or V of keys [first, first + WIDE_KEYS) to shared memory; zeros outside of the block's keys.
 __device__ __forceinline__ void fetch_wide(const WideJob &j, const WideSmem &m, const WidePart &b, const uint8_t *plane,
                                            int first) {
-    constexpr int lanes = WIDE_THREADS / WIDE_KEYS; // that share a key
+    constexpr int lanes = WIDE_THREADS / WIDE_KEYS; // lanes that share a key
     int key = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes, slot = first + key, hd = j.a.heads.head_dim;
     bool seen = slot >= b.begin && slot < b.end;
     size_t at = kv_at(j.a.kv, j.a.b, j.a.layer, j.a.b.seq[b.row], b.kv_head, seen ? slot : b.begin);
@@ -155,7 +155,7 @@ __device__ __forceinline__ void store_wide_sums(const WideJob &j, const WideSmem
         int query = group * 16 + lane / 4 + 8 * half, r = query / b.heads, head = b.head + query % b.heads;
         if (r >= b.n_rows) continue;
         float *partial = b.split < 0 ? NULL : partial_of(j.a, b.row + r, head, b.split), weight = m.weight[query];
-        float inverse = weight > 0 ? 1 / weight : 0; // padding has seen nothing
+        float inverse = weight > 0 ? 1 / weight : 0; // a row of padding has no keys
         size_t at = ((size_t)(b.row + r) * (size_t)j.a.heads.n_heads + (size_t)head) * (size_t)hd;
         UNROLL
         for (int n = 0; n < VD / 32; n++) UNROLL
@@ -169,7 +169,7 @@ __device__ __forceinline__ void store_wide_sums(const WideJob &j, const WideSmem
     }
 }
 
-// The part of a block, of few rows or of a tile. n_rows 0: nothing.
+// Decides what the block computes: a row of a small batch, or a part of a tile. n_rows 0: nothing.
 __device__ inline WidePart wide_part(const WideJob &j) {
     WidePart b = {};
     int group = j.a.heads.n_heads / j.a.heads.n_kv_heads, first_head = (int)blockIdx.y % j.passes * j.block_heads;
@@ -221,7 +221,7 @@ template <int TYPE, int VD> __global__ __launch_bounds__(WIDE_THREADS) void wide
         cp_async_wait<0>();
         __syncthreads();
         if (busy) add_wide_values<TYPE, VD>(acc, m, group, part, lane);
-        __syncthreads(); // nobody reads the keys any more
+        __syncthreads(); // all threads have read the keys
     }
     __syncthreads();
     if (busy) store_wide_sums<VD>(j, m, b, acc, group, part, lane);
@@ -234,7 +234,7 @@ __global__ __launch_bounds__(ATTEND_THREADS) void wide_combine(GRID_CONSTANT con
     int head = (int)blockIdx.x, row = (int)blockIdx.y, slot = j.a.b.slot[row], hd = j.a.heads.head_dim;
     if (slot < 0) return;
     int size = split_of(slot), first = oldest_seen(j.a.heads, slot) / size, last = slot / size;
-    if (first == last) return; // it is stored already
+    if (first == last) return; // a single split is stored already
     float most = -INFINITY;
     for (int s = first; s <= last; s++) most = fmaxf(most, partial_of(j.a, row, head, s)[hd]);
     size_t at = ((size_t)row * (size_t)j.a.heads.n_heads + (size_t)head) * (size_t)hd;

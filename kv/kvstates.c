@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Regularly spaced checkpoints may use 1 / GRID_SHARE of n_checkpoints; the others are for the ends of prompts.
+// Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of prompts.
 enum { GRID_SHARE = 2 };
 
 static size_t host_bytes(const StatePool *p) {
@@ -57,7 +57,7 @@ void kvstates_load(const KvStates *s, int state, int layer, float *out) {
 void kvstates_store(KvStates *s, int state, int layer, const float *values) {
     const StatePool *p = &s->pool;
     if (on_host(p, layer)) memcpy(state_at(p, state, layer), values, p->floats * sizeof *values);
-    else p->be->memory->state_move(p, state, layer, (float *)values, true); // which only reads them
+    else p->be->memory->state_move(p, state, layer, (float *)values, true); // only reads them
 }
 
 static bool is_idle(const KvStates *s, int i) { return s->refs[i] == 0 || (s->refs[i] == 1 && s->block_of[i] >= 0); }

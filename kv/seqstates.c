@@ -17,7 +17,7 @@ void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
 
 // Whether the state after the first `at` tokens should become a checkpoint. prefill: the step has several rows.
 static bool is_checkpoint(const KvStates *p, int n_tokens, int at, bool prefill) {
-    int last = (n_tokens - 1) / p->block * p->block; // at least one token is computed again
+    int last = (n_tokens - 1) / p->block * p->block; // leaves a token to compute, for its logits
     return at > 0 && at % p->block == 0 && (at % p->every == 0 || (prefill && at == last));
 }
 
