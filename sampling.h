@@ -37,7 +37,7 @@ typedef struct {
     float frequency_penalty;
     bool greedy;
     uint64_t seed;
-    const LogitBias *bias; // (n_bias), the caller's
+    const LogitBias *bias; // (n_bias), owned by the caller
     int n_bias;
 } SamplerParams;
 

@@ -206,8 +206,8 @@ INLINE vf exp2_rough(vf x) {
     return (vf)_mm512_scalef_ps((__m512)(p * f + 0.9999252f), (__m512)x); // by 2^floor(x)
 }
 
-// Weights of 8 keys and 16 queries from their scores, in pairs of keys. Adds them to the total. While the unit
-// multiplies, one vector port is left, and the instructions for bf16 wait for the unit: halves are rounded as integers.
+// Computes the weights of 8 keys and 16 queries from their scores, stores them in pairs of keys and adds them to the
+// total. Rounds to bf16 by integer instructions: those for bf16 would wait for the unit, which leaves one vector port.
 INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf *total) {
     UNROLL(4)
     for (int i = 0; i < 8; i += 2) {
@@ -256,7 +256,7 @@ INLINE void weigh_part(AttendTiles *s, Softmax *x) {
           &x->total[half]);
 }
 
-// Converts the parts that are due after one of `products` products, so that parts and products are spread evenly.
+// Called after each of `products` products. Converts so many parts each time that all x->parts are spread evenly.
 INLINE void weigh_due(AttendTiles *s, Softmax *x, int products) {
     for (x->due += x->parts; x->due >= products; x->due -= products) weigh_part(s, x);
 }

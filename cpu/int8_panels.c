@@ -219,7 +219,7 @@ INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s
         do_beside(type, F, beside, b);
         UNROLL(2)
         for (int part = 0; part < parts; part++) {
-            const int at = b * parts + part; // among the superblock's scales
+            const int at = b * parts + part; // index of the scale in the superblock
             __m512i dot[12], start[4];
             UNROLL(4)
             for (int v = 0; v < V; v++) {

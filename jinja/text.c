@@ -413,7 +413,7 @@ Value text_partition(Heap *h, MarkedText t, MarkedText by, bool from_right) {
     bool found = at != SIZE_MAX;
     SplitParts p = new_parts(h);
     add_part(&p, found ? text_cut(t, 0, at) : text_cut(t, 0, from_right ? 0 : t.n));
-    add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // the separator from t, with t's trust
+    add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // cut from t, so that it is trusted as t is
     add_part(&p, found ? text_cut(t, at + by.n, t.n - at - by.n) : text_cut(t, 0, from_right ? t.n : 0));
     p.list.type = V_TUPLE;
     return p.list;

@@ -27,7 +27,7 @@
 #include "kv/kvstates.h"
 
 enum { KV_START = 12 };               // bytes before the first frame: a magic number and the format's version
-void kv_start(uint8_t out[KV_START]); // the ones that this program writes and accepts
+void kv_start(uint8_t out[KV_START]); // the start that this program writes and accepts
 
 // How K and V were computed; rows of different classes are not interchangeable.
 enum { KV_EXACT = 0 }; // each token saw all tokens before it

@@ -31,7 +31,7 @@ struct Ngram {
     int n_texts, cap_texts;
     Place *heads[ORDERS]; // (n_heads)
     size_t n_heads;       // a power of two
-    size_t n_tokens;      // of all texts
+    size_t n_tokens;      // tokens of all texts
     int64_t n_ended;
 };
 

@@ -177,7 +177,7 @@ static void check_return(StateRig *s, int to) {
     drop(&s->r, &q);
 }
 
-// Two that share a state go on each for itself, in the same steps.
+// Two sequences that share a state continue with different tokens, in the same steps.
 static void check_fork(StateRig *s) {
     Sequence a = {0}, b = {0};
     float logits[2][VOCAB];

@@ -126,8 +126,8 @@ static void test_real_vocabulary(void **state) {
 
 // ---- parts ----------------------------------------------------------------------------------------------------------
 
-// A vocabulary of a few letters. `parts` are additional members of the file, `model` of its model; \xc4\xa0 is the
-// space in byte-level vocabularies.
+// A tokenizer with a vocabulary of a few letters. `parts`: additional members of tokenizer.json; `model`: additional
+// members of its object "model". \xc4\xa0 is the space in byte-level vocabularies.
 static Tokenizer *tokenizer_of(const char *parts, const char *model, const char *vocab, const char *config) {
     Buf text = {0};
     buf_printf(&text, "{%s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {%s}}}", parts, model, vocab);

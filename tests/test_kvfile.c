@@ -1,5 +1,6 @@
 // tests/test_kvfile.c: a sequence's KV cache as a file. A sequence that continues from a file gives the same result as
-// without the file; files of other models, other caches and other places are refused.
+// without the file. Files of other models and of other caches are refused, and so are paths that cannot be read or
+// written.
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 

@@ -98,7 +98,7 @@ static void test_forms_in_one_step(void **state) {
     gguf_close(g);
 }
 
-// Where a result may not depend on the rows of a step, or K and V are sealed, rows are absorbed.
+// With --deterministic, with sealed K and V, and with the scalar kernels, all rows use the absorbed form.
 static void test_where_it_is_not_used(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "deepseek2", .head_dim = 32, .n_rot = 16, .kv_rank = 64, .ctx = CONTEXT});

@@ -149,7 +149,7 @@ static double mean_distance(const float *got, const float *want, size_t n_vocab)
 typedef struct {
     const Gguf *g;
     const char *name;
-    int type; // of its matrices
+    int type; // the type of its matrices
     int tokens[TOKENS];
     size_t n_vocab;
     float *want;            // the plain scalar logits
