@@ -231,7 +231,11 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     json_object_foreach(json_object_get(tool->parameters, "properties"), key, value) {
         int e = 0;
         if (!*key || strpbrk(key, "<>\n") || strlen(key) > CALL_LONGEST_KEY)
-            pass(c, tool, key, status_error(QUILL_USAGE, "names of arguments without < > and line ends expected"));
+            pass(c, tool, key,
+                 status_error(QUILL_USAGE,
+                              "an argument's name of 1 to %d bytes without < > and line ends expected, "
+                              "found %zu bytes; rename the argument",
+                              CALL_LONGEST_KEY, strlen(key)));
         SchemaPart part = {.root = tool->parameters, .schema = value, .scope = scope, .end = end.data};
         if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
         int name = pattern(c, c->f->param, strlen(c->f->param), key, 0);

@@ -326,7 +326,11 @@ static Status open_products(GpuStream s) {
     cublasStatus_t e = blas.create(&blas.handle);
     if (e != CUBLAS_STATUS_SUCCESS) return refused("no handle", e);
     blas.workspace = rt_alloc(WORKSPACE);
-    if (!blas.workspace) return status_error(QUILL_MEMORY, "cuBLAS: no %d bytes for its workspace", WORKSPACE);
+    if (!blas.workspace)
+        return status_error(
+            QUILL_MEMORY,
+            "cuBLAS: %d bytes of GPU memory expected for its workspace, not found; try a smaller -ngl or -c",
+            WORKSPACE);
     e = use_stream(s);
     if (e != CUBLAS_STATUS_SUCCESS) return refused("no workspace", e);
     int v = 0;
@@ -358,8 +362,8 @@ void rt_product(const RtProduct *p, GpuStream s) {
     cublasStatus_t e = s == blas.stream ? CUBLAS_STATUS_SUCCESS : use_stream(s);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type,
-                      (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, data_type(p->y_type), (int)p->y_stride,
-                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+                      (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, data_type(p->y_type),
+                      (int)p->y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     if (e == CUBLAS_STATUS_SUCCESS) return;
     char text[256];
     snprintf(text, sizeof text, "cuBLAS: product of %d x %d x %d: %s", p->n_rows, p->n_out, p->n_in,

@@ -118,7 +118,7 @@ static int open_block(const char *path, Status *st) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat info;
     if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
-    if (fd >= 0) *st = status_error(QUILL_IO, "%.300s: a file expected, something else found", path);
+    if (fd >= 0) *st = status_error(QUILL_IO, "%.300s: a regular file expected, something else found; remove it", path);
     else if (errno != ENOENT) *st = status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return -1;
@@ -386,7 +386,8 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
-        return status_error(QUILL_IO, "--kv-dir %.300s: a directory expected, something else found", dir);
+        return status_error(QUILL_IO,
+                            "--kv-dir %.300s: a directory expected, something else found; choose another name", dir);
     KvStore *s = mem_alloc(sizeof *s);
     *s = (KvStore){.dir = mem_copy(dir, strlen(dir)),
                    .most_bytes = most_bytes,

@@ -16,7 +16,8 @@ static Status delta_layers(const Loader *l, const char *key) {
     const GgufValue *v = gguf_value(l->g, key);
     TRY(loader_int(l, "full_attention_interval", 1, 1 << 30, false, 4, &every));
     if (v && (v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL))
-        return status_error(QUILL_MODEL, "%s: %s: an array of booleans expected, something else found", l->file, key);
+        return status_error(QUILL_MODEL, "%s: %s: an array of BOOL expected, %s found", l->file, key,
+                            gguf_type_name(v->type == GGUF_ARRAY ? v->elem_type : v->type));
     if (v) TRY(loader_each_layer(l, v));
     for (int i = 0; i < n; i++) l->recurrent[i] = v ? ((const uint8_t *)v->data)[i] : (i + 1) % every != 0;
     return OK;
