@@ -4,7 +4,7 @@
 load rig/helpers
 
 # The pages whose examples are run, and the commands that need libcurl.
-PAGES=(README.md docs/usage.md docs/structured.md docs/beams.md docs/speculation.md)
+PAGES=(README.md docs/usage.md docs/structured.md docs/beams.md docs/speculation.md docs/batch.md docs/blend.md docs/quantize.md)
 NEEDS_LIBCURL='-hf |quill (pull|models)|-m Qwen3-8B'
 
 setup() {
@@ -172,6 +172,13 @@ stage() {
     git init -q . && git add model.gguf 2>/dev/null
     for text in letter notes rules long text prompt; do echo "Tom went to the mill. He put the blue cup there." >$text.txt; done
     cp letter.txt text
+    mkdir notes
+    cp letter.txt notes/may.txt
+    cp letter.txt notes/june.txt
+    printf 'Tom paid.\n---\nIt was a boat.\n' >all.txt
+    "$MAKE_TINY" model-f16.gguf arch=llama dim=256 ctx=512 type=F16 seed=3
+    cp letter.txt test.txt
+    cp letter.txt calibration.txt
     for i in $(seq 20); do cat letter.txt; done >wiki.test.raw
     echo '{"id":1,"prompt":"hello","max_tokens":5}' >jobs.jsonl
     echo '[{"role":"user","content":"hi"}]' >messages.json
