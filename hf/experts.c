@@ -4,11 +4,14 @@
 // Shapes in the directory, slowest dimension first; E experts of width W, dim H:
 //   mlp.experts.N.gate_proj|up_proj|down_proj.weight, block_sparse_moe.experts.N.w1|w3|w2.weight   one expert's matrix
 //   mlp.experts.gate_up_proj (E, 2W, H): gate's rows, then up's; mlp.experts.down_proj (E, H, W)
+// these also in FP8, with scales (hf/fp8.h), which become BF16;
 // and in gpt-oss, where matrices are transposed and rows of gate and up alternate:
 //   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
 //   gate_up_proj_blocks (E, 2W, H/32, 16) with _scales (E, 2W, H/32), down_proj_blocks (E, H, W/32, 16) with _scales
 // Stacks are copies, except a fused down_proj that already has GGUF's layout.
 #include "hf/experts.h"
+
+#include "hf/fp8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +31,13 @@ static void name_of(char out[64], long layer, int part, const char *kind) {
     snprintf(out, 64, "blk.%ld.%s.%s", layer, stack_names[part], kind);
 }
 
-// Whether a tensor has a dense type and n dimensions that fit an int.
-static bool is_shaped(const SafeTensor *t, int n) {
-    bool fits = t->n_dims == n && hf_type_of(t) >= 0;
+// Whether a tensor has n dimensions that fit an int.
+static bool has_dims(const SafeTensor *t, int n) {
+    bool fits = t->n_dims == n;
     for (int d = 0; fits && d < n; d++) fits = t->dims[d] >= 1 && t->dims[d] <= INT32_MAX;
     return fits;
 }
+static bool is_shaped(const SafeTensor *t, int n) { return has_dims(t, n) && hf_type_of(t) >= 0; }
 
 // ---- a tensor for each expert ---------------------------------------------------------------------------------------
 
@@ -50,23 +54,27 @@ static HfStack *stack_of(HfExperts *x, long layer, int part) {
     return &x->stacks[x->n++];
 }
 
-static Status take_one(HfExperts *x, const HfModel *m, long layer, int part, long expert, const SafeTensor *t) {
+static Status take_one(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, int part, long expert,
+                       const SafeTensor *t) {
     int64_t n;
+    int type = fp8_is(t) ? TYPE_BF16 : hf_type_of(t);
+    size_t n_bytes = fp8_is(t) ? 2 * t->n_bytes : t->n_bytes, all;
     hf_config_experts(m, &n);
     if (expert < 0 || expert >= n || n > 1 << 16)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: an expert below config.json's %d expected", t->file,
                             (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, (int)n);
-    if (!is_shaped(t, 2)) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions");
+    if (!has_dims(t, 2) || type < 0) return hf_refuse(t, "F32, F16, BF16 or F8_E4M3 of 2 dimensions");
     HfStack *s = stack_of(x, layer, part);
-    size_t all;
     if (!s->data) {
-        if (!size_mul(t->n_bytes, (size_t)n, &all)) return hf_refuse(t, "a smaller tensor");
-        s->type = hf_type_of(t), s->n_out = t->dims[0], s->n_in = t->dims[1], s->n_experts = n;
+        if (!size_mul(n_bytes, (size_t)n, &all)) return hf_refuse(t, "a smaller tensor");
+        s->type = type, s->n_out = t->dims[0], s->n_in = t->dims[1], s->n_experts = n;
         s->data = hf_view_alloc(m->g, all);
     }
-    if (s->type != hf_type_of(t) || s->n_out != t->dims[0] || s->n_in != t->dims[1])
+    if (s->type != type || s->n_out != t->dims[0] || s->n_in != t->dims[1])
         return hf_refuse(t, "type and shape of the layer's other experts");
-    memcpy(s->data + (size_t)expert * t->n_bytes, t->data, t->n_bytes);
+    uint8_t *to = s->data + (size_t)expert * n_bytes;
+    if (fp8_is(t)) TRY(fp8_dequantize(t, fp8_scale_of(files, t), (uint16_t *)(void *)to));
+    else memcpy(to, t->data, t->n_bytes);
     s->n_found++;
     return OK;
 }
@@ -113,7 +121,7 @@ static void add(const HfModel *m, long layer, int part, const char *kind, int ty
 static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
     bool turns = m->family->names == HF_NAMES_OSS;
     if (!is_shaped(t, 3) || t->dims[turns ? 2 : 1] % 2)
-        return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up");
+        return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up,");
     size_t n = (size_t)t->dims[0], both = (size_t)t->dims[turns ? 2 : 1], dim = (size_t)t->dims[turns ? 1 : 2],
            width = both / 2;
     for (size_t part = 0; part < 2; part++) {
@@ -142,6 +150,20 @@ static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool 
         add(m, layer, gate_up ? (int)part : DOWN, "bias", hf_type_of(t), width, n, 0,
             copy_rows(m, t, 1, n, width, 0, part, (size_t)t->dims[1], gate_up ? 2 : 1));
     return OK;
+}
+
+// A fused tensor in FP8, as BF16.
+static Status take_fp8(const HfModel *m, const SafeFiles *files, long layer, const SafeTensor *t, bool gate_up) {
+    if (!has_dims(t, 3) || m->family->names == HF_NAMES_OSS)
+        return hf_refuse(t, "F32, F16 or BF16, or F8_E4M3 of 3 dimensions,");
+    SafeTensor whole = *t;
+    size_t n_bytes = 2 * t->n_bytes;
+    uint16_t *out = gate_up ? mem_alloc(n_bytes) : hf_view_alloc(m->g, n_bytes); // gate and up are copied from it
+    whole.dtype = "BF16", whole.element = 2, whole.n_bytes = n_bytes, whole.data = (const uint8_t *)out;
+    Status st = fp8_dequantize_stack(t, fp8_scale_of(files, t), out);
+    if (!st.code) st = gate_up ? take_gate_up(m, layer, &whole) : take_down(m, layer, &whole);
+    if (gate_up) free(out);
+    return st;
 }
 
 // Reorders an MXFP4 block for GGUF, where byte k has elements k (low half) and k + 16. In the directory byte k has
@@ -197,13 +219,16 @@ bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, lon
     if (!word) return false;
     long expert = strtol(word, &end, 10);
     *st = OK;
-    if (end > word && *end == '.' && part_of(end + 1) >= 0) *st = take_one(x, m, layer, part_of(end + 1), expert, t);
+    if (end > word && *end == '.' && part_of(end + 1) >= 0)
+        *st = take_one(x, m, files, layer, part_of(end + 1), expert, t);
+    else if (fp8_is(t) && strcmp(word, "gate_up_proj") == 0) *st = take_fp8(m, files, layer, t, true);
+    else if (fp8_is(t) && strcmp(word, "down_proj") == 0) *st = take_fp8(m, files, layer, t, false);
     else if (strcmp(word, "gate_up_proj") == 0) *st = take_gate_up(m, layer, t);
     else if (strcmp(word, "down_proj") == 0) *st = take_down(m, layer, t);
     else if (strcmp(word, "gate_up_proj_bias") == 0) *st = take_bias(m, layer, t, true);
     else if (strcmp(word, "down_proj_bias") == 0) *st = take_bias(m, layer, t, false);
     else if (strcmp(word, "gate_up_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, true);
     else if (strcmp(word, "down_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, false);
-    else return strstr(word, "_scales") != NULL; // scales are read with their blocks
+    else return strstr(word, "_proj_scale") != NULL; // scales are read with their weights
     return true;
 }

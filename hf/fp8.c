@@ -15,6 +15,21 @@ float fp8_e4m3(uint8_t bits) {
     return bits & 0x80 ? -magnitude : magnitude;
 }
 
+bool fp8_is(const SafeTensor *t) { return strcmp(t->dtype, "F8_E4M3") == 0; }
+
+const SafeTensor *fp8_scale_of(const SafeFiles *files, const SafeTensor *t) {
+    static const char *const kinds[] = {"_scale_inv", "_scale"};
+    const SafeTensor *scale = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(kinds) && !scale; i++) {
+        Buf name = {0};
+        buf_append(&name, t->name.data, t->name.n);
+        buf_str(&name, kinds[i]);
+        scale = safetensors_find(files, name.data);
+        buf_free(&name);
+    }
+    return scale;
+}
+
 // How the matrix is divided into blocks, each with one scale.
 typedef struct {
     size_t down, across;  // number of scales in each direction
@@ -24,8 +39,8 @@ typedef struct {
 
 static Status wrong_scale(const SafeTensor *t, const SafeTensor *scale) {
     return status_error(QUILL_MODEL,
-                        "%s: tensor %.*s: scales of F32, F16 or BF16 expected, one for the matrix, for each row or for "
-                        "each block of %.*s",
+                        "%s: tensor %.*s: scales of F32, F16 or BF16 expected, one for each matrix, each row or each "
+                        "block of %.*s",
                         scale->file, (int)(scale->name.n < 100 ? scale->name.n : 100), scale->name.data,
                         (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
 }
@@ -78,5 +93,24 @@ Status fp8_dequantize(const SafeTensor *t, const SafeTensor *scale, uint16_t *ou
                 out[row * n_in + i] = float_bf16(values[t->data[row * n_in + i]] * s);
         }
     free(b.scales);
+    return OK;
+}
+
+// Matrix number i of a stack, or its scales.
+static SafeTensor part_of(const SafeTensor *t, uint64_t i) {
+    SafeTensor part = *t;
+    part.n_dims--;
+    memmove(part.dims, t->dims + 1, sizeof t->dims - sizeof t->dims[0]);
+    part.n_bytes = t->n_bytes / (size_t)t->dims[0];
+    part.data = t->data + (size_t)i * part.n_bytes;
+    return part;
+}
+
+Status fp8_dequantize_stack(const SafeTensor *t, const SafeTensor *scale, uint16_t *out) {
+    if (scale && (scale->n_dims < 1 || scale->dims[0] != t->dims[0])) return wrong_scale(t, scale);
+    for (uint64_t i = 0; i < t->dims[0]; i++) {
+        SafeTensor matrix = part_of(t, i), scales = scale ? part_of(scale, i) : *t;
+        TRY(fp8_dequantize(&matrix, scale ? &scales : NULL, out + (size_t)i * matrix.n_bytes));
+    }
     return OK;
 }

@@ -7,7 +7,8 @@
 //
 // Metadata has GGUF's keys and tensors have GGUF's names, so that the rest of quill reads a directory like a GGUF file.
 // Weights stay in the mapped files, with three exceptions that are computed: divisors of RoPE frequencies, norms that a
-// family stores minus one, and FP8 matrices, which become BF16. Keys for metadata that GGUF does not have:
+// family stores minus one, and matrices and experts in FP8, which become BF16. Keys for metadata that GGUF does not
+// have:
 //
 //   quill.rope.halves                rows of Q and K are ordered for the pairs (i, i + n_rot/2)
 //   quill.tokenizer.*                see tokenizer.h

@@ -217,18 +217,9 @@ static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type
 }
 
 static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **out) {
-    static const char *const kinds[] = {"_scale_inv", "_scale"};
-    const SafeTensor *scale = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(kinds) && !scale; i++) {
-        Buf name = {0};
-        buf_append(&name, t->name.data, t->name.n);
-        buf_str(&name, kinds[i]);
-        scale = safetensors_find(r->files, name.data);
-        buf_free(&name);
-    }
     uint16_t *weights = hf_view_alloc(r->m->g, 2 * t->n_bytes);
     *out = weights;
-    return fp8_dequantize(t, scale, weights);
+    return fp8_dequantize(t, fp8_scale_of(r->files, t), weights);
 }
 
 static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
@@ -250,7 +241,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
         data = norm_with_one(r, t, type, n);
         type = TYPE_F32;
     } else if (type >= 0) data = hf_aligned_data(r->m, t);
-    else if (strcmp(t->dtype, "F8_E4M3") == 0 && t->n_dims == 2) {
+    else if (fp8_is(t) && t->n_dims == 2) {
         TRY(read_fp8(r, t, &data));
         type = TYPE_BF16;
     } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
@@ -278,7 +269,7 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
     int type = hf_type_of(t);
     size_t rank = (size_t)t->dims[1], size = type == TYPE_F32 ? 4 : 2;
     const void *whole = t->data;
-    if (strcmp(t->dtype, "F8_E4M3") == 0) {
+    if (fp8_is(t)) {
         TRY(read_fp8(r, t, &whole));
         type = TYPE_BF16;
     } else if (type < 0) return refuse_type(t, "F32, F16, BF16 or F8_E4M3");

@@ -237,32 +237,95 @@ static void test_fp8_values(void **state) {
     assert_true(isnan(fp8_e4m3(0x7f)) && isnan(fp8_e4m3(0xff)));
 }
 
-// Weights that the rig wrote in FP8 must be read back exactly: values of E4M3 times powers of two are exact in BF16.
-// The last, incomplete block of a matrix has its own scale.
+// Compares a tensor that the rig wrote in FP8: values of E4M3 times powers of two are exact in BF16.
+static void check_fp8(const GgufTensor *got, const Gguf *g) {
+    char name[80];
+    snprintf(name, sizeof name, "%.*s", (int)got->name.n, got->name.data);
+    const GgufTensor *want = gguf_tensor(g, name);
+    if (got->n_dims < 2 || !strstr(name, "blk.")) return;
+    assert_int_equal(got->type, TYPE_BF16);
+    assert_int_equal(got->n_dims, want->n_dims);
+    assert_int_equal(got->n_bytes * 2, want->n_bytes);
+    for (size_t k = 0; k < got->n_bytes / 2; k++) {
+        float w = ((const float *)want->data)[k], v = bf16_float(((const uint16_t *)got->data)[k]);
+        if (!(fabsf(v - w) <= fabsf(w) / 16 + 0x1p-13f)) fail_msg("%s, element %zu: %g, expected %g", name, k, v, w);
+    }
+}
+
+// The last, incomplete block of a matrix has its own scale. Experts are one tensor each, or fused; a block of fused
+// ones may contain rows of gate and of up.
 static void test_fp8_blocks(void **state) {
     (void)state;
-    Gguf *g = tiny_model(
-             &(TinyModel){.arch = "qwen3", .dim = 48, .head_dim = 24, .n_heads = 3, .n_kv_heads = 1, .ffn = 80}),
-         *d;
-    for (int block = 16; block <= 128; block *= 2) {
-        char *dir = made_directory("fp8");
-        hf_directory_write(g, dir, &(HfDirectory){.fp8 = block});
-        assert_ok(hf_open(dir, &d));
-        for (int i = 0; i < gguf_n_tensors(d); i++) {
-            const GgufTensor *got = gguf_tensor_at(d, i), *want;
-            char name[80];
-            snprintf(name, sizeof name, "%.*s", (int)got->name.n, got->name.data);
-            want = gguf_tensor(g, name);
-            if (got->n_dims != 2 || !strstr(name, "blk.")) continue;
-            assert_int_equal(got->type, TYPE_BF16);
-            for (uint64_t k = 0; k < got->dims[0] * got->dims[1]; k++) {
-                float w = ((const float *)want->data)[k], v = bf16_float(((const uint16_t *)got->data)[k]);
-                assert_true(fabsf(v - w) <= fabsf(w) / 16 + 0x1p-13f);
+    static const TinyModel models[] = {
+        {.arch = "qwen3", .dim = 48, .head_dim = 24, .n_heads = 3, .n_kv_heads = 1, .ffn = 80},
+        {.arch = "qwen3moe", .n_experts = 5, .n_used = 2, .dim = 96, .head_dim = 24, .n_heads = 4, .ffn = 72},
+        {.arch = "llama", .n_experts = 3, .n_used = 2, .ffn = 80}, // Mixtral's names
+    };
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        Gguf *g = tiny_model(&models[i]), *d;
+        for (int block = 16; block <= 128; block *= 2)
+            for (int v5 = 0; v5 < 2; v5++) {
+                char *dir = made_directory("fp8");
+                hf_directory_write(g, dir, &(HfDirectory){.fp8 = block, .v5 = v5});
+                assert_ok(hf_open(dir, &d));
+                for (int k = 0; k < gguf_n_tensors(d); k++) check_fp8(gguf_tensor_at(d, k), g);
+                gguf_close(d);
             }
-        }
-        gguf_close(d);
+        gguf_close(g);
     }
-    gguf_close(g);
+}
+
+// In the header of a directory's weights, replaces the first `from` behind `part` by a text of the same length.
+static void change_header(const char *dir, const char *part, const char *from, const char *to) {
+    char path[1200];
+    Buf all = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_ok(file_read(path, &all));
+    char *at = memmem(all.data, all.n, part, strlen(part));
+    assert_non_null(at);
+    at = memmem(at, 200, from, strlen(from));
+    if (!at || strlen(from) != strlen(to)) fail_msg("%s: no %s", part, from);
+    memcpy(at, to, strlen(to));
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(all.data, 1, all.n, f), all.n);
+    assert_int_equal(fclose(f), 0);
+    buf_free(&all);
+}
+
+// Experts whose type, shape or scales do not fit: the error names the tensor, in one line.
+static void test_refused_experts(void **state) {
+    (void)state;
+    static const TinyModel models[] = {
+        {.arch = "qwen3moe", .n_experts = 4, .n_used = 2, .dim = 64, .ffn = 32},
+        {.arch = "gpt-oss", .expert_type = TYPE_MXFP4, .n_experts = 4, .n_used = 2, .dim = 64, .ffn = 32}};
+    Gguf *d;
+    static const struct {
+        bool oss, v5;
+        const char *part, *from, *to, *message; // the first text behind `part` is replaced
+    } cases[] = {
+        {false, false, "experts.1.up_proj.weight\"", "F8_E4M3", "F8_E5M2", "F32, F16, BF16 or F8_E4M3 of 2 dimensions"},
+        {false, false, "experts.1.up_proj.weight\"", "[32,64]", "[64,32]", "shape of the layer's other experts"},
+        {false, false, "experts.1.up_proj.weight_scale_inv\"", "F32", "I32", "scales of F32, F16 or BF16 expected"},
+        {false, true, "experts.gate_up_proj\"", "[4,64,64]", "[8,32,64]", "scales of F32, F16 or BF16 expected"},
+        {false, true, "experts.gate_up_proj_scale_inv\"", "[4,4,4]", "[2,8,4]", "scales of F32, F16 or BF16 expected"},
+        {false, true, "experts.down_proj\"", "F8_E4M3", "F8_E5M2", "of 3 dimensions"},
+        {true, false, "experts.gate_up_proj_blocks\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
+        {true, false, "experts.gate_up_proj_scales\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
+        {true, false, "experts.down_proj_scales\"", "[4,", "[2,", "experts.down_proj_scales"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *dir = made_directory("fp8");
+        Gguf *g = tiny_model(&models[cases[i].oss]);
+        hf_directory_write(g, dir,
+                           &(HfDirectory){.fp8 = cases[i].oss ? 0 : 16, .v5 = cases[i].v5, .no_tokenizer = true});
+        gguf_close(g);
+        change_header(dir, cases[i].part, cases[i].from, cases[i].to);
+        Status st = hf_open(dir, &d);
+        if (st.code != QUILL_MODEL || strchr(st.message, '\n') || !strstr(st.message, "experts.") ||
+            !strstr(st.message, cases[i].message))
+            fail_msg("%s %s: code %d: %s", cases[i].part, cases[i].to, st.code, st.message);
+    }
 }
 
 static void test_layer_types(void **state) {
@@ -472,6 +535,7 @@ int main(void) {
         cmocka_unit_test(test_tied),
         cmocka_unit_test(test_fp8_values),
         cmocka_unit_test(test_fp8_blocks),
+        cmocka_unit_test(test_refused_experts),
         cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_rope),

@@ -196,34 +196,17 @@ static void add_header(DirectoryWriter *w, const char *name, const char *dtype, 
     jsonio_put(w->header, name, entry);
 }
 
-// The nearest E4M3 value, found by trying all.
-static uint8_t nearest_fp8(float v) {
-    int best = 0;
-    float distance = INFINITY;
-    for (int bits = 0; bits < 256; bits++) {
-        int e = bits >> 3 & 15, m = bits & 7;
-        if (e == 15 && m == 7) continue;
-        float x = (e ? ldexpf(1 + (float)m / 8, e - 7) : ldexpf((float)m / 8, -6)) * (bits & 0x80 ? -1.0f : 1.0f);
-        if (fabsf(x - v) < distance) distance = fabsf(x - v), best = bits;
-    }
-    return (uint8_t)best;
-}
-
-static void add_fp8(DirectoryWriter *w, const char *name, const GgufTensor *t) {
-    size_t n_in = (size_t)t->dims[0], n_out = (size_t)t->dims[1], block = (size_t)w->how->fp8, begin = w->data.n;
-    const float *v = t->data;
-    for (size_t i = 0; i < n_in * n_out; i++)
-        buf_append(&w->data, &(uint8_t){nearest_fp8(v[i] * (float)(16 << (i / n_in / block + i % n_in / block) % 3))},
-                   1);
-    add_header(w, name, "F8_E4M3", (size_t[]){n_out, n_in}, 2, begin);
-    size_t down = (n_out + block - 1) / block, across = (n_in + block - 1) / block;
+// One matrix, or a stack, with its scales.
+static void add_fp8(DirectoryWriter *w, const char *name, const HfFp8 *f, const float *v, bool stack) {
+    char scale[200];
+    size_t begin = w->data.n, dims[] = {f->n, f->n_out, f->n_in};
+    hf_fp8_weights(&w->data, f, v);
+    add_header(w, name, "F8_E4M3", stack ? dims : dims + 1, stack ? 3 : 2, begin);
     while (w->data.n % 4) buf_append(&w->data, "", 1);
     begin = w->data.n;
-    for (size_t i = 0; i < down * across; i++)
-        buf_append(&w->data, &(float){1.0f / (float)(16 << (i / across + i % across) % 3)}, 4);
-    char scale[200];
+    hf_fp8_scales(&w->data, f, dims);
     snprintf(scale, sizeof scale, "%s_scale_inv", name);
-    add_header(w, scale, "F32", (size_t[]){down, across}, 2, begin);
+    add_header(w, scale, "F32", stack ? dims : dims + 1, stack ? 3 : 2, begin);
 }
 
 static bool is_norm(const char *name) {
@@ -234,7 +217,8 @@ static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf
     size_t begin = w->data.n, dims[2] = {(size_t)(t->n_dims == 2 ? t->dims[1] : t->dims[0]), (size_t)t->dims[0]};
     bool matrix = t->n_dims == 2, q = strstr(gguf, ".attn_q."), k = strstr(gguf, ".attn_k.");
     if (w->how->fp8 && matrix && strstr(gguf, "blk.")) {
-        add_fp8(w, name, t);
+        HfFp8 f = {(size_t)w->how->fp8, 0, 1, (size_t)t->dims[0], (size_t)t->dims[1]};
+        add_fp8(w, name, &f, t->data, false);
         return;
     }
     const char *dtype = t->type == TYPE_F32    ? "F32"
@@ -275,7 +259,13 @@ static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int l
         snprintf(part, sizeof part, "%s.experts.%zu.%s.weight", mixtral_names ? "block_sparse_moe" : "mlp", e,
                  words[mixtral_names][which]);
         begin_expert(w, map, base, name, layer, part);
-        buf_append(&w->data, (const char *)t->data + e * bytes, bytes);
+        const char *data = (const char *)t->data + e * bytes;
+        if (w->how->fp8) {
+            HfFp8 f = {(size_t)w->how->fp8, e, 1, (size_t)t->dims[0], (size_t)t->dims[1]};
+            add_fp8(w, name, &f, (const float *)(const void *)data, false);
+            continue;
+        }
+        buf_append(&w->data, data, bytes);
         add_header(w, name, dtype_of(t), (size_t[]){(size_t)t->dims[1], (size_t)t->dims[0]}, 2, begin);
     }
 }
@@ -291,6 +281,20 @@ static void fused_experts(DirectoryWriter *w, json_t *map, const char *base, int
         if (up) buf_append(&w->data, (const char *)up->data + e * bytes, bytes);
     }
     add_header(w, name, dtype_of(t), (size_t[]){n, (size_t)t->dims[1] * (up ? 2 : 1), (size_t)t->dims[0]}, 3, begin);
+}
+
+// The same in FP8. A block may have rows of both gate and up.
+static void fused_fp8(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
+                      const GgufTensor *up) {
+    char name[160];
+    size_t n = (size_t)t->dims[2], bytes = t->n_bytes / n;
+    HfFp8 f = {(size_t)w->how->fp8, 0, n, (size_t)t->dims[0], (size_t)t->dims[1] * (up ? 2 : 1)};
+    Buf all = {0};
+    begin_expert(w, map, base, name, layer, up ? "mlp.experts.gate_up_proj" : "mlp.experts.down_proj");
+    for (size_t i = 0; i < (up ? 2 : 1) * n; i++)
+        buf_append(&all, (const char *)(up && i % 2 ? up : t)->data + (up ? i / 2 : i) * bytes, bytes);
+    add_fp8(w, name, &f, (const float *)(const void *)all.data, true);
+    buf_free(&all);
 }
 
 // gpt-oss: matrices are transposed, columns of gate and up alternate; a bias has one dimension less.
@@ -350,6 +354,7 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     while (w->data.n % 4) buf_append(&w->data, "", 1);
     if (!turned && !w->how->v5) each_expert(w, map, base, layer, which, t);
     else if (which == 1) return true;
+    else if (!turned && w->how->fp8) fused_fp8(w, map, base, layer, t, up);
     else if (!turned) fused_experts(w, map, base, layer, t, up);
     else if (t->type == TYPE_MXFP4) block_experts(w, map, base, layer, t, up);
     else turned_experts(w, map, base, layer, t, up, bias);
