@@ -84,15 +84,21 @@ INLINE q32 q_eighths(q32 q, unsigned bits) {
     __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), select), select);
     return _mm256_add_epi8(q, _mm256_or_si256(set, _mm256_set1_epi8(1)));
 }
-// The leading digit to the base of three of each byte, which is a fraction in units of 1/256.
+// Adds four bytes, which are read from memory, to each four elements.
+INLINE q32 q_add(q32 q, const uint32_t *four) {
+    return _mm256_add_epi8(q, _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)four)));
+}
+// The leading digit to the base of three of each byte, which is a fraction in units of 1/256, less 128: so signed
+// comparisons order the fractions. Odd factors leave the 128 as it is.
 INLINE q32 q_leading(q32 v) {
-    __m256i one = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(86)), v);
-    __m256i two = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8((char)171)), v);
+    __m256i one = _mm256_cmpgt_epi8(v, _mm256_set1_epi8(85 - 128)),
+            two = _mm256_cmpgt_epi8(v, _mm256_set1_epi8(170 - 128));
     return _mm256_sub_epi8(_mm256_sub_epi8(_mm256_setzero_si256(), one), two);
 }
 INLINE q32 q_times3(q32 v) { return _mm256_add_epi8(_mm256_add_epi8(v, v), v); }
 INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
-    q32 v = q_load(k->qs);
+    const __m256i middle = _mm256_set1_epi8(-128);
+    q32 v = _mm256_xor_si256(q_load(k->qs), middle);
     if (j < 5) {
         for (int i = 0; i < j; i++) v = q_times3(v);
         return q_leading(v);
@@ -101,6 +107,7 @@ INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
     int last;
     memcpy(&last, k->qh, sizeof last);
     v = j == 7 ? _mm256_set_m128i(_mm_set1_epi32(last), half) : _mm256_set_m128i(half, half);
+    v = _mm256_xor_si256(v, middle);
     // Multiply by 1 and 3, by 9 and 27, or by 81 and the powers for qh; first the even bytes, then the odd bytes.
     const __m256i by =
         j == 5   ? _mm256_setr_epi64x(0x0001000100010001, 0x0001000100010001, 0x0003000300030003, 0x0003000300030003)
@@ -123,6 +130,7 @@ INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned nint
 INLINE q32 q_fours(const uint32_t *book, const uint8_t e[8]) { return q_fours_ninth(book, e, 0); }
 INLINE q32 q_negated(q32 a, uint32_t signs) { Q_EACH(signs >> i & 1 ? -a.v[i] : a.v[i]); }
 INLINE q32 q_eighths(q32 a, unsigned bits) { Q_EACH(bits >> (i / 8 * 4 + 3) & 1 ? a.v[i] - 1 : a.v[i] + 1); }
+INLINE q32 q_add(q32 a, const uint32_t *four) { Q_EACH(a.v[i] + (int8_t)(*four >> (i % 4 * 8))); }
 INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
     q32 a;
     Q_EACH(tq1_code(k, 32 * j + i));
@@ -223,14 +231,20 @@ INLINE void scales_iq3_s(const BlockIQ3_S *k, SuperblockScales *c) {
     scales_nibbles(packed, half_scale(k->d), c);
     memcpy(c->signs, k->signs, sizeof k->signs);
 }
+// `signs` has what is added to four elements: four bytes of 1 or -1.
 INLINE void scales_iq1_s(const BlockIQ1_S *k, SuperblockScales *c) {
     float d = half_scale(k->d) * 0.125f;
 #if QUILL_SIMD
-    __m256i h = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->qh));
+    __m256i h = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->qh));
+    __m256i each = _mm256_or_si256(_mm256_srai_epi32(h, 31), _mm256_set1_epi8(1));
+    _mm256_storeu_si256((__m256i *)(void *)c->signs, each);
     h = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(h, 11), _mm256_set1_epi32(14)), _mm256_set1_epi32(1));
     _mm256_storeu_ps(c->s, _mm256_mul_ps(_mm256_cvtepi32_ps(h), _mm256_set1_ps(d)));
 #else
-    for (int j = 0; j < 8; j++) c->s[j] = d * (float)((k->qh[j] >> 11 & 14) | 1);
+    for (int j = 0; j < 8; j++) {
+        c->s[j] = d * (float)((k->qh[j] >> 11 & 14) | 1);
+        c->signs[j] = k->qh[j] >> 15 ? 0xffffffff : 0x01010101;
+    }
 #endif
 }
 INLINE void scales_iq1_m(const BlockIQ1_M *k, SuperblockScales *c) {
@@ -281,10 +295,6 @@ INLINE q32 q_iq1_m(const BlockIQ1_M *k, int j) {
     unsigned high = k->qh[2 * j] | (unsigned)k->qh[2 * j + 1] << 8;
     return q_eighths(q_with_high(codebooks_iq1, k->qs + 4 * j, high, 4, 7), high);
 }
-INLINE q32 q_iq1_s(const BlockIQ1_S *k, int j) {
-    q32 q = q_with_high(codebooks_iq1, k->qs + 4 * j, k->qh[j], 3, 7);
-    return q_sub(q, k->qh[j] >> 15 ? 1 : -1);
-}
 INLINE q32 q_iq2_xxs(const BlockIQ2_XXS *k, int j) {
     unsigned a = k->qs[4 * j], b = k->qs[4 * j + 1];
     return q_eights(codebooks_iq2_xxs, a & 255, a >> 8, b & 255, b >> 8);
@@ -296,10 +306,11 @@ INLINE q32 q_iq2_xs(const BlockIQ2_XS *k, int j) {
 
 // Block j (0..7) of a super-block as signed bytes; for the ternary types as codes 0 to 2.
 INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScales *c) {
+    const BlockIQ1_S *s1 = block;
     const BlockIQ2_S *s2 = block;
     const BlockIQ3_S *s3 = block;
     switch (type) {
-    case TYPE_IQ1_S: return q_iq1_s(block, j);
+    case TYPE_IQ1_S: return q_add(q_with_high(codebooks_iq1, s1->qs + 4 * j, s1->qh[j], 3, 7), c->signs + j);
     case TYPE_IQ1_M: return q_iq1_m(block, j);
     case TYPE_IQ2_XXS: return q_negated(q_iq2_xxs(block, j), c->signs[j]);
     case TYPE_IQ2_XS: return q_negated(q_iq2_xs(block, j), c->signs[j]);
