@@ -4,8 +4,8 @@
 // and adds two products in 16 bits. That cannot overflow here: weights of up to six bits are used as unsigned, and
 // their offset or minimum is subtracted with the help of the activations' sums; for signed weights the magnitude is
 // multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
-// scales are applied once for 16 or 32 elements, in f32. This file is compiled twice: for AVX-VNNI, dpbusd replaces
-// maddubs.
+// scales are applied once for 16 or 32 elements, in f32; scales of 16 that are whole numbers are multiplied by the
+// instruction that widens the sums of pairs. This file is compiled twice: for AVX-VNNI, dpbusd replaces maddubs.
 #include "cpu/int8.h"
 
 enum {
@@ -14,14 +14,49 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
+// Whether the scales of 16 elements are multiplied as whole numbers, in place of the ones that add up pairs of sums.
+INLINE bool whole_scales(int type) {
+#if defined(__AVXVNNI__)
+    return type < 0; // dpbusd adds up its sums itself
+#else
+    return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K;
+#endif
+}
+
+// The sixteen scales of such a type, without the factor d, as 16-bit words: eight twice over, then the other eight.
+INLINE void scale_words(int type, const uint8_t *superblock, __m256i words[2]) {
+    __m128i s;
+    if (type == TYPE_Q3_K) s = scales_k3((const BlockQ3_K *)(const void *)superblock);
+    else if (type == TYPE_Q2_K)
+        s = _mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)superblock), _mm_set1_epi8(15));
+    else s = _mm_loadu_si128((const __m128i *)(const void *)((const BlockQ6_K *)(const void *)superblock)->scales);
+    __m256i all = _mm256_cvtepi8_epi16(s);
+    words[0] = _mm256_permute2x128_si256(all, all, 0x00);
+    words[1] = _mm256_permute2x128_si256(all, all, 0x11);
+}
+INLINE float whole_factor(int type, const uint8_t *superblock) {
+    const void *k = superblock;
+    return half_scale(type == TYPE_Q2_K   ? ((const BlockQ2_K *)k)->d
+                      : type == TYPE_Q3_K ? ((const BlockQ3_K *)k)->d
+                                          : ((const BlockQ6_K *)k)->d);
+}
+
+// What the sums of pairs of block j are multiplied by: ones, or the block's two scales.
+INLINE __m256i pair_factors(int type, const __m256i words[2], int j) {
+    if (!whole_scales(type)) return _mm256_set1_epi16(1);
+    short low = (short)(0x0100 + 0x0404 * (j % 4)), high = (short)(low + 0x0202); // bytes of words 2 j and 2 j + 1
+    return _mm256_shuffle_epi8(words[j / 4], _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low)));
+}
+
 // Sums of four products in each lane.
-INLINE __m256i dot4(int type, q32 w, q32 x) {
+INLINE __m256i dot4(int type, q32 w, q32 x, __m256i factors) {
     q32 u = is_signed(type) ? _mm256_abs_epi8(w) : w;
     if (is_signed(type)) x = _mm256_sign_epi8(x, w);
 #if defined(__AVXVNNI__)
+    (void)factors;
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), u, x);
 #else
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), factors);
 #endif
 }
 
@@ -34,31 +69,40 @@ INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a,
 // sum += the products of a superblock with C rows of activations.
 INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
                            vf sum[MOST_ROWS][2]) {
-    int parts = scales_16(type) ? 2 : 1; // scales of a block of 32
-    float factor[MOST_ROWS][16];
+    const int parts = scales_16(type) ? 2 : 1;                     // scales of a block of 32
+    const int factors = parts == 2 && !whole_scales(type) ? 2 : 1; // of which so many are applied in f32
+    _Alignas(32) float factor[MOST_ROWS][16];
+    __m256i words[2] = {{0}};
     SuperblockScales c;
     superblock_scales(type, superblock, &c);
+    if (whole_scales(type)) scale_words(type, superblock, words);
     UNROLL(4)
     for (int r = 0; r < C; r++) UNROLL(2)
     for (int i = 0; i < parts; i++) {
         const Int8Activations *x = &a[(size_t)r * a_stride];
-        vf scale = vload(x->scale);
-        if (parts == 2) { // repeats each activation scale for two weight scales
-            const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-            scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
+        if (i < factors) {
+            vf scale = vload(x->scale);
+            if (factors == 2) { // repeats each activation scale for two weight scales
+                const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+                scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
+            }
+            vf of_weights = whole_scales(type) ? vset(whole_factor(type, superblock)) : vload(c.s + VL * i);
+            vstore(factor[r] + VL * i, of_weights * scale);
         }
-        vstore(factor[r] + VL * i, vload(c.s + VL * i) * scale);
         if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
     }
+    // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead.
+    __asm__("" : "+m"(factor));
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
         q32 w = integers(type, superblock, j, &c);
+        __m256i pairs = pair_factors(type, words, j);
         UNROLL(4)
         for (int r = 0; r < C; r++) {
-            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
-            const float *f = factor[r] + parts * j;
+            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j), pairs));
+            const float *f = factor[r] + factors * j;
             vf scale = vset(f[0]);
-            if (parts == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
+            if (factors == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
             sum[r][j % 2] += dot * scale;
         }
     }

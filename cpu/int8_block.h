@@ -168,7 +168,7 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j, const Superblock
     case TYPE_MXFP4: return q_sub(q_mxfp4(q_nibbles(p + 1)), -16);
     case TYPE_Q2_K: return q_q2_k(k, j);
     case TYPE_Q3_K: return q_q3_k(k, j);
-    case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
+    case TYPE_Q4_K: return q_bits(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 4, 0);
     case TYPE_Q5_K: return q_q5_k(k, j);
     case TYPE_Q6_K: return q_q6_k(k, j);
     case TYPE_IQ4_XS: return q_iq4(q_nibbles(((const BlockIQ4_XS *)k)->qs + 16 * j));
@@ -178,14 +178,51 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j, const Superblock
     }
 }
 
-// Reads the first and the second half of each of eight blocks, `stride` bytes apart, as scale and minimum.
-INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) {
-    __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
-    __m256i both = _mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1);
-    __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(both, 16);
-    __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
-    vstore(c->s, (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
-    vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // these types add m: the minimum is -m
+// The first eight bytes, which are signed, as floats.
+INLINE vf vload_bytes(__m128i bytes) { return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+INLINE void scaled_register(__m128i bytes, float d, float out[16]) {
+    vstore(out, vload_bytes(bytes) * d);
+    vstore(out + VL, vload_bytes(_mm_srli_si128(bytes, 8)) * d);
+}
+
+// Eight halves, `stride` bytes apart. Whole registers of them are put together outside of the vector units, which are
+// busy with products; a gather would take longer than the products of a row.
+INLINE __m128i halves_apart(const uint8_t *p, int stride) {
+    uint64_t four[2] = {0, 0};
+    UNROLL(8)
+    for (int i = 0; i < 8; i++) {
+        half_bits h;
+        memcpy(&h, p + i * stride, sizeof h);
+        four[i / 4] |= (uint64_t)h << 16 * (i % 4);
+    }
+    return _mm_set_epi64x((long long)four[1], (long long)four[0]);
+}
+
+// Reads the scales of eight small blocks, `stride` bytes apart, and their minima, which follow the scales.
+INLINE void block_heads(int type, const uint8_t *blocks, int stride, SuperblockScales *c) {
+    vstore(c->s, (vf)_mm256_cvtph_ps(halves_apart(blocks, stride)));
+    if (!has_minimum(type)) return;
+    vstore(c->m, -(vf)_mm256_cvtph_ps(halves_apart(blocks + 2, stride))); // these types add m: the minimum is -m
+}
+
+// The eight scales and eight minima of Q4_K and Q5_K (k4_scale_min), six bits each, in three words behind d and dmin.
+INLINE void scales_k4_at_once(const uint8_t *block, SuperblockScales *c) {
+    __m128i head = _mm_loadu_si128((const __m128i *)(const void *)block);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // words 1, 3, 2 and 3
+    __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x84), 2);                         // 1 and 2 in odd places
+    low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    high = _mm_and_si128(high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
+    __m128i six = _mm_or_si128(low, high);
+    __m128 d = _mm_cvtph_ps(head);
+    vstore(c->s, vload_bytes(six) * (vf)_mm256_broadcastss_ps(d));
+    vstore(c->m, vload_bytes(_mm_srli_si128(six, 8)) * (vf)_mm256_broadcastss_ps(_mm_movehdup_ps(d)));
+}
+
+INLINE void scales_q2_k_at_once(const BlockQ2_K *k, SuperblockScales *c) {
+    __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales), four = _mm_set1_epi8(15);
+    __m128i s = _mm_and_si128(both, four), m = _mm_and_si128(_mm_srli_epi16(both, 4), four);
+    scaled_register(s, half_scale(k->d), c->s);
+    scaled_register(m, half_scale(k->dmin), c->m);
 }
 
 // The eight or sixteen scales and minima of a superblock.
@@ -193,13 +230,12 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
     const BlockQ3_K *q3 = (const BlockQ3_K *)(const void *)superblock;
     if (type == TYPE_MXFP4)
         for (size_t j = 0; j < 8; j++) c->s[j] = mxfp4_scale(superblock[j * sizeof(BlockMXFP4)]);
-    else if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
+    else if (!has_super_blocks(type)) block_heads(type, superblock, (int)superblock_bytes(type) / 8, c);
     else if (type == TYPE_IQ4_XS) vstore(c->s, (vf)scales_iq4_xs((const BlockIQ4_XS *)(const void *)superblock));
-    else if (type == TYPE_Q3_K) {
-        int8_t s[16];
-        _mm_storeu_si128((__m128i *)(void *)s, scales_k3(q3));
-        scaled_bytes(s, half_scale(q3->d), c->s);
-    } else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
+    else if (type == TYPE_Q3_K) scaled_register(scales_k3(q3), half_scale(q3->d), c->s);
+    else if (type == TYPE_Q2_K) scales_q2_k_at_once((const BlockQ2_K *)(const void *)superblock, c);
+    else if (type == TYPE_Q4_K || type == TYPE_Q5_K) scales_k4_at_once(superblock, c);
+    else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
 }
 #endif
 

@@ -362,8 +362,10 @@ static void run_int8_panels(const Tensor *w, int first, int last, const void *pa
 
 LAYOUT_FUNCTIONS(bytes, false)
 
-// min_rows is the number of rows from which it is faster than cpu/int8_avx2.c, measured with weights in memory.
-static const MatrixKernel *bytes_kernel(int type) {
+// min_rows is the number of rows from which it is faster than cpu/int8_avx2.c: with AVX-VNNI measured with weights in
+// memory, otherwise with weights in the cache of a Zen 3, where both kernels wait for arithmetic.
+#if defined(__AVXVNNI__)
+const MatrixKernel *cpu_avxvnni_panels(int type) {
     static const MatrixKernel from_4 = PANEL_KERNEL(bytes, BYTES_UNIT, 4), from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5),
                               from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6);
     switch (type) {
@@ -375,14 +377,19 @@ static const MatrixKernel *bytes_kernel(int type) {
     default: return functions_of(type) ? &from_5 : NULL;
     }
 }
-
-#if defined(__AVXVNNI__)
-const MatrixKernel *cpu_avxvnni_panels(int type) { return bytes_kernel(type); }
 #else
 LAYOUT_FUNCTIONS(words, true)
 
 const MatrixKernel *cpu_madd_panels(int type) {
-    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, "maddwd", 5);
-    return in_words(type) ? &words_from_5 : bytes_kernel(type);
+    static const MatrixKernel from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5), from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6);
+    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, "maddwd", 5),
+                              words_from_7 = PANEL_KERNEL(words, "maddwd", 7);
+    switch (type) {
+    case TYPE_Q2_K: return &from_6;
+    case TYPE_Q8_0:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS: return &words_from_7;
+    default: return !functions_of(type) ? NULL : in_words(type) ? &words_from_5 : &from_5;
+    }
 }
 #endif

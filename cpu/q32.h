@@ -15,12 +15,12 @@ INLINE q32 q_or(q32 a, q32 b) { return _mm256_or_si256(a, b); }
 INLINE q32 q_sub(q32 a, int b) { return _mm256_sub_epi8(a, _mm256_set1_epi8((char)b)); }
 // (a >> n) & mask in each byte
 INLINE q32 q_shr(q32 a, int n, int mask) { return q_and(_mm256_srli_epi16(a, n), mask); }
-// a << n; no bit may move into the next byte
-INLINE q32 q_shl(q32 a, int n) { return _mm256_slli_epi16(a, n); }
+// (a << n) & mask in each byte
+INLINE q32 q_shl(q32 a, int n, int mask) { return q_and(_mm256_slli_epi16(a, n), mask); }
 // 16 bytes as 32 nibbles: the low ones first.
 INLINE q32 q_nibbles(const uint8_t *p) {
-    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return q_and(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
+    __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return q_and(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 0, 4, 4)), 15);
 }
 // Byte i is 16 if bit i of the four bytes is set, otherwise 0.
 INLINE q32 q_fifth(const uint8_t *p) {
@@ -69,7 +69,7 @@ INLINE q32 q_and(q32 a, int mask) { Q_EACH(a.v[i] & mask); }
 INLINE q32 q_or(q32 a, q32 b) { Q_EACH(a.v[i] | b.v[i]); }
 INLINE q32 q_sub(q32 a, int b) { Q_EACH(a.v[i] - b); }
 INLINE q32 q_shr(q32 a, int n, int mask) { Q_EACH((uint8_t)a.v[i] >> n & mask); }
-INLINE q32 q_shl(q32 a, int n) { Q_EACH((uint8_t)a.v[i] << n); }
+INLINE q32 q_shl(q32 a, int n, int mask) { Q_EACH((uint8_t)a.v[i] << n & mask); }
 INLINE q32 q_nibbles(const uint8_t *p) {
     q32 a;
     Q_EACH(i < 16 ? p[i] & 15 : p[i - 16] >> 4);
@@ -91,6 +91,12 @@ INLINE void q_floats(q32 q, vf w[NV]) {
 }
 INLINE float half_scale(half_bits h) { return half_float(h); }
 #endif
+
+// Bits [from, from + bits) of each byte, moved to `to`.
+INLINE q32 q_bits(q32 a, int from, int bits, int to) {
+    int mask = ((1 << bits) - 1) << to;
+    return from > to ? q_shr(a, from - to, mask) : from < to ? q_shl(a, to - from, mask) : q_and(a, mask);
+}
 
 typedef struct {
     float s[16], m[16]; // scales and minima of 16 or 8 parts, already multiplied by d and dmin

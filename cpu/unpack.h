@@ -76,17 +76,17 @@ INLINE void mxfp4_levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_mxfp4(
 #endif
 
 // Block j (0..7) of a super-block, before anything is subtracted.
-INLINE q32 q_q2_k(const BlockQ2_K *k, int j) { return q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3); }
+INLINE q32 q_q2_k(const BlockQ2_K *k, int j) { return q_bits(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 2, 0); }
 INLINE q32 q_q3_k(const BlockQ3_K *k, int j) {
-    return q_or(q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3), q_shl(q_shr(q_load(k->hmask), j, 1), 2));
+    return q_or(q_bits(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 2, 0), q_bits(q_load(k->hmask), j, 1, 2));
 }
 INLINE q32 q_q5_k(const BlockQ5_K *k, int j) {
-    return q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), q_shl(q_shr(q_load(k->qh), j, 1), 4));
+    return q_or(q_bits(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 4, 0), q_bits(q_load(k->qh), j, 1, 4));
 }
 INLINE q32 q_q6_k(const BlockQ6_K *k, int j) {
     int half = j / 4, quarter = j % 4;
-    q32 low = q_shr(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 15);
-    return q_or(low, q_shl(q_shr(q_load(k->qh + half * 32), 2 * quarter, 3), 4));
+    q32 low = q_bits(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 4, 0);
+    return q_or(low, q_bits(q_load(k->qh + half * 32), 2 * quarter, 2, 4));
 }
 
 // ---- 32 weights of a row, by type ---------------------------------------------------------------------------------
