@@ -66,16 +66,20 @@ INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a,
     return (has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
 }
 
-// sum += the products of a superblock with C rows of activations.
-INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
-                           vf sum[MOST_ROWS][2]) {
+// What the products of a superblock with some rows are multiplied by.
+typedef struct {
+    _Alignas(32) float factor[MOST_ROWS][16];
+    SuperblockScales c; // of codebook types, which have signs there
+} BlockFactors;
+
+// Computes them, and subtracts from the sums what comes from offsets and minima.
+INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
+                             BlockFactors *b, vf sum[MOST_ROWS][2]) {
     const int parts = scales_16(type) ? 2 : 1;                     // scales of a block of 32
     const int factors = parts == 2 && !whole_scales(type) ? 2 : 1; // of which so many are applied in f32
-    _Alignas(32) float factor[MOST_ROWS][16];
-    __m256i words[2] = {{0}};
     SuperblockScales c;
     superblock_scales(type, superblock, &c);
-    if (whole_scales(type)) scale_words(type, superblock, words);
+    if (is_book(type)) b->c = c;
     UNROLL(4)
     for (int r = 0; r < C; r++) UNROLL(2)
     for (int i = 0; i < parts; i++) {
@@ -87,20 +91,28 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
                 scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
             }
             vf of_weights = whole_scales(type) ? vset(whole_factor(type, superblock)) : vload(c.s + VL * i);
-            vstore(factor[r] + VL * i, of_weights * scale);
+            vstore(b->factor[r] + VL * i, of_weights * scale);
         }
         if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
     }
     // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead.
-    __asm__("" : "+m"(factor));
+    __asm__("" : "+m"(b->factor));
+}
+
+// sum += the products of a superblock with C rows of activations.
+INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
+                           const BlockFactors *b, vf sum[MOST_ROWS][2]) {
+    const int factors = scales_16(type) && !whole_scales(type) ? 2 : 1;
+    __m256i words[2] = {{0}};
+    if (whole_scales(type)) scale_words(type, superblock, words);
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, superblock, j, &c);
+        q32 w = integers(type, superblock, j, &b->c);
         __m256i pairs = pair_factors(type, words, j);
         UNROLL(4)
         for (int r = 0; r < C; r++) {
             vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j), pairs));
-            const float *f = factor[r] + factors * j;
+            const float *f = b->factor[r] + factors * j;
             vf scale = vset(f[0]);
             if (factors == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
             sum[r][j % 2] += dot * scale;
@@ -108,23 +120,30 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     }
 }
 
-// Multiplies a weight row by C rows of activations; C is a constant in every copy.
+// Multiplies a weight row by C rows of activations; C is a constant in every copy. The factors of a superblock are
+// computed before the products of the superblock before it, which hide their latency.
 INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations *a, size_t a_stride, int C, float *y,
                          size_t y_stride, bool add) {
-    const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
+    const bool early = !whole_scales(type); // those have less to compute before
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
     size_t block_bytes = superblock_bytes(type);
     int whole = t->n_in / SUPERBLOCK;
     vf sum[MOST_ROWS][2] = {0};
-    for (int s = 0; s < whole; s++) {
-        const uint8_t *p = row + (size_t)s * block_bytes;
+    BlockFactors factors[2];
+    if (early && whole > 0) begin_superblock(type, p, a, a_stride, C, &factors[0], sum);
+    for (int s = 0; s < whole; s++, p += block_bytes) {
         for (size_t at = 0; at < block_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
-        add_superblock(type, p, a + s, a_stride, C, sum);
+        int next = early ? s + 1 : s;
+        if (next < whole)
+            begin_superblock(type, p + (size_t)(next - s) * block_bytes, a + next, a_stride, C,
+                             &factors[early ? next & 1 : 0], sum);
+        add_superblock(type, p, a + s, a_stride, C, &factors[early ? s & 1 : 0], sum);
     }
     if (t->n_in % SUPERBLOCK) {
         SuperblockRoom room;
-        size_t done = (size_t)whole * block_bytes;
-        const uint8_t *last = superblock_whole(type, row + done, t->row_bytes - done, room);
-        add_superblock(type, last, a + whole, a_stride, C, sum);
+        const uint8_t *last = superblock_whole(type, p, t->row_bytes - (size_t)whole * block_bytes, room);
+        begin_superblock(type, last, a + whole, a_stride, C, &factors[0], sum);
+        add_superblock(type, last, a + whole, a_stride, C, &factors[0], sum);
     }
     UNROLL(4)
     for (int r = 0; r < C; r++) {
