@@ -95,8 +95,9 @@ INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Acti
         }
         if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
     }
-    // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead.
-    __asm__("" : "+m"(b->factor));
+    // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead. The
+    // look-ups of codebook types need the loads.
+    if (!is_book(type)) __asm__("" : "+m"(b->factor));
 }
 
 // sum += the products of a superblock with C rows of activations.
@@ -124,7 +125,7 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
 // computed before the products of the superblock before it, which hide their latency.
 INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations *a, size_t a_stride, int C, float *y,
                          size_t y_stride, bool add) {
-    const bool early = !whole_scales(type); // those have less to compute before
+    const bool early = !whole_scales(type) && !is_book(type); // those have more to compute beside their products
     const uint8_t *p = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
     size_t block_bytes = superblock_bytes(type);
     int whole = t->n_in / SUPERBLOCK;
