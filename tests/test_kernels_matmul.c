@@ -240,7 +240,7 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
     void *packed = pack_all(k, c->x, c->x_stride, MOST_ROWS, t.n_in), *scratch = poisoned(k->scratch);
     t.n_out = n_out;
-    k->run(&t, 0, n_out, packed, 0, k->rows, all, n, false, scratch);
+    k->run(&t, 0, n_out, packed, 0, int_min(k->rows, MOST_ROWS), all, n, false, scratch);
     for (size_t i = 0; i < ARRAY_LEN(few); i++) {
         void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
         k->run(&t, k->least, n_out, own, 0, few[i], alone, n, false, scratch);
@@ -352,6 +352,7 @@ static void matrix_shapes(MatrixCase *c) {
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
+        if (k->int8_rows && k->int8_rows(c->m->t.type)) check_alone(c, k->int8_rows(c->m->t.type), 97);
         if (strcmp(isa_name(isa), "avxvnni") == 0 && k->int8_panels(c->m->t.type)) check_same_bits(c, 97, 33);
     }
 }
