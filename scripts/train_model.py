@@ -8,10 +8,11 @@
     scripts/train_model.py --export run/ckpt.pt --gguf stories.f32.gguf --out-type f32
 
 models/README.md has the commands that made the shipped model: first the language, then what answers need, then longer
-texts and other tasks. `--procs` is the number of processes, one core each; kernels of train_amx.cpp serve AMX and AVX-512
-BF16. A GPU is used when there is one.
+texts and other tasks. `--procs` is the number of processes, `--threads` the threads of each; kernels of train_amx.cpp serve
+AMX and AVX-512 BF16. A CPU without BF16 computes in f32: bf16 products are emulated there. A GPU is used when there is one.
 
     --start GGUF         begins with the weights of a model that --export wrote
+    --start-layers 0,5   ... with these of its layers only; --shape says how many and how wide their FFN stays
     --teacher GGUF       learns from that model's logits too: a small model of the same vocabulary, for speculation
     --resume             goes on from RUN/ckpt.pt: same data order, same schedule. --steps may change, and the schedule
                          follows; with another --data, its rows are read from the first. SIGINT and SIGTERM save and stop
@@ -73,11 +74,13 @@ def parse_args():
     p.add_argument("--w-story", type=float, default=1.0)
     p.add_argument("--w-prompt", type=float, default=0.5)
     p.add_argument("--procs", type=int, default=0, help="0: a process a core, one with a GPU")
+    p.add_argument("--threads", type=int, default=0, help="of a process; 0: its share of the cores")
     p.add_argument("--device", default="", help="cpu or cuda; the default is what there is")
     p.add_argument("--save-minutes", type=float, default=5.0)
     p.add_argument("--log-every", type=int, default=20)
     p.add_argument("--resume", action="store_true")
     p.add_argument("--start", metavar="GGUF", help="weights and tokenizer of a model that --export wrote, not from nothing")
+    p.add_argument("--start-layers", metavar="LIST", help="... with these of its layers, counted from 0, as 0,5")
     p.add_argument("--teacher", metavar="GGUF", help="learn from this model's logits too: same vocabulary, the default shape")
     p.add_argument("--soft", type=float, default=0.9, help="the teacher's share of what is learnt; the text has the rest")
     p.add_argument("--no-compile", action="store_true")
@@ -310,6 +313,17 @@ def plain_attention(q, k, v, cuts):
 
 # ---- Model ----
 
+def document_attention(q, k, v, cuts):
+    """The same on a CPU: document after document, so that no pair of tokens of two documents costs anything."""
+    import torch
+    import torch.nn.functional as F
+    parts = []
+    for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
+        one = (t[a:b].transpose(0, 1)[None] for t in (q, k, v))
+        parts.append(F.scaled_dot_product_attention(*one, is_causal=True, enable_gqa=True)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
 def layer_shapes(s):
     kv = s["dim"] // s["heads"] * s["kv_heads"]
     return [("qkv", (s["dim"] + 2 * kv, s["dim"])), ("out", (s["dim"], s["dim"])),
@@ -434,7 +448,6 @@ def distilling_loss(logits, targets, weights, taught, soft):
 class Model:
     """Forward and backward of micro-batches; gradients add up in the flat vector grads."""
 
-    CHUNK = 1024  # rows of logits at once
     PART = 256  # rows of logits are a multiple of it, so that few shapes are compiled
 
     def __init__(self, args, layout, work, grads, device):
@@ -444,7 +457,9 @@ class Model:
         self.embed_grad = layout.view(grads, "embed")
         self.norm, self.turn, self.add_norm, self.swiglu = make_layer_parts(self.s)
         self.loss, self.distil, self.teacher, self.soft = loss_with_gradient, distilling_loss, None, args.soft
-        self.attend, self.add_outer = plain_attention, plain_add_outer
+        self.attend = document_attention if device == "cpu" else plain_attention
+        self.add_outer = plain_add_outer
+        self.chunk = 1024 if work.dtype == torch.bfloat16 else 256  # rows of logits at once: 8 or 4 MB
         if not args.no_compile:
             for part in ("norm", "turn", "add_norm", "swiglu", "loss", "distil"):
                 setattr(self, part, torch.compile(getattr(self, part), dynamic=False))
@@ -494,7 +509,7 @@ class Model:
         read_weights(path, layout, flat, SHAPE)
         args = copy.copy(args)
         args.shape = SHAPE
-        work = flat.bfloat16().to(self.device)
+        work = flat.to(self.device, args.dtype)
         self.teacher = Model(args, layout, work, work, self.device)
 
     def taught(self, ids, cuts, seq):
@@ -509,8 +524,8 @@ class Model:
         import torch
         embed = self.params["embed"].detach()
         losses, d_h = [], []
-        theirs = taught[0].split(self.CHUNK) if taught else [None] * len(h)
-        for rows, t, w, their in zip(h.split(self.CHUNK), targets.split(self.CHUNK), weights.split(self.CHUNK), theirs):
+        theirs = taught[0].split(self.chunk) if taught else [None] * len(h)
+        for rows, t, w, their in zip(h.split(self.chunk), targets.split(self.chunk), weights.split(self.chunk), theirs):
             if taught:
                 loss, d = self.distil(rows @ embed.t(), t, w, their @ taught[1].t(), self.soft)
             else:
@@ -546,10 +561,10 @@ class Model:
 
 # ---- Optimiser: Muon for the layers' matrices, AdamW for the rest ----
 
-def orthogonal(g):
-    """(rows <= cols) to about the nearest half-orthogonal matrix: five Newton-Schulz steps in bf16. One matrix at a
-    time, since torch's batched product in bf16 does not run on AMX."""
-    x = (g / (g.norm() + 1e-7)).bfloat16()
+def orthogonal(g, dtype):
+    """(rows <= cols) to about the nearest half-orthogonal matrix: five Newton-Schulz steps. One matrix at a time,
+    since torch's batched product in bf16 does not run on AMX."""
+    x = (g / (g.norm() + 1e-7)).to(dtype)
     for _ in range(5):
         a = x @ x.t()
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
@@ -604,7 +619,7 @@ class Optimiser:
             m.lerp_(g, 0.05)
             g = g.lerp(m, 0.95)
             updates.append(g.t().contiguous() if g.shape[0] > g.shape[1] else g)
-        for (name, rows), u in zip(part, map(orthogonal, updates)):
+        for (name, rows), u in zip(part, (orthogonal(u, self.args.dtype) for u in updates)):
             w = view(self.shared["master"], name, rows)
             u = u if u.shape == w.shape else u.t()
             w.add_(u, alpha=-lr * max(1, w.shape[0] / w.shape[1]) ** 0.5)
@@ -620,12 +635,24 @@ def rate_at(step, args):
 
 # ---- Training ----
 
-def shared_state(layout, procs, device):
+def working_type(device):
+    """bf16 where the products of bf16 are fast; a CPU without such a unit takes six times as long for them as for f32."""
+    import torch
+    if device != "cpu":
+        return torch.bfloat16
+    try:
+        with open("/proc/cpuinfo") as f:
+            return torch.bfloat16 if "avx512_bf16" in f.read() else torch.float32
+    except OSError:
+        return torch.float32
+
+
+def shared_state(layout, procs, device, dtype):
     """All that training changes. On the CPU the processes share it; gradients have a row a process."""
     import torch
     sizes = dict(master=layout.size, work=layout.size, grads=(procs, layout.size), adam_m=layout.n_adam,
                  adam_v=layout.n_adam, momentum=layout.size)
-    state = {n: torch.zeros(size, dtype=torch.bfloat16 if n == "work" else torch.float32, device=device)
+    state = {n: torch.zeros(size, dtype=dtype if n == "work" else torch.float32, device=device)
              for n, size in sizes.items()}
     state["stop"] = torch.zeros(1, dtype=torch.int32)
     state["sums"] = torch.zeros(procs, 4, 2)  # a process, a class: sum of losses and number of tokens
@@ -747,7 +774,7 @@ def keep_freed_memory():
 
 def run_process(rank, args, *rest):
     import torch
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // args.procs))
+    torch.set_num_threads(args.threads or max(1, len(os.sched_getaffinity(0)) // args.procs))
     if rank:  # process 0 says when to stop; the others go with it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -786,14 +813,15 @@ def main():
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     args.procs = (args.procs or len(os.sched_getaffinity(0))) if args.device == "cpu" else 1
     layout = Layout(args.shape)
-    shared = shared_state(layout, args.procs, args.device)
+    args.dtype = working_type(args.device)
+    shared = shared_state(layout, args.procs, args.device, args.dtype)
     progress = dict(step=0, tokens_seen=0, place=(0, 0), corpus=args.corpus, commands=[])
     if args.resume:
         progress = load(args, shared)
     else:
         init_weights(layout, shared["master"], args.shape, args.seed)
         if args.start:
-            read_weights(args.start, layout, shared["master"], args.shape)
+            read_weights(args.start, layout, shared["master"], args.shape, args.start_layers)
         shared["work"].copy_(shared["master"])
     progress["commands"] = progress["commands"] + [this_command()]
     context = torch.multiprocessing.get_context("fork")
@@ -842,8 +870,15 @@ def read_bpe(path):
     return dict(vocab={t: i for i, t in enumerate(listed("tokenizer.ggml.tokens"))}, merges=listed("tokenizer.ggml.merges"))
 
 
-def read_weights(path, layout, flat, s):
-    """Fills the flat vector from a GGUF of the same shape: what gguf_tensors takes apart comes together again."""
+def strongest(gate, up, down, n):
+    """The n channels of an FFN whose three vectors have the largest product of norms, in order."""
+    strength = np.linalg.norm(gate, axis=1) * np.linalg.norm(up, axis=1) * np.linalg.norm(down, axis=0)
+    return np.sort(np.argsort(-strength, kind="stable")[:n])
+
+
+def read_weights(path, layout, flat, s, chosen=None):
+    """Fills the flat vector from a GGUF of the same shape: what gguf_tensors takes apart comes together again. chosen:
+    "0,5" takes these layers of a deeper model, and of a wider FFN the strongest channels."""
     import gguf
     import torch
     kv = s["dim"] // s["heads"] * s["kv_heads"]
@@ -857,14 +892,21 @@ def read_weights(path, layout, flat, s):
 
     put("embed", found["token_embd.weight"])
     put("norm", found["output_norm.weight"])
-    for i in range(s["layers"]):
-        get = lambda name: found[f"blk.{i}.{name}.weight"]
+    source = [int(i) for i in chosen.split(",")] if chosen else list(range(s["layers"]))
+    if len(source) != s["layers"] or any(f"blk.{i}.attn_norm.weight" not in found for i in source):
+        sys.exit(f"train_model.py: {path}: {s['layers']} of its layers expected, found {source} (--start-layers, --shape layers=N)")
+    for i, at in enumerate(source):
+        get = lambda name: found[f"blk.{at}.{name}.weight"]
+        gate, up, down = get("ffn_gate"), get("ffn_up"), get("ffn_down")
+        if chosen and s["ffn"] < len(gate):
+            keep = strongest(gate, up, down, s["ffn"])
+            gate, up, down = gate[keep], up[keep], down[:, keep]
         put(f"{i}.attn_norm", get("attn_norm"))
         put(f"{i}.ffn_norm", get("ffn_norm"))
         put(f"{i}.qkv", unpermuted(get("attn_q"), s["heads"]), unpermuted(get("attn_k"), s["kv_heads"]), get("attn_v"))
         put(f"{i}.out", get("attn_output"))
-        put(f"{i}.gate_up", get("ffn_gate"), get("ffn_up"))
-        put(f"{i}.down", get("ffn_down"))
+        put(f"{i}.gate_up", gate, up)
+        put(f"{i}.down", down)
 
 
 def add_shape(w, s, file_type):
