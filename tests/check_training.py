@@ -41,6 +41,17 @@ def check_attention(lib):
         near(f"attention, gradient of {name}", a, b, 1e-2)
 
 
+def check_document_attention():
+    """Document after document is the same as all at once under a mask: also where a document is one token."""
+    cuts = torch.tensor([0, 1, 34, 250, 251], dtype=torch.int32)
+    inputs = [torch.randn(251, heads, 32, requires_grad=True) for heads in (6, 2, 2)]
+    g = torch.randn(251, 6, 32)
+    found, expected = (attend(*inputs, cuts) for attend in (train_model.document_attention, train_model.plain_attention))
+    near("attention of documents", found, expected, 1e-5)
+    for name, a, b in zip("qkv", *(torch.autograd.grad(y, inputs, g) for y in (found, expected))):
+        near(f"attention of documents, gradient of {name}", a, b, 1e-5)
+
+
 def check_rows(lib):
     """Weight gradients, loss and SwiGLU."""
     for n, outs, ins in ((32, 32, 32), (96, 512, 256), (416, 256, 768)):
@@ -123,6 +134,27 @@ def check_start(folder, state):
     shape = "dim=128,heads=2,kv_heads=1,ffn=256,layers=2"
     pupil = train(folder, os.path.join(folder, "pupil"), "--teacher", gguf, "--shape", shape, "--steps", "2")
     assert pupil["step"] == 2 and torch.isfinite(pupil["master"]).all()
+    check_chosen_layers(folder, state, gguf)
+
+
+def check_chosen_layers(folder, state, gguf):
+    """A start from some layers has these layers, and the channels of their FFN whose removal would take most."""
+    cut = train(folder, os.path.join(folder, "cut"), "--start", gguf, "--start-layers", "1,4", "--shape", "layers=2,ffn=512",
+                "--steps", "1", "--lr-muon", "0", "--lr-adam", "0")
+    at = lambda s, name: train_model.Layout(s["shape"]).view(s["master"], name)
+    for i, source in enumerate((1, 4)):
+        for name in ("attn_norm", "ffn_norm", "qkv", "out"):
+            near(f"layer {source} as layer {i}, {name}", at(cut, f"{i}.{name}"), at(state, f"{source}.{name}"), 1e-6)
+        gate, up = at(state, f"{source}.gate_up").chunk(2)
+        down = at(state, f"{source}.down")
+        keep = (gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)).topk(512).indices.sort().values
+        near(f"FFN of layer {source}", at(cut, f"{i}.gate_up"), torch.cat((gate[keep], up[keep])), 1e-6)
+        near(f"FFN of layer {source}, down", at(cut, f"{i}.down"), down[:, keep], 1e-6)
+    near("embedding", at(cut, "embed"), at(state, "embed"), 1e-6)
+    refused = subprocess.run([sys.executable, os.path.join(SCRIPTS, "train_model.py"), "--data", os.path.join(folder, "corpus.txt"), "--out",
+                              os.path.join(folder, "cut"), "--start", gguf, "--start-layers", "1,9", "--shape", "layers=2"],
+                             capture_output=True, text=True)
+    assert refused.returncode == 1 and "--start-layers" in refused.stderr, refused.stderr
 
 
 def check_distillation():
@@ -166,6 +198,7 @@ def main():
         check_rows(lib)
     else:
         print("skipped: neither AMX nor AVX-512 BF16 on this machine")
+    check_document_attention()
     check_distillation()
     check_rows_that_count()
     run(sys.executable, os.path.join(SCRIPTS, "make_corpus.py"), "--bytes", "2M", "-o", os.path.join(folder, "corpus.txt"))
