@@ -95,6 +95,8 @@ def parse_args():
     p.add_argument("--bench", type=int, default=0, metavar="N")
     p.add_argument("--shape", default="", help="other sizes, as layers=4,ffn=512")
     args = p.parse_args()
+    if args.start_layers and not args.start:
+        p.error("--start-layers: --start GGUF expected with it, found none")
     args.shape = SHAPE | {k: int(v) for k, v in (s.split("=") for s in args.shape.split(",") if s)}
     return args
 
