@@ -161,7 +161,7 @@ static int rows_of_last_mixer(const Model *m, int n_rows, int n_last) {
 }
 
 Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
-    int n_last = b->probe
+    int n_last = b->probe || b->whole
                      ? b->n_rows
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
     int last = m->c.n_layers - 1;

@@ -13,7 +13,9 @@
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 
-const char *engine_prefill_unit(const Engine *e) { return cpu_prefill_unit(e->be, model_first_matrix(&e->model)->type); }
+const char *engine_prefill_unit(const Engine *e) {
+    return cpu_prefill_unit(e->be, model_first_matrix(&e->model)->type);
+}
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,11 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     e->shape = plan.shape;
     e->scratch = plan.scratch;
     if (st.code) return st;
+    if (e->drafters.mtp && e->devices.gpu && e->devices.n_layers > 0)
+        return status_error(QUILL_USAGE,
+                            "--speculate mtp: a model that the CPU computes expected, %d layers on a GPU "
+                            "found; add --device cpu, or try --speculate ngram",
+                            e->devices.n_layers);
     int rows = plan.max_rows, max_out = int_min(needs.max_out, rows);
     warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
     model_set_context(&e->model, config->ctx_size ? config->ctx_size : e->shape.n_ctx);
@@ -248,6 +255,7 @@ bool engine_step(Engine *e, Batch **b) {
     const float *logits = e->begun ? NULL : forward(e, *b);
     e->begun = false;
     const int *tokens = (*b)->draw ? draw_tokens(e, *b) : NULL;
+    if ((*b)->whole) scheduler_observe(e->sched, model_last_hidden(&e->model, &e->work, (*b)->n_rows), e->model.c.dim);
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);

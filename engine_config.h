@@ -34,7 +34,7 @@ typedef struct {
     size_t kv_dir_size; // the most bytes there
     const char *evict;  // which slots a full cache frees (kv/evict.h); NULL: a full context ends the answer
     // speculation
-    const char *speculate; // ngram, a draft model (a path or builtin), or both as ngram,FILE; NULL: none
+    const char *speculate; // ngram, a draft model (a path or builtin) or mtp, or both as ngram,FILE; NULL: none
     int draft_max;         // the most drafted tokens of a sequence in a step
     int draft_min;         // fewer drafted tokens are not verified
     float draft_p_min;     // drafting stops at a token whose probability is below this

@@ -42,15 +42,13 @@ typedef struct {
     Mixer recurrent;
     bool key_heads_grouped; // Recurrence.grouped
     bool gated_attention;   // LayerKind.gated
+    bool head;              // model_load_head knows its prediction heads
     const char *norm_out;   // tensor name of the norm before the head; NULL: output_norm
     int n_layers_by_dim;    // models with this number of layers scale scores by 1/sqrt(dim / n_heads)
 } Family;
 
 const Family *family_find(Str arch); // NULL: there is no such family
 const char *families_list(void);     // "llama, qwen2, qwen3, ...", for messages and help; static
-
-// ---- for the tests ----
-
-const Family *families_at(int i); // row i of the table; NULL after the last one
+const Family *families_at(int i);    // row i of the table; NULL after the last one
 
 #endif

@@ -278,6 +278,10 @@ typedef struct {
     int per;                   // 0: the model has none
     Tensor per_embd, per_proj; // (n_vocab, n_layers*per), (n_layers*per, dim)
     const float *norm_per;     // (per)
+    // A prediction head (model_load_head): x = join [norm_embd(embedding), norm_given(Batch.given)]. No data: x is the
+    // embedding
+    Tensor join;                         // (dim, 2 dim)
+    const float *norm_embd, *norm_given; // (dim)
     int n_ropes;
     Rope ropes[ROPE_TABLES]; // (n_ropes) all different RoPEs of the layers
 } Ends;
@@ -344,7 +348,9 @@ struct Batch {
     // is not stored. The last row of a sequence always stores its state, possibly over the sequence's state_in.
     StatePool *states;
     int *state_in, *state_out; // (n_seqs), (n_rows)
-    int n_step;                // set by model_forward and model_hidden: n_rows before any layer narrowed them
+    const float *given;        // (n_rows, dim) the hidden vectors that Ends.join takes; NULL without it
+    bool whole; // rows without logits pass the last layer too, so that model_last_hidden gives those of all rows
+    int n_step; // set by model_forward and model_hidden: n_rows before any layer narrowed them
 };
 
 // Whether the step has one row for each sequence, as in decoding.
@@ -477,6 +483,7 @@ struct Workspace {
     int latent_dim, latent_heads; // of MIXER_LATENT; 0: there is no such layer
     int per_dim;                  // n_layers * Ends.per
     int widest;                   // the widest output of a feed-forward's gate
+    int join_dim;                 // n_in of Ends.join; 0: there is none
     ThreadPool *pool;
     float *x;               // (max_rows, dim) the residual stream
     float *q;               // (max_rows, q_dim) queries, rotated
@@ -488,6 +495,7 @@ struct Workspace {
     float *xn;              // (max_rows, dim) a normalised copy of x
     float *latent[2];       // (max_rows, latent_dim) MIXER_LATENT: Q and the attention output, by row or by head
     float *per, *per_token; // (max_rows, per_dim) the per-layer embeddings (Ends.per); their rows of per_embd
+    float *joined;          // (max_rows, join_dim) the input of Ends.join
     float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
     int *narrowed;              // (5, max_rows) the batch of the rows that continue when others end
     ExpertRows experts;         // of the current layer, valid from Backend.ffn_in to ffn_out
@@ -602,6 +610,9 @@ struct Backend {
     int whole_rows;
     // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
     void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);
+    // xn[i] = norm(x[i]) for the first n_rows rows: what the head multiplies. NULL: the backend cannot do it; only the
+    // CPU's can
+    void (*hidden)(Workspace *w, const Backend *be, const Ends *e, int n_rows);
 };
 
 #endif

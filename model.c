@@ -41,6 +41,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     const ModelConfig *c = &m->c;
     int widest = int_max(int_max(w->dim, int_max(w->q_dim, w->a_dim)), int_max(w->widest, w->latent_dim));
+    widest = int_max(widest, w->join_dim);
     size_t pairs = rows * (size_t)w->n_used, experts = (size_t)w->n_experts * (pairs > 0);
     size_t stacks = here ? (size_t)int_max((int)experts, w->latent_heads) : 0;
     ExpertRows *e = &w->experts;
@@ -69,6 +70,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->per, rows * (size_t)w->per_dim * 4},
         {(void **)&w->per_token, rows * (size_t)w->per_dim * 4},
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
+        {(void **)&w->joined, rows * (size_t)w->join_dim * 4},
         {(void **)&w->rope_cos, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->narrowed, N_NARROWED * (size_t)w->max_rows * sizeof(int)},
@@ -127,6 +129,7 @@ Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slo
                    .n_used = c->n_used,
                    .ffn_shared = c->ffn_shared,
                    .per_dim = c->n_layers * m->ends.per,
+                   .join_dim = m->ends.join.n_in,
                    .n_vocab = c->n_vocab,
                    .n_rot = c->n_rot,
                    .n_ropes = m->ends.n_ropes,
@@ -207,7 +210,7 @@ static int rows_of_head(const Batch *b, int *rows) {
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
     bool last = l->index == m->c.n_layers - 1;
-    bool all = b->probe || b->watch || !b->out_row;
+    bool all = b->probe || b->watch || b->whole || !b->out_row;
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
         return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
     if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
@@ -315,6 +318,12 @@ float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Ba
     if (!b->draw) return model_logits(m, w, &step, step.out_row, b->n_out);
     m->device->memory->draw(w, &m->ends, &step);
     return NULL;
+}
+
+const float *model_last_hidden(const Model *m, Workspace *w, int n_rows) {
+    const Backend *be = m->layers[m->c.n_layers - 1].be;
+    be->hidden(w, be, &m->ends, n_rows);
+    return w->xn;
 }
 
 void model_wait(const Model *m) {

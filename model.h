@@ -22,9 +22,9 @@ typedef struct {
     int n_rot;
     int window, n_windowed; // the window in slots, and the number of layers that have it; 0: none
     int n_recurrent;        // number of recurrent layers, which have a state in place of K and V
-    int n_mtp;              // layers that the file has after these n_layers, to predict further tokens; not used
-    Recurrence rec;         // their recurrence
-    bool tied;              // the head is the embedding matrix
+    int n_mtp;      // prediction heads: layers that the file has after these n_layers; not used (see model_load_head)
+    Recurrence rec; // their recurrence
+    bool tied;      // the head is the embedding matrix
     float eps, rope_base;
     char rope_scaling[16]; // "none", "linear", "yarn", "longrope"
     float rope_factor;
@@ -48,6 +48,11 @@ typedef struct {
 
 // Validates every number that kernels use as an index or a size. QUILL_MODEL names the tensor or key that is wrong.
 Status model_load(Model *m, const Gguf *g, const Backend *be);
+// Loads the first multi-token prediction head of the model's file (DeepSeek-V3, arXiv:2412.19437, section 2.2) as a
+// model of one layer: from the hidden vector of a token and the embedding of the next one it predicts the token after
+// that one. Its ends are the model's own where the file has no others, and Ends.join combines the two inputs.
+// QUILL_MODEL: the file has no head, or a head of this family is not supported.
+Status model_load_head(Model *head, const Model *m);
 // LongRoPE has frequencies for contexts up to c.rope_ctx_orig and others for longer ones. Chooses those for a context
 // of n_ctx slots; call it before anything is computed or loaded into a device. model_load chooses for c.n_ctx_train.
 // Has no effect on other models.
@@ -99,6 +104,10 @@ int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
 // then model_logits computes the logits of up to max_out rows of that batch in each call.
 void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
+// The hidden vectors of all rows, after model_forward of a batch with b->whole or after model_hidden: the norm of the
+// residual stream behind the last layer, which the head multiplies. (n_rows, dim), valid until the next call with this
+// workspace. The CPU must compute the last layer.
+const float *model_last_hidden(const Model *m, Workspace *w, int n_rows);
 // The message of the device's first failure since it was opened, or NULL. Results after a failure are NaN.
 const char *model_failure(const Model *m);
 void model_wait(const Model *m); // returns when the device has computed everything that was started

@@ -47,6 +47,8 @@ static Status load_n_layers(const Loader *l) {
                                 "%s: %s.nextn_predict_layers is %d: tensor blk.%d.nextn.eh_proj.weight expected, none "
                                 "found",
                                 l->file, c->arch, c->n_mtp, i);
+    c->n_layers += l->head; // the head's layer counts as the last one until load_head
+    c->n_mtp -= l->head;
     return OK;
 }
 
@@ -148,6 +150,7 @@ static Status load_per_layer(const Loader *l) {
     Ends *e = &l->m->ends;
     const ModelConfig *c = &l->m->c;
     int most = MAX_DIM / c->n_layers;
+    if (l->head) return OK;
     TRY(loader_int(l, "embedding_length_per_layer_input", 0, most, false, 0, &e->per));
     if (e->per == 0) return OK;
     TRY(loader_matrix(l, &e->per_embd, "per_layer_token_embd.weight", c->n_vocab, c->n_layers * e->per));
@@ -194,20 +197,29 @@ static Status load_all(Loader *l) {
     TRY(loader_rope(l));
     TRY(load_ends(l));
     l->m->layers = mem_alloc((size_t)l->m->c.n_layers * sizeof *l->m->layers);
-    for (int i = 0; i < l->m->c.n_layers; i++) TRY(load_layer(l, i));
-    return OK;
+    int first = l->head ? l->m->c.n_layers - 1 : 0;
+    for (int i = first; i < l->m->c.n_layers; i++) TRY(load_layer(l, i));
+    return l->head ? loader_head(l, first) : OK;
 }
 
-Status model_load(Model *m, const Gguf *g, const Backend *be) {
+static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) {
     *m = (Model){.be = be, .gguf = g};
     m->used = mem_alloc((size_t)gguf_n_tensors(g) * sizeof *m->used);
-    Loader l = {.m = m, .g = g, .file = gguf_name(g)};
+    Loader l = {.m = m, .g = g, .file = gguf_name(g), .head = head};
     Status st = load_all(&l);
     free(l.kv_heads);
     free(l.ffn);
     free(l.recurrent);
     if (st.code) model_free(m);
     return st;
+}
+
+Status model_load(Model *m, const Gguf *g, const Backend *be) { return load_model(m, g, be, false); }
+
+Status model_load_head(Model *head, const Model *m) {
+    *head = (Model){0};
+    TRY(loader_check_head(m));
+    return load_model(head, m->gguf, m->be, true);
 }
 
 void model_free(Model *m) {
@@ -228,6 +240,7 @@ static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg
     visit(&m->ends.tok_embd, arg);
     visit(&m->ends.per_embd, arg);
     visit(&m->ends.per_proj, arg);
+    visit(&m->ends.join, arg);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
 #define VISIT(field) visit(&y->field, arg);
@@ -255,7 +268,7 @@ int layer_norm_floats(const Layer *l, int dim) {
 }
 
 static size_t norm_params(const Model *m) {
-    size_t n = (size_t)m->c.dim + (size_t)m->ends.per;
+    size_t n = (size_t)m->c.dim * (m->ends.join.data ? 3 : 1) + (size_t)m->ends.per;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
         n += (size_t)layer_norm_floats(y, m->c.dim);

@@ -58,21 +58,13 @@ void scheduler_free(Scheduler *s) {
 }
 
 int scheduler_max_rows(const Scheduler *s) { return s->shape.max_rows; }
-
 int scheduler_n_vocab(const Scheduler *s) { return s->shape.n_vocab; }
-
 KvCache *scheduler_kv(Scheduler *s) { return s->kv; }
-
 const SeqRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->rows[seq]; }
-
 Request *scheduler_request(const Scheduler *s, int seq) { return s->step->rows[seq].request; }
-
 void scheduler_interrupt(Scheduler *s) { s->interrupted = true; }
-
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
-
 const Batch *scheduler_batch(const Scheduler *s) { return &s->step->batch; }
-
 int64_t scheduler_steps(const Scheduler *s) { return s->n_steps; }
 
 static Step *step_ahead(Scheduler *s) { return &s->steps[s->step == s->steps]; }
@@ -92,6 +84,7 @@ FIRST_WITH(pick)
 FIRST_WITH(give_back)
 FIRST_WITH(room)
 FIRST_WITH(propose)
+FIRST_WITH(observe)
 FIRST_WITH(accept)
 FIRST_WITH(end)
 
@@ -673,6 +666,16 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     if (drafted) forget_drafts(s, r);
     if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
     assert(r->finish != RUNNING || n_uncomputed(r->seq) > 0);
+}
+
+void scheduler_observe(Scheduler *s, const float *hidden, int dim) {
+    for (int i = 0; i < s->step->batch.n_seqs; i++) {
+        SeqRows *rows = &s->step->rows[i];
+        const Policy *p = rows->wants_hidden && rows->request ? first_with_observe(s, rows->request) : NULL;
+        rows->hidden = hidden;
+        if (p) p->observe(p, s, rows);
+        hidden += (size_t)(rows->n_known + rows->n_draft) * (size_t)dim;
+    }
 }
 
 static void take(Scheduler *s, const float *logits, const int *tokens) {

@@ -121,7 +121,9 @@ void scheduler_free(Scheduler *s); // the callers still own the requests and the
 // The caller owns the request, which must live until it has finished. At least one token must be uncomputed unless the
 // request has `logits`; a request with logits may be finished when this returns.
 void scheduler_add(Scheduler *s, Request *r);
-bool scheduler_next(Scheduler *s, Batch **b);           // plans a step; false: every request has finished
+bool scheduler_next(Scheduler *s, Batch **b); // plans a step; false: every request has finished
+// Called before scheduler_take for a batch with `whole`: gives policies the hidden vectors of its rows, (n_rows, dim).
+void scheduler_observe(Scheduler *s, const float *hidden, int dim);
 void scheduler_take(Scheduler *s, const float *logits); // the step's results (b->n_out, n_vocab)
 // The same for a batch with draws: (b->n_out) tokens, -1 where no logit was finite.
 void scheduler_take_tokens(Scheduler *s, const int *tokens);

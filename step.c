@@ -114,6 +114,7 @@ void step_fill(Step *t) {
     b->probe = NULL;
     b->narrow = NULL;
     b->arrival = NULL;
+    b->whole = false;
     t->arrival = (KvArrival){wait_for_rows, t};
     for (int seq = 0; seq < b->n_seqs; seq++) {
         const SeqRows *rows = &t->rows[seq];
@@ -128,6 +129,8 @@ void step_fill(Step *t) {
         }
         put_narrow(t, rows);
         if (rows->probe) b->probe = rows->probe;
+        b->whole = b->whole || rows->wants_hidden;
     }
+    if (b->narrow) b->whole = false;
     assert(row == b->n_rows && out == b->n_out && (!b->probe || b->n_seqs == 1));
 }

@@ -71,6 +71,9 @@ static void report_drafters(const Engine *e) {
     if (d)
         paragraph_item("drafts by", "%s%.500s", drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "",
                        gguf_name(draft_model_weights(d)->gguf));
+    else if (e->drafters.mtp)
+        paragraph_item("drafts by", "%sthe model's own prediction head",
+                       drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "");
     else if (e->drafters.speculate) paragraph_item("drafts by", "n-grams of all texts of this run");
 }
 

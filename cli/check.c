@@ -163,8 +163,9 @@ static Status check_candidates(const Options *o) {
 static Status check_speculation(const EngineConfig *e) {
     const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
     if (e->speculate && (!*e->speculate || (model && !*model)))
-        return status_error(
-            QUILL_USAGE, "--speculate: ngram, a draft model's FILE or ngram,FILE expected, found \"%s\"", e->speculate);
+        return status_error(QUILL_USAGE,
+                            "--speculate: ngram, a draft model's FILE, mtp or ngram,FILE expected, found \"%s\"",
+                            e->speculate);
     if (e->draft_min > e->draft_max)
         return status_error(QUILL_USAGE, "--draft-min %d and --draft-max %d: a minimum up to the maximum expected",
                             e->draft_min, e->draft_max);

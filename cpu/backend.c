@@ -231,6 +231,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .ffn_in = layer_ffn_in,
         .ffn_out = layer_ffn_out,
         .logits = layer_logits,
+        .hidden = layer_hidden,
     };
     *out = &backends[i][in_order];
     return OK;

@@ -79,6 +79,19 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     }
 }
 
+// The input of Ends.join: the norms of the embedding and of the given hidden vector, one behind the other.
+static void join_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    const Ends *e = s->ends;
+    size_t dim = (size_t)s->w->dim;
+    for (size_t i = (size_t)first; i < (size_t)last; i++) {
+        float *to = s->w->joined + i * (size_t)s->w->join_dim;
+        s->k->rmsnorm(to, s->w->x + i * dim, e->norm_embd, s->w->dim, e->eps);
+        s->k->rmsnorm(to + dim, s->b->given + i * dim, e->norm_given, s->w->dim, e->eps);
+    }
+}
+
 // w->per = (norm_per(w->per) + the token's own part * sqrt(per)) / sqrt(2), for each layer's part.
 static void embed_per_layer(void *arg, int first, int last, int thread) {
     (void)thread;
@@ -100,6 +113,11 @@ void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *k
     (void)kv;
     RowStep s = {.k = cpu_kernels_of(be), .w = w, .ends = e, .b = b};
     tasks_over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
+    if (e->join.data) {
+        tasks_over_rows(w, b->n_rows, 4.0 * w->dim, join_rows, &s);
+        MatmulJob join = {.w = &e->join, .y = w->x, .y_stride = (size_t)w->dim};
+        matmul_run(s.k, w, &join, 1, matmul_rows(w->joined, w->join_dim, b));
+    }
     if (e->per == 0) return;
     MatmulJob job = {.w = &e->per_proj, .y = w->per, .y_stride = (size_t)w->per_dim};
     matmul_run(s.k, w, &job, 1, matmul_rows(w->x, w->dim, b));
@@ -358,4 +376,8 @@ void layer_logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b
                (MatmulRows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows, .decodes = batch_decodes(b)});
     RowStep s = {.k = k, .w = w, .ends = e};
     if (e->softcap != 0) tasks_over_rows(w, n_rows, 4.0 * w->n_vocab, cap_rows, &s);
+}
+
+void layer_hidden(Workspace *w, const Backend *be, const Ends *e, int n_rows) {
+    matmul_norm(cpu_kernels_of(be), w, e->norm_out, e->eps, NULL, n_rows);
 }

@@ -12,5 +12,6 @@ void layer_attn_out(Workspace *w, const Layer *l, const Batch *b);
 void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b);
 void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b);
 void layer_logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);
+void layer_hidden(Workspace *w, const Backend *be, const Ends *e, int n_rows);
 
 #endif

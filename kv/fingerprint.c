@@ -47,7 +47,7 @@ _Static_assert(
                          21 * sizeof(Tensor) + 20 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
     "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind, "
     "state_layer and kv_used_later follow from the layers' order, kinds and windows; host_ffn decides where, not what");
-_Static_assert(sizeof(Ends) == 4 * sizeof(Tensor) + 2 * sizeof(const float *) + 3 * sizeof(float) +
+_Static_assert(sizeof(Ends) == 5 * sizeof(Tensor) + 4 * sizeof(const float *) + 3 * sizeof(float) +
                                    ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
                "add_ends hashes what decides K and V; the norm and the head come after all K and V");
 

@@ -19,7 +19,7 @@ static Status load_windowed(Loader *l) {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
     const GgufValue *v = gguf_value(l->g, key);
-    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
+    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL || l->head) return OK;
     TRY(loader_each_layer(l, v));
     l->windowed = v->data;
     return OK;

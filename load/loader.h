@@ -19,6 +19,7 @@ typedef struct {
     // Factors of the embedding, of scores, of what each sublayer adds to x, and of logits (Family.scales). scores 0:
     // the default scale
     float embedding, scores, branches, logits;
+    bool head; // loads the prediction head (load/head.c): its layer counts as the last one, others are skipped
     int *kv_heads, *ffn; // (n_layers) number of KV heads; width of the feed-forward if it has no experts
 } Loader;
 
@@ -76,5 +77,10 @@ bool loader_is_recurrent(const Loader *l, int layer);
 Status loader_experts_shape(Loader *l); // number and widths of experts; 0 if the file has none
 bool loader_has_experts(const Loader *l, int layer);
 Status loader_experts(const Loader *l, int layer);
+
+// ---- the prediction head (load/head.c) ----
+Status loader_check_head(const Model *m); // QUILL_MODEL: the model's file has none, or its family's is not supported
+// Loads what joins the head's inputs and its own ends, if it has any. Keeps its layer, `at`, as the only one.
+Status loader_head(const Loader *l, int at);
 
 #endif

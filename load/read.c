@@ -21,7 +21,8 @@ Status loader_int(const Loader *l, const char *suffix, int low, int high, bool r
 
 Status loader_each_layer(const Loader *l, const GgufValue *v) {
     const ModelConfig *c = &l->m->c;
-    uint64_t n = (uint64_t)c->n_layers, all = n + (uint64_t)c->n_mtp; // the list may go on for layers that are not used
+    // The list may go on for prediction heads, which are no layers of the model.
+    uint64_t n = (uint64_t)(c->n_layers - l->head), all = (uint64_t)(c->n_layers + c->n_mtp);
     if (v->n == n || v->n == all) return OK;
     return status_error(QUILL_MODEL, "%s: %.*s: one for each of the %d layers expected, %llu found", l->file,
                         (int)v->key.n, v->key.data, c->n_layers, (unsigned long long)v->n);
@@ -41,8 +42,9 @@ Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high,
         return OK;
     }
     TRY(loader_each_layer(l, v));
-    *out = mem_alloc(v->n * sizeof **out);
+    *out = mem_alloc((v->n + 1) * sizeof **out);
     TRY(gguf_ints(l->g, v, *out));
+    if (v->n < (uint64_t)n) (*out)[v->n] = (*out)[v->n - 1]; // a prediction head is like the last layer
     for (int i = 0; i < n; i++)
         if ((*out)[i] < low || (*out)[i] > high)
             return status_error(QUILL_MODEL, "%s: %s: %d to %d expected, %d found for layer %d", l->file, key, low,

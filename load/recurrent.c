@@ -19,8 +19,8 @@ static Status delta_layers(const Loader *l, const char *key) {
         return status_error(QUILL_MODEL, "%s: %s: an array of BOOL expected, %s found", l->file, key,
                             gguf_type_name(v->type == GGUF_ARRAY ? v->elem_type : v->type));
     if (v) TRY(loader_each_layer(l, v));
-    for (int i = 0; i < n; i++) l->recurrent[i] = v ? ((const uint8_t *)v->data)[i] : (i + 1) % every != 0;
-    return OK;
+    for (int i = 0; i < n - l->head; i++) l->recurrent[i] = v ? ((const uint8_t *)v->data)[i] : (i + 1) % every != 0;
+    return OK; // a prediction head has attention
 }
 
 // Short convolutions: the layers with 0 KV heads in the list head_count_kv are recurrent.
@@ -33,7 +33,7 @@ static Status conv_layers(const Loader *l, const char *key) {
     TRY(loader_each_layer(l, v));
     int32_t *heads = mem_alloc(v->n * sizeof *heads);
     Status st = gguf_ints(l->g, v, heads);
-    for (int i = 0; i < n && !st.code; i++) l->recurrent[i] = heads[i] == 0;
+    for (int i = 0; i < n - l->head && !st.code; i++) l->recurrent[i] = heads[i] == 0;
     free(heads);
     return st;
 }

@@ -1,21 +1,18 @@
 // policy/draft_model.c: see policy/draft_model.h.
 #include "policy/draft_model.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "step.h"
+#include "policy/draft_steps.h"
 
 enum { CHUNK = 256, FEW_ROWS = 8 }; // the most rows of a step; of one sequence in a step with others
 
 struct DraftModel {
     Gguf *gguf;
     Model m;
-    Workspace work;
-    KvCache kv;
-    Step step;
+    DraftSteps steps;
     int n_vocab;   // of the target
     float *logits; // (n_seqs, n_vocab); NULL: the draft model's own logits have this width
 };
@@ -50,13 +47,6 @@ Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_na
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-static KvShape shape_of(const Model *m, KvShape kv) {
-    kvshape_set_layers(&kv, m->layers, m->c.n_layers);
-    kv.type_k = kv.type_v = model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
-    kv.keep_partners = true; // kvcache_truncate often removes drafts
-    return kv;
-}
-
 static int rows_of_step(int n_seqs) { return int_max(CHUNK, FEW_ROWS * n_seqs); }
 
 Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **out) {
@@ -69,27 +59,19 @@ Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **ou
 }
 
 DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs) {
-    KvShape shape = shape_of(&d->m, (KvShape){.n_ctx = 1, .n_seqs = 1});
-    return (DraftMemory){model_weight_bytes(&d->m), workspace_bytes(&d->m, n_threads, rows_of_step(n_seqs), n_seqs),
-                         kvshape_bytes_per_slot(&shape)};
+    return draft_steps_memory(&d->m, n_threads, rows_of_step(n_seqs), n_seqs);
 }
 
 Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv) {
-    int rows = rows_of_step(kv.n_seqs);
-    KvShape shape = shape_of(&d->m, kv);
     model_set_context(&d->m, kv.n_ctx);
-    TRY(kvcache_new(&d->kv, &shape));
-    TRY(workspace_new(&d->work, &d->m, pool, rows, kv.n_seqs, kv.n_ctx));
-    step_new(&d->step, &d->kv, rows, kv.n_seqs);
+    TRY(draft_steps_begin(&d->steps, &d->m, pool, kv, rows_of_step(kv.n_seqs)));
     if (d->m.c.n_vocab != d->n_vocab) d->logits = mem_alloc((size_t)kv.n_seqs * (size_t)d->n_vocab * sizeof(float));
     return OK;
 }
 
 void draft_model_free(DraftModel *d) {
     if (!d) return;
-    step_free(&d->step);
-    workspace_free(&d->work);
-    kvcache_free(&d->kv);
+    draft_steps_free(&d->steps);
     model_free(&d->m);
     gguf_close(d->gguf);
     free(d->logits);
@@ -101,7 +83,7 @@ const Model *draft_model_weights(const DraftModel *d) { return &d->m; }
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 void draft_model_release(DraftModel *d, Sequence *own) {
-    kvcache_release(&d->kv, own);
+    kvcache_release(&d->steps.kv, own);
     sequence_free(own);
     *own = (Sequence){0};
 }
@@ -109,10 +91,11 @@ void draft_model_release(DraftModel *d, Sequence *own) {
 bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int most) {
     int n = 0, n_same = int_min(own->n_tokens, text->n_tokens);
     while (n < n_same && own->tokens[n] == text->tokens[n]) n++;
-    kvcache_truncate(&d->kv, own, int_min(n, text->n_tokens - 1)); // the last token's row gives the logits
+    kvcache_truncate(&d->steps.kv, own, int_min(n, text->n_tokens - 1)); // the last token's row gives the logits
     sequence_push(own, text->tokens + own->n_tokens, text->n_tokens - own->n_tokens);
-    if (own->n_cached == 0) kvcache_match_prefix(&d->kv, own);
-    if (own->n_tokens + most <= d->kv.max_slots && kvcache_reserve(&d->kv, own, own->n_tokens + most)) return true;
+    if (own->n_cached == 0) kvcache_match_prefix(&d->steps.kv, own);
+    if (own->n_tokens + most <= d->steps.kv.max_slots && kvcache_reserve(&d->steps.kv, own, own->n_tokens + most))
+        return true;
     draft_model_release(d, own);
     return false;
 }
@@ -120,40 +103,24 @@ bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
 static const float *forward(DraftModel *d) {
-    Batch *b = &d->step.batch;
-    for (int i = 0; i < b->n_seqs; i++) { // the slots are reserved already; this reserves the states of these rows
-        const SeqRows *rows = &d->step.rows[i];
-        bool there = kvcache_reserve(&d->kv, rows->seq, rows->slot + rows->n_known);
-        assert(there);
-        (void)there;
-    }
-    step_fill(&d->step);
-    b->copy = d->kv.copies;
-    b->window_copy = d->kv.partner_copies;
-    b->n_copies = d->kv.n_copies;
-    const float *logits = model_forward(&d->m, &d->work, d->kv.pool, b);
-    d->kv.n_copies = 0;
-    for (int i = 0; i < b->n_seqs; i++) {
-        Sequence *q = d->step.rows[i].seq;
-        kvcache_advance(&d->kv, q, d->step.rows[i].n_known);
-        kvcache_commit(&d->kv, q, q->n_cached);
-    }
+    const float *logits = draft_steps_run(&d->steps);
+    draft_steps_count(&d->steps);
     return logits;
 }
 
 // If a sequence has many uncomputed tokens, computes all but a few of them, without logits.
 static void catch_up(DraftModel *d, Sequence *q) {
     for (int n; (n = int_min(CHUNK, q->n_tokens - q->n_cached - 1)) >= FEW_ROWS;) {
-        step_clear(&d->step);
-        step_add(&d->step, NULL, q, n, false);
+        step_clear(&d->steps.step);
+        step_add(&d->steps.step, NULL, q, n, false);
         forward(d);
     }
 }
 
 const float *draft_model_step(DraftModel *d, Sequence *const *own, int n) {
     for (int i = 0; i < n; i++) catch_up(d, own[i]);
-    step_clear(&d->step);
-    for (int i = 0; i < n; i++) step_add(&d->step, NULL, own[i], own[i]->n_tokens - own[i]->n_cached, true);
+    step_clear(&d->steps.step);
+    for (int i = 0; i < n; i++) step_add(&d->steps.step, NULL, own[i], own[i]->n_tokens - own[i]->n_cached, true);
     const float *logits = forward(d);
     if (!d->logits) return logits;
     int mine = d->m.c.n_vocab, both = int_min(mine, d->n_vocab);

@@ -10,8 +10,7 @@
 #ifndef QUILL_DRAFT_MODEL_H
 #define QUILL_DRAFT_MODEL_H
 
-#include "kvcache.h"
-#include "model.h"
+#include "policy/draft_steps.h"
 #include "tokenizer.h"
 
 typedef struct DraftModel DraftModel;
@@ -29,12 +28,7 @@ Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv);
 void draft_model_free(DraftModel *d);
 const Model *draft_model_weights(const DraftModel *d);
 
-// The bytes of the host's memory that a draft model needs, known before draft_model_begin.
-typedef struct {
-    size_t weights, scratch; // bytes
-    size_t slot;             // bytes of one slot of its cache
-} DraftMemory;
-
+// What draft_model_begin will allocate.
 DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs);
 
 // Gives `own` the tokens of `text`, keeping K and V of a common prefix, and reserves slots for `most` more tokens.

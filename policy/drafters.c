@@ -89,10 +89,20 @@ static double draft_cost(const Model *draft, const Model *target) {
     return least + (double)model_weight_bytes(draft) / (double)model_weight_bytes(target);
 }
 
+// The same of a prediction head: the ratio of the weights that one row reads.
+static double head_cost(const Mtp *mtp, const Model *target) {
+    return (double)mtp_row_bytes(mtp) / (double)model_active_bytes(target);
+}
+
 Status drafters_open(const EngineConfig *config, const DraftTarget *target, int n_seqs, Drafters *out) {
     *out = (Drafters){0};
     const char *name = drafters_model(config->speculate);
     if (!name) return OK;
+    if (strcmp(name, DRAFTERS_MTP) == 0) {
+        TRY(mtp_open(target->model, &out->mtp));
+        out->memory = mtp_memory(out->mtp, threads_count(target->pool), n_seqs);
+        return OK;
+    }
     Status st = open_model(config, name, target, &out->model);
     if (st.code) drafters_close(out);
     else out->memory = draft_model_memory(out->model, threads_count(target->pool), n_seqs);
@@ -102,6 +112,7 @@ Status drafters_open(const EngineConfig *config, const DraftTarget *target, int 
 Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget *target) {
     SpeculatePlan plan = {.ngram = drafters_use_ngram(config->speculate),
                           .model = d->model,
+                          .mtp = d->mtp,
                           .tok = target->tok,
                           .most = config->draft_max,
                           .least = config->draft_min,
@@ -113,6 +124,11 @@ Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget
         plan.draft_cost = draft_cost(draft, target->model);
         plan.draft_costs = costs_for(draft, target->unit);
     }
+    if (d->mtp) {
+        TRY(mtp_begin(d->mtp, target->pool, draft_kv(target)));
+        plan.draft_cost = head_cost(d->mtp, target->model);
+        plan.draft_costs = plan.costs;
+    }
     d->speculate = speculate_new(&plan);
     return OK;
 }
@@ -120,5 +136,6 @@ Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget
 void drafters_close(Drafters *d) {
     speculate_free(d->speculate);
     draft_model_free(d->model);
+    mtp_free(d->mtp);
     *d = (Drafters){0};
 }

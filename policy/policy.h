@@ -7,6 +7,7 @@
 //   pick     instead of the next rows of a prompt: chooses which tokens get rows if others have K and V already
 //   room     before the rows of each step: how many slots they may write; eviction drops old slots here
 //   propose  after the known rows: adds rows of unverified tokens, and says which rows need logits
+//   observe  after the step: reads the hidden vectors of rows, from which a prediction head drafts
 //   accept   after the step: turns logits, or the tokens that a device drew from them, into tokens of the request
 //   end      the request has finished
 //
@@ -61,6 +62,8 @@ typedef struct {
     int first_out, n_out; // the rows whose logits are wanted; before propose: the row of the last token, or none
     Probe *probe;         // records attention weights; needs a step with rows of this sequence only. NULL: none
     int room, room_out;   // given to propose: the upper limits of n_draft and n_out
+    bool wants_hidden;    // the hidden vectors of all its rows, for observe
+    const float *hidden;  // given to observe: (n_known + n_draft, dim) of model_last_hidden
     // given to accept, one of them; the other is NULL
     const float *logits; // (n_out, n_vocab)
     const int *tokens;   // (n_out) -1: no logit was finite
@@ -88,6 +91,9 @@ struct Policy {
     // Called once for each sequence that has rows in the step, also for chunks of a prompt. Unless the rows reach the
     // last token of the sequence, rows->room and rows->n_out are 0.
     void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
+    // Called after the step, before any accept, for each sequence whose propose has set wants_hidden. Not called if
+    // rows of the step have ended early (SeqRows.ends).
+    void (*observe)(const Policy *p, Scheduler *s, SeqRows *rows);
     // Called once for each request whose rows reach the last token of a sequence, or have logits. rows: those of its n
     // sequences, in the order seq, more[0], more[1], ... May fork, truncate and release sequences and change
     // Request.more. Afterwards either the request has finished (scheduler_emit of scheduler.h), or each of its

@@ -21,6 +21,7 @@ typedef struct {
     int text; // number of its text in the n-gram index; -1: none
     Guess ngram, model;
     Sequence own;  // the draft model's sequence
+    MtpText *head; // the prediction head's
     bool asks;     // the draft model drafts for it in this step
     bool by_model; // the drafts of this step come from the draft model
     int64_t step;  // the step that the guesses are for
@@ -41,6 +42,7 @@ struct Speculate {
     Stream **streams;  // (cap) the streams of this step
     SeqRows **rows_of; // (cap) their rows
     Sequence **own;    // (cap) the draft model's sequences that get drafts
+    MtpText **heads;   // (cap) the prediction head's
     int cap;
 };
 
@@ -62,6 +64,7 @@ void speculate_free(Speculate *x) {
     free(x->streams);
     free(x->rows_of);
     free(x->own);
+    free(x->heads);
     free(x);
 }
 
@@ -120,6 +123,40 @@ static double draft_cost(const Speculate *x, int n) {
     return x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n) / int_max(1, n);
 }
 
+// ---- a draft model, or the model's own prediction head --------------------------------------------------------------
+
+static bool follow(const Speculate *x, Stream *t, const Sequence *text, int most) {
+    if (x->plan.mtp) return mtp_follow(x->plan.mtp, t->head, text, most);
+    return draft_model_follow(x->plan.model, &t->own, text, most);
+}
+
+// One step for the first n streams.
+static const float *draft_step(Speculate *x, int n) {
+    for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
+    for (int i = 0; i < n; i++) x->heads[i] = x->streams[i]->head;
+    return x->plan.mtp ? mtp_step(x->plan.mtp, x->heads, n) : draft_model_step(x->plan.model, x->own, n);
+}
+
+// The text with the drafts so far.
+static const Sequence *drafted_text(const Speculate *x, const Stream *t) {
+    return x->plan.mtp ? mtp_tokens(t->head) : &t->own;
+}
+
+static void push_draft(const Speculate *x, Stream *t, int token) {
+    if (x->plan.mtp) mtp_push(t->head, token);
+    else sequence_push(&t->own, &token, 1);
+}
+
+// Rows that the drafter has not computed before the draft's.
+static int rows_behind(const Speculate *x, const Stream *t, const Sequence *text) {
+    return x->plan.mtp ? mtp_behind(t->head) : text->n_tokens - t->own.n_cached;
+}
+
+static void release(const Speculate *x, Stream *t, const Sequence *text) {
+    if (x->plan.mtp) mtp_leave(x->plan.mtp, t->head, text);
+    if (x->plan.model) draft_model_release(x->plan.model, &t->own);
+}
+
 // ---- the draft model ------------------------------------------------------------------------------------------------
 
 static double probability(const float *logits, int n, int token) {
@@ -142,7 +179,7 @@ static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
 static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Stream *t, const float *logits, int most,
                       int n_seqs) {
     Guess *g = &t->model;
-    int token = scheduler_draw(s, rows->request, &t->own, logits);
+    int token = scheduler_draw(s, rows->request, drafted_text(x, t), logits);
     if (token < 0) return false;
     double p = probability(logits, scheduler_n_vocab(s), token);
     if (p < (double)x->plan.least_p) return false;
@@ -150,7 +187,7 @@ static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Str
     g->kind[g->n++] = chance_of_p(p);
     if (g->n >= most || (x->plan.tok && token < tokenizer_n(x->plan.tok) && tokenizer_is_eog(x->plan.tok, token)))
         return false;
-    sequence_push(&t->own, &token, 1);
+    push_draft(x, t, token);
     return x->plan.fixed || best_length(x, g, x->model_chance, most, most, draft_cost(x, n_seqs)) > g->n;
 }
 
@@ -160,8 +197,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     size_t n_vocab = (size_t)scheduler_n_vocab(s);
     int n_seqs = n;
     while (n > 0) {
-        for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
-        const float *logits = draft_model_step(x->plan.model, x->own, n);
+        const float *logits = draft_step(x, n);
         x->now.extra += x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n);
         int left = 0;
         for (int i = 0; i < n; i++) {
@@ -188,7 +224,7 @@ static bool can_pay(const Speculate *x, int n_seqs) {
 static bool may_try(Speculate *x, int n) {
     const StepCosts *c = &x->plan.costs;
     double base = step_costs_at(c, x->now.rows), behind = 0; // tokens that the draft model has not computed
-    for (int i = 0; i < n; i++) behind += x->rows_of[i]->seq->n_tokens - x->streams[i]->own.n_cached;
+    for (int i = 0; i < n; i++) behind += rows_behind(x, x->streams[i], x->rows_of[i]->seq);
     double steps = step_costs_at(&x->plan.draft_costs, behind) + TRIED_DRAFTS * step_costs_at(&x->plan.draft_costs, n);
     double cost = x->plan.draft_cost * steps + step_costs_at(c, x->now.rows + TRIED_DRAFTS * n) - base;
     x->saved += SHARE_OF_TRIES * base;
@@ -213,7 +249,7 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
         SeqRows *rows = x->rows_of[i];
         int room = int_min(most, scheduler_draft_room(s, rows));
         if (!(t->asks || (x->tries && room > 0 && t->ngram.gain <= 1))) continue;
-        if (!(t->asks = draft_model_follow(x->plan.model, &t->own, rows->seq, room))) continue;
+        if (!(t->asks = follow(x, t, rows->seq, room))) continue;
         x->streams[asked] = t;
         x->rows_of[asked++] = rows;
     }
@@ -228,6 +264,7 @@ static void make_room(Speculate *x, int n) {
     x->streams = mem_resize(x->streams, (size_t)n * sizeof *x->streams);
     x->rows_of = mem_resize(x->rows_of, (size_t)n * sizeof *x->rows_of);
     x->own = mem_resize(x->own, (size_t)n * sizeof *x->own);
+    x->heads = mem_resize(x->heads, (size_t)n * sizeof *x->heads);
 }
 
 // Makes the guesses for all sequences of a step. Called when the first of them proposes.
@@ -253,12 +290,13 @@ static void begin_step(Speculate *x, const Scheduler *s) {
         x->streams[n] = t;
         x->rows_of[n++] = rows;
     }
-    if (x->plan.model && n > 0) guess_by_model(x, s, n);
+    if ((x->plan.model || x->plan.mtp) && n > 0) guess_by_model(x, s, n);
 }
 
 static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
     Speculate *x = p->arg;
     if (x->step != scheduler_steps(s)) begin_step(x, s);
+    rows->wants_hidden = x->plan.mtp && is_ours(x, s, rows->request) && !rows->picked;
     Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
     if (!t || t->step != x->step || rows->room == 0) return;
     x->now.rows += scheduler_batch(s)->n_rows - x->rows_planned;
@@ -273,6 +311,14 @@ static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
     rows->n_out += n;
     double likely = 1;
     for (int i = 0; i < n; i++) x->now.tokens += likely *= chance_of(&chance[g->kind[i]]);
+}
+
+// ---- observe --------------------------------------------------------------------------------------------------------
+
+static void observe(const Policy *p, Scheduler *s, SeqRows *rows) {
+    Speculate *x = p->arg;
+    (void)s;
+    mtp_observe(x->plan.mtp, &stream_of(rows->request)->head, rows);
 }
 
 // ---- accept ---------------------------------------------------------------------------------------------------------
@@ -317,7 +363,7 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
     Stream *t = is_ours(x, s, r) ? r->state : NULL;
     if (t) {
         if (t->text >= 0) ngram_end(x->ngram, t->text);
-        if (x->plan.model) draft_model_release(x->plan.model, &t->own);
+        release(x, t, r->seq);
         free(t);
         r->state = NULL;
     }
@@ -329,5 +375,11 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
 }
 
 Policy speculate_policy(Speculate *x, const Policy *next) {
-    return (Policy){.propose = propose, .accept = accept, .takes_drawn = true, .end = end, .arg = x, .next = next};
+    return (Policy){.propose = propose,
+                    .observe = observe,
+                    .accept = accept,
+                    .takes_drawn = true,
+                    .end = end,
+                    .arg = x,
+                    .next = next};
 }

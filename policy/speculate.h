@@ -1,4 +1,5 @@
-// policy/speculate.h: speculation: drafts by n-grams, by a draft model, or by both, as a policy.
+// policy/speculate.h: speculation as a policy: drafts by n-grams and by a model, which is a draft model or the target's
+// own prediction head.
 //
 //   Speculate *x = speculate_new(&(SpeculatePlan){.ngram = true, .most = 16, .costs = ...});
 //   Policy p = speculate_policy(x, next);   // in front of the others
@@ -9,6 +10,7 @@
 // same as without speculation, whatever the drafters propose. The draft model draws its drafts with the target's
 // sampling parameters and random numbers, so that equal logits of both models give equal tokens.
 //
+// A draft model and a prediction head (policy/mtp.h) are used alike; "draft model" below means either.
 // policy/draft_length.h decides the number of drafts. First every sequence of a step gets a guess from n-grams. For
 // those sequences where the draft model is expected to gain more, it drafts in steps of its own, for all of them
 // together. Guesses are judged by every emitted token, even if they were not proposed. If no gain is
@@ -20,13 +22,15 @@
 
 #include "policy/draft_length.h"
 #include "policy/draft_model.h"
+#include "policy/mtp.h"
 #include "policy/policy.h"
 
 typedef struct Speculate Speculate;
 
 typedef struct {
     bool ngram;
-    DraftModel *model;     // owned by the caller; NULL: none
+    DraftModel *model;     // owned by the caller, as mtp is; NULL: none. At most one of both
+    Mtp *mtp;              // NULL: none
     const Tokenizer *tok;  // knows which tokens end a text; NULL: none does
     int most;              // the most drafts of a sequence in a step, at most DRAFT_MOST
     int least;             // if fewer drafts would be best, none are proposed
