@@ -78,6 +78,52 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     done < <(drafters)
 }
 
+@test "the model's own prediction head leaves every text unchanged" {
+    "$MAKE_TINY" random.gguf arch=qwen35 mtp=1 ctx=1024 template=chatml
+    "$MAKE_TINY" knows.gguf arch=qwen35 mtp=1 bigrams=1 ctx=1024 template=chatml
+    "$MAKE_TINY" moe.gguf arch=qwen3next mtp=1 own_ends=1 ctx=1024 template=chatml
+    printf 'first words\nsecond words\nfirst words\n' >turns
+    for i in 1 2 3 4 5 6; do
+        printf '{"id":%d,"prompt":"a story that begins","max_tokens":40,"seed":%d,"n":%d}\n' $i $((i % 2)) $((i % 3 + 1))
+    done >jobs
+    strip() { sed 's/,"queue_ms.*//'; }
+    for model in random knows moe; do
+        one=(-m $model.gguf --deterministic -s 5 -n 60 --ignore-eos "a text a text")
+        for flags in '' '--kv-layout paged --kv-block 16' '-ctk q8_0 -ctv q4_0' '--temp 0'; do
+            # shellcheck disable=SC2086
+            "$QUILL" $flags "${one[@]}" </dev/null >want
+            for drafter in mtp ngram,mtp; do
+                # shellcheck disable=SC2086
+                "$QUILL" $flags --speculate $drafter "${one[@]}" </dev/null | cmp - want
+            done
+        done
+        chat=(-m $model.gguf -i --deterministic --greedy -n 30 --no-history)
+        "$QUILL" "${chat[@]}" <turns >want 2>/dev/null
+        "$QUILL" "${chat[@]}" --speculate mtp <turns 2>/dev/null | cmp - want
+        "$QUILL" batch -m $model.gguf --deterministic --keep-order -np 3 jobs | strip >want
+        "$QUILL" batch -m $model.gguf --deterministic --keep-order -np 3 --speculate mtp jobs | strip | cmp - want
+        "$QUILL" -m $model.gguf --deterministic --greedy -n 40 -f turns </dev/null >want
+        "$QUILL" prefill -m $model.gguf --deterministic -f turns --kv-out - </dev/null |
+            "$QUILL" decode -m $model.gguf --deterministic --greedy -n 40 --kv-in - --speculate mtp | cmp - want
+    done
+}
+
+@test "a prediction head is reported, measured, and refused where there is none" {
+    "$MAKE_TINY" knows.gguf arch=qwen35 mtp=1 bigrams=1 ctx=1024 dim=256 n_layers=9 head_dim=64
+    "$QUILL" -m knows.gguf --dry-run --speculate mtp </dev/null 2>&1 | grep -Eq '^ +draft +[0-9.]+ [KM]B  weights'
+    "$QUILL" -m knows.gguf --greedy -n 60 --ignore-eos --speculate mtp -v hi </dev/null 2>&1 >/dev/null | unwrapped >said
+    grep -q "drafts by the model's own prediction head" said
+    "$QUILL" -m knows.gguf --greedy -n 60 --ignore-eos --speculate mtp --json hi </dev/null |
+        jq -e '.speculation | .drafted > 5 and .accepted == .drafted and .tokens_per_step > 1.1'
+    "$QUILL" bench -m knows.gguf -q -r 1 -n 20 --speculate mtp -o csv | grep -q '^from nothing,'
+    says 3 'llama.nextn_predict_layers' "$QUILL" --speculate mtp hi
+    says 3 'llama.nextn_predict_layers' "$QUILL" --speculate ngram,mtp hi
+    "$MAKE_TINY" other.gguf arch=glm4 mtp=1
+    says 3 'one of glm4 found' "$QUILL" -m other.gguf --speculate mtp hi
+    [ -x "$TWIN" ] || skip "no twin"
+    says 2 'a model that the CPU computes expected' "$TWIN" -m knows.gguf --device cuda --speculate mtp hi
+}
+
 @test "drafts do not change the text of the GPU's twin" {
     [ -x "$TWIN" ] || skip "no twin"
     for flags in '--device cuda' '-ngl 2'; do

@@ -43,7 +43,9 @@ static bool set_flag(TinyModel *m, const char *key, const char *value) {
         const char *name;
         bool *field;
     } fields[] = {
-        {"tied", &m->tied}, {"qkv_bias", &m->qkv_bias}, {"qk_norm", &m->qk_norm}, {"rope_freqs", &m->rope_freqs}};
+        {"tied", &m->tied}, {"qkv_bias", &m->qkv_bias}, {"qk_norm", &m->qk_norm}, {"rope_freqs", &m->rope_freqs},
+        {"mtp", &m->mtp},   {"own_ends", &m->own_ends}, {"bigrams", &m->bigrams},
+    };
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (strcmp(key, fields[i].name) == 0) {
             *fields[i].field = strcmp(value, "0") != 0;

@@ -1,84 +1,7 @@
 // tests/rig/plain_forward.c: see tests/rig/plain_forward.h.
 #include "tests/rig/plain_forward.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "formats/types.h"
-
-typedef struct {
-    const Gguf *g;
-    char arch[32];
-    int dim, n_layers, n_heads, n_kv_heads, head_dim, n_rot, window, n_ctx;
-    double eps;
-    double **k, **v;  // (n_layers) K and V of all positions, for each layer that computes its own
-    const double *x0; // (n, dim) the embeddings of the tokens
-    const int *tokens;
-} Plain;
-
-// ---- what the file says ---------------------------------------------------------------------------------------------
-
-static double number(const Plain *p, const char *suffix, double fallback) {
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", p->arch, suffix);
-    const GgufValue *v = gguf_value(p->g, key);
-    if (!v) return fallback;
-    uint64_t magnitude;
-    bool negative;
-    float f = 0;
-    if (gguf_integer(v, &magnitude, &negative)) return negative ? -(double)magnitude : (double)magnitude;
-    return gguf_f32(p->g, key, &f, true, 0).code ? fallback : (double)f;
-}
-
-static bool is(const Plain *p, const char *arch) { return strcmp(p->arch, arch) == 0; }
-
-static bool is_qwen35(const Plain *p) { return is(p, "qwen3next") || is(p, "qwen35") || is(p, "qwen35moe"); }
-
-static const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
-    char name[96];
-    if (layer < 0) snprintf(name, sizeof name, "%s.%s", part, kind);
-    else snprintf(name, sizeof name, "blk.%d.%s.%s", layer, part, kind);
-    return gguf_tensor(p->g, name);
-}
-
-static void row_of(const GgufTensor *t, uint64_t row, double *out) {
-    const TypeInfo *info = type_info(t->type);
-    size_t n = (size_t)t->dims[0], bytes = n / (size_t)info->block * (size_t)info->bytes;
-    float *values = malloc(n * sizeof *values);
-    info->dequantize((const char *)t->data + row * bytes, values, n);
-    for (size_t i = 0; i < n; i++) out[i] = (double)values[i];
-    free(values);
-}
-
-// y (n) = rows [first, first + n) of a matrix times x, with their bias where there is one.
-static void product(const Plain *p, int layer, const char *part, int first, int n, const double *x, double *y) {
-    const GgufTensor *w = tensor_of(p, layer, part, "weight"), *bias = tensor_of(p, layer, part, "bias");
-    double *row = malloc((size_t)w->dims[0] * sizeof *row);
-    for (int i = 0; i < n; i++) {
-        row_of(w, (uint64_t)(first + i), row);
-        y[i] = bias ? (double)((const float *)bias->data)[first + i] : 0;
-        for (uint64_t k = 0; k < w->dims[0]; k++) y[i] += row[k] * x[k];
-    }
-    free(row);
-}
-
-// Normalises x in pieces of `width`, with the weights w, or without weights if w is NULL.
-static void norm_by(const Plain *p, const GgufTensor *w, double *x, int n, int width) {
-    for (int at = 0; at < n; at += width) {
-        double squares = 0;
-        for (int i = 0; i < width; i++) squares += x[at + i] * x[at + i];
-        double scale = 1 / sqrt(squares / width + p->eps);
-        for (int i = 0; i < width; i++) x[at + i] *= scale * (w ? (double)((const float *)w->data)[i] : 1);
-    }
-}
-
-// Normalises in place, in pieces of the norm's length; does nothing if the file has no such norm.
-static void norm(const Plain *p, int layer, const char *part, double *x, int n) {
-    const GgufTensor *w = tensor_of(p, layer, part, "weight");
-    if (w) norm_by(p, w, x, n, (int)w->dims[0]);
-}
+#include "tests/rig/plain_file.h"
 
 // ---- positions ------------------------------------------------------------------------------------------------------
 
@@ -107,6 +30,7 @@ static int turned(const Plain *p, int layer) {
 // The layer whose K and V this layer uses.
 static int source(const Plain *p, int layer) {
     int from = layer, own = p->n_layers - (int)number(p, "attention.shared_kv_layers", 0);
+    if (layer == p->n_layers) return layer; // the prediction head
     while (from >= own || slides(p, from) != slides(p, layer)) from--;
     return from;
 }
@@ -623,48 +547,119 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
     }
 }
 
-float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
+static Plain open_plain(const Gguf *g, int n_ctx) {
     Plain p = {.g = g, .n_ctx = n_ctx};
     Str arch;
     if (gguf_str(g, "general.architecture", &arch, true).code) abort();
     snprintf(p.arch, sizeof p.arch, "%.*s", (int)arch.n, arch.data);
     p.dim = (int)number(&p, "embedding_length", 0);
-    p.n_layers = (int)number(&p, "block_count", 0);
+    p.n_layers = (int)number(&p, "block_count", 0) - (int)number(&p, "nextn_predict_layers", 0);
     p.n_heads = (int)number(&p, "attention.head_count", 0);
     p.n_kv_heads = (int)number(&p, "attention.head_count_kv", p.n_heads);
     p.head_dim = (int)number(&p, "attention.key_length", p.dim / p.n_heads);
     p.n_rot = (int)number(&p, "rope.dimension_count", p.head_dim);
     p.window = (int)number(&p, "attention.sliding_window", 0);
     p.eps = number(&p, "attention.layer_norm_rms_epsilon", 0);
-    const GgufTensor *embedding = gguf_tensor(g, "token_embd.weight");
-    const char *head = gguf_tensor(g, "output.weight") ? "output" : "token_embd";
-    int n_vocab = (int)embedding->dims[1];
-    bool gemma = is(&p, "gemma2") || is(&p, "gemma3") || is(&p, "gemma4");
-    double scale = gemma ? sqrt(p.dim) : number(&p, "embedding_scale", 1);
-    double *x = malloc((size_t)(n * p.dim) * sizeof *x), *out = malloc((size_t)n_vocab * sizeof *out);
+    p.k = calloc((size_t)p.n_layers + 1, sizeof *p.k); // the last one is the prediction head's
+    p.v = calloc((size_t)p.n_layers + 1, sizeof *p.v);
+    return p;
+}
+
+static void close_plain(Plain *p) {
+    for (int layer = 0; layer <= p->n_layers; layer++) free(p->k[layer]), free(p->v[layer]);
+    free(p->k);
+    free(p->v);
+}
+
+// The hidden vectors of n tokens, behind the last layer and its norm: (n, dim), which the caller frees.
+static double *hidden_of(Plain *p, const int *tokens, int n) {
+    bool gemma = is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
+    double scale = gemma ? sqrt(p->dim) : number(p, "embedding_scale", 1);
+    double *x = malloc((size_t)(n * p->dim) * sizeof *x);
+    for (int t = 0; t < n; t++) {
+        row_of(gguf_tensor(p->g, "token_embd.weight"), (uint64_t)tokens[t], x + t * p->dim);
+        for (int i = 0; i < p->dim; i++) x[t * p->dim + i] *= scale;
+    }
+    double *x0 = malloc((size_t)(n * p->dim) * sizeof *x0);
+    memcpy(x0, x, (size_t)(n * p->dim) * sizeof *x0);
+    p->x0 = x0;
+    p->tokens = tokens;
+    for (int layer = 0; layer < p->n_layers; layer++) run_layer(p, layer, x, n);
+    for (int t = 0; t < n; t++) norm(p, -1, is(p, "lfm2") ? "token_embd_norm" : "output_norm", x + t * p->dim, p->dim);
+    free(x0);
+    return x;
+}
+
+// The name and the number of rows of the output matrix.
+static const char *output_of(const Gguf *g, int *n_vocab) {
+    *n_vocab = (int)gguf_tensor(g, "token_embd.weight")->dims[1];
+    return gguf_tensor(g, "output.weight") ? "output" : "token_embd";
+}
+
+float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
+    Plain p = open_plain(g, n_ctx);
+    int n_vocab;
+    const char *head = output_of(g, &n_vocab);
+    double *x = hidden_of(&p, tokens, n), *out = malloc((size_t)n_vocab * sizeof *out);
     float *logits = malloc((size_t)(n * n_vocab) * sizeof *logits);
     for (int t = 0; t < n; t++) {
-        row_of(embedding, (uint64_t)tokens[t], x + t * p.dim);
-        for (int i = 0; i < p.dim; i++) x[t * p.dim + i] *= scale;
-    }
-    double *x0 = malloc((size_t)(n * p.dim) * sizeof *x0);
-    memcpy(x0, x, (size_t)(n * p.dim) * sizeof *x0);
-    p.x0 = x0;
-    p.tokens = tokens;
-    p.k = calloc((size_t)p.n_layers, sizeof *p.k);
-    p.v = calloc((size_t)p.n_layers, sizeof *p.v);
-    for (int layer = 0; layer < p.n_layers; layer++) run_layer(&p, layer, x, n);
-    for (int t = 0; t < n; t++) {
-        norm(&p, -1, is(&p, "lfm2") ? "token_embd_norm" : "output_norm", x + t * p.dim, p.dim);
         product(&p, -1, head, 0, n_vocab, x + t * p.dim, out);
         for (int i = 0; i < n_vocab; i++)
             logits[t * n_vocab + i] =
                 (float)capped(out[i] / number(&p, "logit_scale", 1), number(&p, "final_logit_softcapping", 0));
     }
-    for (int layer = 0; layer < p.n_layers; layer++) free(p.k[layer]), free(p.v[layer]);
-    free(p.k);
-    free(p.v);
-    free(x0);
+    close_plain(&p);
+    free(x);
+    free(out);
+    return logits;
+}
+
+// ---- the prediction head --------------------------------------------------------------------------------------------
+
+// x = eh_proj [norm of the token's embedding, norm of a hidden vector]
+static void join(const Plain *p, int token, const double *given, double *x) {
+    int at = p->n_layers;
+    double both[8192];
+    const GgufTensor *own = tensor_of(p, at, "nextn.embed_tokens", "weight");
+    row_of(own ? own : gguf_tensor(p->g, "token_embd.weight"), (uint64_t)token, both);
+    memcpy(both + p->dim, given, (size_t)p->dim * sizeof *both);
+    norm(p, at, "nextn.enorm", both, p->dim);
+    norm(p, at, "nextn.hnorm", both + p->dim, p->dim);
+    product(p, at, "nextn.eh_proj", 0, p->dim, both, x);
+}
+
+// The head's own hidden vector behind row t of its inputs, which are (t + 1, dim). Computes all rows before it again.
+static void head_hidden(Plain *p, const double *inputs, int t, double *out) {
+    int at = p->n_layers;
+    size_t n = (size_t)((t + 1) * p->dim);
+    double *x = malloc(n * sizeof *x);
+    memcpy(x, inputs, n * sizeof *x);
+    free(p->k[at]);
+    free(p->v[at]);
+    run_layer(p, at, x, t + 1);
+    bool own = tensor_of(p, at, "nextn.shared_head_norm", "weight");
+    memcpy(out, x + t * p->dim, (size_t)p->dim * sizeof *out);
+    norm(p, own ? at : -1, own ? "nextn.shared_head_norm" : "output_norm", out, p->dim);
+    free(x);
+}
+
+float *plain_head(const Gguf *g, const int *tokens, int n, const int *drafts, int n_drafts) {
+    Plain p = open_plain(g, 0);
+    int n_vocab, n_rows = n - 1 + n_drafts;
+    const char *head = output_of(g, &n_vocab);
+    bool own = tensor_of(&p, p.n_layers, "nextn.shared_head_head", "weight");
+    double *hidden = hidden_of(&p, tokens, n), *x = malloc((size_t)(n_rows * p.dim) * sizeof *x);
+    double *out = malloc((size_t)n_vocab * sizeof *out), state[4096];
+    float *logits = malloc((size_t)(n_rows * n_vocab) * sizeof *logits);
+    for (int t = 0; t < n_rows; t++) {
+        bool draft = t >= n - 1;
+        join(&p, draft ? drafts[t - n + 1] : tokens[t + 1], draft ? state : hidden + t * p.dim, x + t * p.dim);
+        head_hidden(&p, x, t, state);
+        product(&p, own ? p.n_layers : -1, own ? "nextn.shared_head_head" : head, 0, n_vocab, state, out);
+        for (int i = 0; i < n_vocab; i++) logits[t * n_vocab + i] = (float)out[i];
+    }
+    close_plain(&p);
+    free(hidden);
     free(x);
     free(out);
     return logits;

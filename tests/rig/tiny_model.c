@@ -202,7 +202,7 @@ static int head_dim(const TinyModel *m, int layer) { return slides(m, layer) ? m
 static int kv_heads(const TinyModel *m, int layer) {
     return arch_of(m)->gemma4 && !slides(m, layer) ? (m->n_kv_heads + 1) / 2 : m->n_kv_heads;
 }
-static bool has_kv(const TinyModel *m, int layer) { return layer < m->n_layers - m->n_shared; }
+static bool has_kv(const TinyModel *m, int layer) { return m->n_shared == 0 || layer < m->n_layers - m->n_shared; }
 static int ffn_width(const TinyModel *m, int layer) { return has_kv(m, layer) ? m->ffn : 2 * m->ffn; }
 
 static void add_latent(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
@@ -269,7 +269,7 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
 
 // Every third layer has attention.
 static bool is_recurrent(const TinyModel *m, int layer) {
-    return (arch_of(m)->delta || arch_of(m)->conv) && (layer + 1) % 3 != 0;
+    return (arch_of(m)->delta || arch_of(m)->conv) && (layer + 1) % 3 != 0 && layer < m->n_layers;
 }
 
 static void add_table(Gguf *g, const char *name, int n_each, int n, float spread, uint64_t *random) {
@@ -362,6 +362,37 @@ static void turn_first(Gguf *g, int n) {
     for (int i = 0; i < n; i++) divisors[i] = i < (n + 1) / 2 ? 1 : 1e30f;
 }
 
+static void add_prediction_head(Gguf *g, const TinyModel *m, uint64_t *random) {
+    static const char *const norms[] = {"nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"};
+    char name[64];
+    int at = m->n_layers;
+    add_layer(g, m, at, random);
+    add_matrix(g, layer_name(name, at, "nextn.eh_proj.weight"), m->type, 2 * m->dim, m->dim, random);
+    for (int i = 0; i < 2 + m->own_ends; i++) add_vector(g, layer_name(name, at, norms[i]), m->dim, 1, 0.2f, random);
+    if (!m->own_ends) return;
+    add_matrix(g, layer_name(name, at, "nextn.embed_tokens.weight"), m->type, m->dim, m->vocab, random);
+    add_matrix(g, layer_name(name, at, "nextn.shared_head_head.weight"), m->type, m->dim, m->vocab, random);
+}
+
+// Sets the outputs of all layers to 0. The head passes the norm of the embedding on.
+static void make_bigrams(Gguf *g, const TinyModel *m) {
+    static const char *const outputs[] = {"attn_output", "ssm_out", "ffn_down", "ffn_down_exps", "ffn_down_shexp"};
+    char name[64], part[32];
+    for (int layer = 0; layer < m->n_layers + m->mtp; layer++)
+        for (size_t i = 0; i < ARRAY_LEN(outputs); i++) {
+            snprintf(part, sizeof part, "%s.weight", outputs[i]);
+            const GgufTensor *t = gguf_tensor(g, layer_name(name, layer, part));
+            if (t) memset((void *)t->data, 0, t->n_bytes);
+        }
+    if (!m->mtp) return;
+    GgufTensor *join = tiny_tensor(g, layer_name(name, m->n_layers, "nextn.eh_proj.weight"));
+    float *weights = (float *)join->data, *norm;
+    memset(weights, 0, join->n_bytes);
+    for (size_t i = 0; i < (size_t)m->dim; i++) weights[i * 2 * (size_t)m->dim + i] = 1;
+    norm = (float *)tiny_tensor(g, layer_name(name, m->n_layers, "nextn.enorm.weight"))->data;
+    for (int i = 0; i < m->dim; i++) norm[i] = 1;
+}
+
 static void add_tensors(Gguf *g, const TinyModel *m) {
     uint64_t random = m->seed;
     add_matrix(g, "token_embd.weight", m->type, m->dim, m->vocab, &random);
@@ -377,6 +408,8 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
         add_matrix(g, "per_layer_model_proj.weight", m->type, m->dim, m->n_layers * m->per, &random);
         add_vector(g, "per_layer_proj_norm.weight", m->per, 1, 0.2f, &random);
     }
+    if (m->mtp) add_prediction_head(g, m, &random);
+    if (m->bigrams) make_bigrams(g, m);
     if (!arch_of(m)->long_rope) return;
     add_vector(g, "rope_factors_short.weight", m->n_rot / 2, 1.5f, 0.5f, &random);
     add_vector(g, "rope_factors_long.weight", m->n_rot / 2, 5, 3, &random);
@@ -490,7 +523,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "vocab_size", m->vocab);
     set_u32(g, m->arch, "context_length", m->ctx);
     set_u32(g, m->arch, "embedding_length", m->dim);
-    set_u32(g, m->arch, "block_count", m->n_layers);
+    set_u32(g, m->arch, "block_count", m->n_layers + m->mtp);
+    if (m->mtp) set_u32(g, m->arch, "nextn_predict_layers", 1);
     set_u32(g, m->arch, "feed_forward_length", m->ffn);
     if (m->n_experts) {
         set_u32(g, m->arch, "expert_count", m->n_experts);

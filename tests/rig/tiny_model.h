@@ -41,16 +41,20 @@ typedef struct {
     int v_dim;   // deepseek2: elements of a head of V; 0: head_dim
     // deepseek2: groups of experts, of which a row uses half, with sigmoids; 0: no groups, with a softmax
     int n_groups;
-    bool softmax;      // with groups: a softmax too
-    int expert_type;   // type of the experts' matrices; 0: `type`
-    int key_heads;     // key heads of gated DeltaNet; 0: 2
-    int value_heads;   // value heads of gated DeltaNet; 0: twice key_heads
-    int state;         // elements of such a head; 0: 16
-    int taps;          // taps of convolutions; 0: 4, "lfm2" 3
-    int vocab;         // 0: 320
-    int ctx;           // 0: 256
-    int type;          // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32
-    bool tied;         // no output.weight
+    bool softmax;    // with groups: a softmax too
+    int expert_type; // type of the experts' matrices; 0: `type`
+    int key_heads;   // key heads of gated DeltaNet; 0: 2
+    int value_heads; // value heads of gated DeltaNet; 0: twice key_heads
+    int state;       // elements of such a head; 0: 16
+    int taps;        // taps of convolutions; 0: 4, "lfm2" 3
+    int vocab;       // 0: 320
+    int ctx;         // 0: 256
+    int type;        // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32
+    bool tied;       // no output.weight
+    bool mtp;        // families of gated DeltaNet: a prediction head behind the layers, its tensors after all others
+    bool own_ends;   // with mtp: the head has an embedding, a norm and an output matrix of its own
+    // The layers add nothing, in F32: the next token depends on the last one alone, and a prediction head knows it.
+    bool bigrams;
     bool qkv_bias;     // also without "qwen2"
     bool qk_norm;      // also without "qwen3"
     int window;        // 0: 12 for the gemmas, none for the others. Which layers have it depends on arch
