@@ -441,17 +441,43 @@ static void flash_pack(FlashJob *j, int n_tiles) {
     }
 }
 
-template <int TYPE, bool SEALED> static void flash_launch(FlashJob j, int n_tiles, GpuStream stream) {
+template <int TYPE, int HD, int VD, bool SEALED> static void flash_sized(FlashJob j, int n_tiles, GpuStream stream) {
     flash_pack(&j, n_tiles);
     int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each; // blocks of a tile; blocks without rows end at once
     dim3 grid((unsigned)(n_tiles * pieces), (unsigned)(j.heads.n_kv_heads * j.n_passes));
+    LAUNCH((flash<TYPE, HD, VD, SEALED>), grid, FLASH_THREADS, flash_smem(HD, VD), stream, j);
+}
+
+template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
     switch (j.heads.head_dim) {
-    case 64: LAUNCH((flash<TYPE, 64, SEALED>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;
-    case 80: LAUNCH((flash<TYPE, 80, SEALED>), grid, FLASH_THREADS, flash_smem(80), stream, j); break;
-    case 96: LAUNCH((flash<TYPE, 96, SEALED>), grid, FLASH_THREADS, flash_smem(96), stream, j); break;
-    case 128: LAUNCH((flash<TYPE, 128, SEALED>), grid, FLASH_THREADS, flash_smem(128), stream, j); break;
-    case 256: LAUNCH((flash<TYPE, 256, SEALED>), grid, FLASH_THREADS, flash_smem(256), stream, j); break;
+    case 64: return flash_sized<TYPE, 64, 64, SEALED>(j, n_tiles, stream);
+    case 80: return flash_sized<TYPE, 80, 80, SEALED>(j, n_tiles, stream);
+    case 96: return flash_sized<TYPE, 96, 96, SEALED>(j, n_tiles, stream);
+    case 128: return flash_sized<TYPE, 128, 128, SEALED>(j, n_tiles, stream);
+    case 256: return flash_sized<TYPE, 256, 256, SEALED>(j, n_tiles, stream);
     }
+}
+
+bool gpu_latent_flash_can(const LatentSizes *z) { return z->query == 192 && z->v == 128; }
+
+void gpu_latent_flash(float *out, size_t out_stride, const float *q, size_t stride, const GpuLayer *l, int n_heads,
+                      const KvPool *expanded, const GpuBatch *b, GpuStream stream) {
+    FlashJob j = {};
+    j.q = q;
+    j.stride = stride;
+    j.out = out;
+    j.out_stride = out_stride;
+    j.type = TYPE_F32;
+    j.heads.n_heads = j.heads.n_kv_heads = n_heads;
+    j.heads.head_dim = expanded->head_dim;
+    j.heads.v_dim = expanded->v_dim;
+    j.heads.scale = l->heads.scale;
+    j.heads.softcap = l->heads.softcap;
+    j.kv = *expanded;
+    j.b = *b;
+    int n_tiles = (b->n_rows + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS;
+    if (expanded->type_k == TYPE_F16) flash_sized<TYPE_F16, 192, 128, false>(j, n_tiles, stream);
+    else flash_sized<TYPE_BF16, 192, 128, false>(j, n_tiles, stream);
 }
 
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
@@ -461,6 +487,7 @@ void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer 
     j.q = q;
     j.stride = stride;
     j.out = a;
+    j.out_stride = (size_t)l->heads.n_heads * (size_t)l->heads.head_dim;
     j.type = type;
     j.heads = l->heads;
     j.kv = *kv;
@@ -493,18 +520,11 @@ void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const voi
                   const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream) {
     dim3 grid((unsigned)n, blocks_for((size_t)ffn, (size_t)(THREADS * gate_ahead(of))));
     assert(of == TYPE_F32 || of == TYPE_BF16);
-    switch (act) {
-#define GATE(ACT)                                                                                                      \
-    case ACT:                                                                                                          \
-        LAUNCH((of == TYPE_F32 ? gate_mul_rows<ACT, TYPE_F32> : gate_mul_rows<ACT, TYPE_BF16>), grid, THREADS, 0,      \
-               stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);                                            \
-        break;
-        GATE(ACT_SILU)
-        GATE(ACT_GELU)
-        GATE(ACT_SWIGLU_CLAMPED)
-#undef GATE
-    case N_ACTIVATIONS: assert(false);
-    }
+    with_activation(act, [&](auto a) {
+        constexpr Activation ACT = decltype(a)::value;
+        LAUNCH((of == TYPE_F32 ? gate_mul_rows<ACT, TYPE_F32> : gate_mul_rows<ACT, TYPE_BF16>), grid, THREADS, 0,
+               stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);
+    });
 }
 
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream) {

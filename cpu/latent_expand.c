@@ -6,6 +6,7 @@
 #include "cpu/row_heads.h"
 #include "cpu/tasks.h"
 #include "formats/types.h"
+#include "latent_sizes.h"
 
 #include <assert.h>
 #include <string.h>
@@ -15,12 +16,6 @@ enum {
     LEAST_SLOTS = 16,  // with room for fewer slots the absorbed form is used
     MOST_PAIRS = 256,  // rows that an attention kernel takes at once, at most
 };
-
-// Numbers of elements of a head: plain and rot are the parts of Q and K without and with RoPE, query is their sum, v is
-// V. rank: elements of the latent vector.
-typedef struct {
-    int plain, rot, query, v, rank, n_heads;
-} LatentSizes;
 
 typedef struct {
     const CpuKernels *k;
@@ -81,14 +76,10 @@ static bool possible(const Workspace *w, const Layer *l, const KvPool *kv, const
 bool latent_expand_pays(const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, const SequenceRows *r) {
     LatentSizes s = sizes_of(l);
     int last = b->slot[r->first + r->n - 1];
-    double seen = 0, rows = r->n;
+    double seen = 0;
     if (r->n < 2 || !possible(w, l, kv, b, &s)) return false;
     for (int i = 0; i < r->n; i++) seen += b->slot[r->first + i] + 1;
-    // multiplications of a head: of attention, and of products with k_b and v_b
-    double product = (double)s.rank * (s.plain + s.v);
-    double absorbed = seen * (l->heads.head_dim + s.rank) + rows * product;
-    double expanded = seen * (s.query + s.v) + (last + 1.0) * product;
-    return expanded < absorbed;
+    return latent_sizes_expand(&s, seen, r->n, last + 1);
 }
 
 // ---- expansion ------------------------------------------------------------------------------------------------------

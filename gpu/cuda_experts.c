@@ -5,8 +5,6 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
-
 static bool has_shared(const CudaLayer *c) { return c->gpu.shared_down.n_out > 0; }
 
 // Whether the step's pairs are multiplied in tiles on the tensor cores.
@@ -41,7 +39,7 @@ static void few_in(Workspace *w, const CudaLayer *c) {
     float *h = shared_h(w, s, c);
     gpu_experts_in(s->h, s->x, &c->gpu, &s->batch, &s->experts, cuda_device.stream);
     for (CudaRows p = {0}; has_shared(c) && cuda_batch_next(s, &c->gpu.heads, GPU_DECODE_ROWS, &p);)
-        gpu_shared_in(h + p.first * width, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
+        gpu_shared_in(h + p.first * width, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, gpu_rounded,
                       cuda_device.stream);
 }
 
@@ -51,7 +49,7 @@ static void few_out(Workspace *w, const CudaLayer *c) {
     const float *h = shared_h(w, s, c);
     gpu_experts_out(s->y, s->h, &c->gpu, &s->batch, &s->experts, cuda_device.stream);
     for (CudaRows p = {0}; has_shared(c) && cuda_batch_next(s, &c->gpu.heads, GPU_DECODE_ROWS, &p);)
-        gpu_shared_out(shared_y(w, s) + p.first * (size_t)w->dim, h + p.first * width, &c->gpu, &p.batch, rounded,
+        gpu_shared_out(shared_y(w, s) + p.first * (size_t)w->dim, h + p.first * width, &c->gpu, &p.batch, gpu_rounded,
                        cuda_device.stream);
 }
 

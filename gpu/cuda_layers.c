@@ -14,8 +14,6 @@
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
-static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
-
 // Whether this layer uses the fused kernels for the step's rows.
 static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
     return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : CUDA_UNPACK_ROWS) || !cuda_device_has_products();
@@ -77,7 +75,6 @@ static size_t qkv_width(const Layer *l) {
 }
 
 void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
-    (void)b;
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[QKV];
@@ -86,11 +83,11 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
     bool shares = l->kv_used_later || !layer_owns_kv(l);
     s->q_dim = (int)q_width(l);
     s->gpu.qkv = shares ? s->shared_qkv[l->kv_kind] : s->y;
-    if (l->kind.mixer == MIXER_LATENT) cuda_latent_in(w, c, kv->device, is_fused(s, c));
+    if (l->kind.mixer == MIXER_LATENT) cuda_latent_in(w, c, kv->device, b, is_fused(s, c));
     else if (is_fused(s, c))
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_attn_in(s->q + p.first * q_width(l), s->x + p.first * (size_t)w->dim, &c->gpu, kv->device, &p.batch,
-                        &p.scratch, rounded, cuda_device.stream);
+                        &p.scratch, gpu_rounded, cuda_device.stream);
     else {
         gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
         cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, qkv_width(l), false);
@@ -133,6 +130,37 @@ static void attend_rows(CudaScratch *s, const Layer *l, const KvPool *on_gpu, co
     else gpu_attention(s->a + at, s->q + at, &c->gpu, on_gpu, &p->batch, &p->scratch, cuda_device.stream);
 }
 
+// Attention of n rows, to `a` in f32.
+static void attend_range(CudaScratch *s, const Layer *l, const KvPool *on_gpu, int first, int n) {
+    CudaRows p = {.first = (size_t)first};
+    for (int left = n; left > 0; left -= p.batch.n_rows) {
+        cuda_batch_next(s, &l->heads, int_min(s->attend_rows, left), &p);
+        attend_rows(s, l, on_gpu, &p);
+    }
+}
+
+// Whether rows of the step use the expanded form of compressed K and V.
+static bool latent_expands(const CudaScratch *s, const Layer *l, const Batch *b) {
+    if (l->kind.mixer != MIXER_LATENT) return false;
+    for (CudaLatentRun r = {0}; cuda_latent_next(s, b, &r);)
+        if (r.expanded) return true;
+    return false;
+}
+
+// Attention of a step with such rows; absorbed ones beside them, to `xn` in `type`, are few.
+static void attend_latent(Workspace *w, const Layer *l, const KvPool *on_gpu, const Batch *b, int type) {
+    CudaScratch *s = w->device;
+    for (CudaLatentRun r = {0}; cuda_latent_next(s, b, &r);) {
+        size_t at = (size_t)r.first * q_width(l), n = (size_t)r.n * q_width(l);
+        if (r.expanded) {
+            cuda_latent_attend(w, l->device, on_gpu, b, &r);
+            continue;
+        }
+        attend_range(s, l, on_gpu, r.first, r.n);
+        gpu_convert((uint8_t *)s->xn + at * dense_bytes(type), type, s->a + at, n, cuda_device.stream);
+    }
+}
+
 // Stores the result in f32 in `a` if the step has few rows, otherwise in `xn` in the type of the next product.
 // The last layer that reads the rows of open groups stores them in the tail pages.
 void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
@@ -141,11 +169,12 @@ void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const
     int n = s->batch.n_rows, type = c->stack[l->kind.mixer == MIXER_LATENT ? V_B : OUT].type;
     size_t q_dim = q_width(l);
     if (mixer_is_recurrent(l->kind.mixer)) return cuda_recurrent_run(w, c, is_fused(s, c));
-    if (by_tiles(s, c, kv->device)) {
+    if (latent_expands(s, l, b)) attend_latent(w, l, kv->device, b, type);
+    else if (by_tiles(s, c, kv->device)) {
         attend_tiles(s, l, kv->device, type);
         if (l->kind.gated) cuda_recurrent_gate(w, c, s->xn, type);
     } else {
-        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);) attend_rows(s, l, kv->device, &p);
+        attend_range(s, l, kv->device, 0, n);
         if (l->kind.gated) cuda_recurrent_gate(w, c, s->a, TYPE_F32);
         if (!is_fused(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, cuda_device.stream);
     }
@@ -164,20 +193,19 @@ static void add_product(Workspace *w, const Stack *k, const void *from, const fl
 }
 
 void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    (void)b;
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[OUT];
     const float *from = s->a;
     if (l->kind.mixer == MIXER_LATENT) {
-        from = cuda_latent_values(w, c, is_fused(s, c));
+        from = cuda_latent_values(w, c, b, is_fused(s, c));
         if (!is_fused(s, c))
             gpu_convert(s->xn, k->type, from, (size_t)s->batch.n_rows * (size_t)k->n_in, cuda_device.stream);
     }
     if (!is_fused(s, c)) return add_product(w, k, s->xn, c->gpu.norm_att_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_attn_out(s->x + p.first * (size_t)w->dim, from + p.first * (size_t)c->gpu.wo.n_in, &c->gpu, &p.batch,
-                     &p.scratch, rounded, cuda_device.stream);
+                     &p.scratch, gpu_rounded, cuda_device.stream);
 }
 
 void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
@@ -190,7 +218,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     if (l->kind.ffn == FFN_EXPERTS) return cuda_experts_in(w, c, is_fused(s, c));
     if (is_fused(s, c)) {
         for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-            gpu_ffn_in(s->h + p.first * ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
+            gpu_ffn_in(s->h + p.first * ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, gpu_rounded,
                        cuda_device.stream);
         return;
     }
@@ -205,7 +233,7 @@ static void dense_out(Workspace *w, const Layer *l, bool fused) {
     if (!fused) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)l->w_gate.n_out, &c->gpu, &p.batch,
-                    &p.scratch, rounded, cuda_device.stream);
+                    &p.scratch, gpu_rounded, cuda_device.stream);
 }
 
 void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
@@ -230,7 +258,7 @@ void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) 
     } else
         for (int first = 0; first < n_rows; first += most)
             gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, e->eps, rows + first,
-                       int_min(most, n_rows - first), rounded, cuda_device.stream);
+                       int_min(most, n_rows - first), gpu_rounded, cuda_device.stream);
     if (e->softcap != 0) gpu_softcap(s->logits, e->softcap, (size_t)n_rows * n_vocab, cuda_device.stream);
 }
 

@@ -15,7 +15,7 @@ static void multiply(CudaScratch *s, const Stack *k, const float *x, float *y, b
     }
     for (int first = 0; first < n; first += GPU_DECODE_ROWS)
         gpu_product(y + (size_t)first * n_out, x + (size_t)first * n_in, &k->part[0], NULL, 0,
-                    int_min(GPU_DECODE_ROWS, n - first), (GpuProduct){.exact = false}, cuda_device.stream);
+                    int_min(GPU_DECODE_ROWS, n - first), gpu_rounded, cuda_device.stream);
 }
 
 void cuda_per_layer_embed(CudaScratch *s, const Ends *e) {

@@ -52,18 +52,29 @@ void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_ro
                  cuda_device.stream);
 }
 
-void cuda_products_heads(CudaScratch *s, const Stack *k, int n_heads, GpuHeadRows x, GpuHeadRows y, int n_rows) {
-    int n_out = k->n_out / n_heads;
-    for (int head = 0; head < n_heads; head++)
+void cuda_products_heads(CudaScratch *s, const Stack *k, const HeadProducts *p) {
+    int rows = k->n_out / p->n_heads; // of a head's matrix
+    size_t each = (size_t)rows * k->stride, slice = s->slice_bytes / (each * dense_bytes(k->type));
+    int most = k->dense || slice > (size_t)p->n ? p->n : int_max(1, (int)slice);
+    for (int done = 0, n; done < p->n; done += n) {
+        size_t x = (size_t)done * p->x.head, y = (size_t)done * p->y.head;
+        n = int_min(most, p->n - done);
         rt_product(&(RtProduct){.type = k->type,
-                                .n_rows = n_rows,
-                                .n_out = n_out,
-                                .n_in = k->n_in,
-                                .x = (const uint8_t *)x.at + (size_t)head * x.head * dense_bytes(k->type),
-                                .w = dense_rows(s, k, head * n_out, n_out),
-                                .y = (float *)y.at + (size_t)head * y.head,
-                                .x_stride = x.row,
+                                .y_type = p->y_type,
+                                .n_rows = p->n_rows,
+                                .n_out = p->transposed ? k->n_in : rows,
+                                .n_in = p->transposed ? rows : k->n_in,
+                                .x = (const uint8_t *)p->x.at + x * dense_bytes(k->type),
+                                .w = dense_rows(s, k, (p->first + done) * rows, n * rows),
+                                .y = (uint8_t *)p->y.at + y * dense_bytes(p->y_type),
+                                .x_stride = p->x.row,
                                 .w_stride = k->stride,
-                                .y_stride = y.row},
+                                .y_stride = p->y.row,
+                                .transposed = p->transposed,
+                                .n_batch = n,
+                                .x_batch = p->x.head,
+                                .w_batch = each,
+                                .y_batch = p->y.head},
                    cuda_device.stream);
+    }
 }

@@ -14,7 +14,16 @@ void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, co
 // Overwrites CudaScratch.y, which is in BF16 if x and h are, so that the products are rounded once more.
 void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type);
 
-// Queues y = each head's matrix of the stack times its x (n_rows, n_in), which is of k->type; y is f32.
-void cuda_products_heads(CudaScratch *s, const Stack *k, int n_heads, GpuHeadRows x, GpuHeadRows y, int n_rows);
+// Products of heads with their own matrices, M.
+typedef struct {
+    int n_heads;      // of the stack
+    int first, n;     // heads [first, first + n) are multiplied
+    GpuHeadRows x, y; // of head `first` on; x is of the stack's type, and all heads have the same if x.head is 0
+    int y_type;       // F32 or the stack's type
+    int n_rows;
+    bool transposed; // y = M^T x in place of M x
+} HeadProducts;
+// Queues one batched product; several if the weights must be unpacked in slices.
+void cuda_products_heads(CudaScratch *s, const Stack *k, const HeadProducts *p);
 
 #endif

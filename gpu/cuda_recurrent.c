@@ -5,8 +5,6 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-static const GpuProduct rounded = {.exact = false}; // with quantised weights, activations are rounded to int8
-
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
 // y = the stack's product with the normalised rows. type: the type in which CudaScratch.xn already has these rows; -1:
@@ -31,7 +29,7 @@ void cuda_recurrent_in(Workspace *w, const CudaLayer *c, bool fused) {
     }
     for (CudaRows p = {0}; cuda_batch_next(s, &c->gpu.heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_recurrent_in(s->y + p.first * s->mix_step, s->mix_step, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch,
-                         rounded, cuda_device.stream);
+                         gpu_rounded, cuda_device.stream);
 }
 
 // The result goes to `a` in f32 if attn_out uses the fused kernel, otherwise to `xn` in the type of its product.
@@ -54,7 +52,7 @@ void cuda_recurrent_gate_in(Workspace *w, const CudaLayer *c, bool fused) {
     }
     for (CudaRows p = {0}; cuda_batch_next(s, &c->gpu.heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_gate_in(s->mix + p.first * s->mix_step, s->mix_step, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch,
-                    rounded, cuda_device.stream);
+                    gpu_rounded, cuda_device.stream);
 }
 
 void cuda_recurrent_gate(Workspace *w, const CudaLayer *c, void *a, int type) {

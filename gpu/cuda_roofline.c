@@ -56,7 +56,7 @@ static void matvec(GpuMeasure *b) {
         .type = TYPE_BF16, .n_out = (int)(b->n / (2 * ROW)), .n_in = ROW, .stride_bytes = 2 * ROW, .quants = b->a};
     float *x = (float *)b->b, *norm = x + ROW, *y = norm + ROW;
     int *row = (int *)(b->b + b->n - 256); // a row number of zero
-    gpu_logits(y, x, &w, norm, 1e-5f, row, 1, (GpuProduct){.exact = false}, b->s);
+    gpu_logits(y, x, &w, norm, 1e-5f, row, 1, gpu_rounded, b->s);
 }
 
 static void product(GpuMeasure *b, int n_rows, int n_out, int n_in) {

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 
 enum {
-    ATTEND_ROWS = 32,        // rows of a launch of gpu_attention, at most
-    LEAST_SLOTS = 256,       // smallest bound on slots that a graph is captured for
-    SLICE_BYTES = 256 << 20, // bytes of dense weights that are unpacked at once
+    ATTEND_ROWS = 32,         // most rows of a launch of gpu_attention
+    LEAST_SLOTS = 256,        // smallest bound on slots that a graph is captured for
+    SLICE_BYTES = 256 << 20,  // dense weights that are unpacked at a time
+    EXPAND_BYTES = 256 << 20, // expanded K and V of a layer
 };
 
 typedef struct {
@@ -56,6 +57,10 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
     s->mix_step = mix;
     s->attend_rows = int_min((int)rows, ATTEND_ROWS);
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
+    // K and V of a slot are shorter than two stored vectors in each head, and are read as one more
+    size_t expanded = (size_t)w->max_slots * kv_dim * 2 * (size_t)(2 * w->latent_heads + 1);
+    s->expansion_bytes = expanded < EXPAND_BYTES ? expanded : EXPAND_BYTES;
+    if (latent == 0) s->expansion_bytes = 0;
     const ScratchPart parts[] = {
         {(void **)&s->x, rows * dim * 4},
         {(void **)&s->y, rows * y * 4 + 16}, // the shared expert's part begins at 16 bytes
@@ -65,6 +70,8 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
         {(void **)&s->per, rows * (size_t)w->per_dim * 4},
         {(void **)&s->latent[0], rows * (latent + latent_k) * 4},
         {(void **)&s->latent[1], rows * latent * 4},
+        {(void **)&s->expansion, s->expansion_bytes},
+        {(void **)&s->no_blocks, sizeof(int)},
         {(void **)&s->shared_qkv[KV_FULL], shared},
         {(void **)&s->shared_qkv[KV_WINDOW], shared},
         {(void **)&s->h, rows * ffn * 4 + 16}, // so does that of h
@@ -104,6 +111,7 @@ void cuda_scratch_free(Workspace *w) {
     rt_free(s->memory);
     rt_free(s->ints);
     free(s->there);
+    free(s->expands);
     for (int i = 0; i < 2; i++) {
         CudaStaging *f = &s->staging[i];
         rt_unpin(f->ints);
@@ -152,6 +160,7 @@ static bool staging_new(CudaScratch *s, int max_out) {
 Status cuda_scratch_new(Workspace *w, const Heads *h) {
     CudaScratch *s = w->device = mem_alloc(sizeof *s);
     s->max_rows = w->max_rows;
+    s->expands = mem_alloc((size_t)w->max_rows * sizeof *s->expands);
     s->n_vocab = w->n_vocab;
     s->q_dim = w->q_dim; // that of the widest layer; each layer with attention sets its own
     s->max_slots = cuda_scratch_slots(w->max_slots);

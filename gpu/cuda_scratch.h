@@ -30,6 +30,10 @@ typedef struct { // Workspace.device
     float *per;   // (max_rows, per_dim) as Workspace.per
     // (max_rows, latent_dim + the widest K), (max_rows, latent_dim): products of layers with compressed K and V
     float *latent[2];
+    uint8_t *expansion; // (expansion_bytes) K and V of some heads in the expanded form of such layers
+    size_t expansion_bytes;
+    bool *expands;  // (max_rows) on the host, by sequence: whether its rows of the current layer use that form
+    int *no_blocks; // 0: the block table of a cache with one block
     // (max_rows, q_dim + 2*kv_dim) GpuScratch.qkv of layers whose K and V later layers share, by kind of pool; NULL:
     // there are none
     float *shared_qkv[KV_KINDS];

@@ -242,6 +242,19 @@ struct ExpertJob {
     bool from_rows; // x has one row for each row of the batch; otherwise one for each pair
 };
 
+// The shared memory of a block that multiplies matrices of a stack, for which the last launch is done.
+struct StackBlock {
+    GemvInput a;
+    float *sums;
+};
+template <int B, bool INT8> __device__ __forceinline__ StackBlock begin_stack_block(const GemvJob &g) {
+    Smem smem;
+    StackBlock k = {take_activations<B, INT8>(&smem, g.chunk), smem.take<float>(GEMV_WARPS)};
+    let_next_begin();
+    wait_for_last();
+    return k;
+}
+
 // As gemv_resident.
 HOST_DEVICE constexpr int experts_resident(int type, int rows, int batch) {
     return type == TYPE_Q8_0 ? 2 : gemv_resident(type, rows, batch);
@@ -253,12 +266,8 @@ template <int TYPE, int R, int B, bool INT8>
 __global__ __launch_bounds__(GEMV_WARPS *WARP,
                              experts_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
     const GemvJob &g = j.g;
-    Smem smem;
-    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
-    float *sums = smem.take<float>(GEMV_WARPS);
+    StackBlock k = begin_stack_block<B, INT8>(g);
     int pair = (int)blockIdx.x, out = g.mode == GEMV_GLU ? R / 2 : R;
-    let_next_begin();
-    wait_for_last();
     int expert = j.e.expert[pair];
     if (expert < 0 || j.e.first[expert] != pair) return;
     int end = j.e.first[expert + 1], first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * out;
@@ -269,7 +278,7 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
                       end - pair < B ? end - pair : B,
                       expert * j.n_out,
                       j.n_out};
-        gemv_block<TYPE, R, B, INT8>(g, s, a, sums, 0, first_row);
+        gemv_block<TYPE, R, B, INT8>(g, s, k.a, k.sums, 0, first_row);
     }
 }
 

@@ -16,13 +16,14 @@ enum { FLASH_HEADS = 16 }; // most heads of a block
 struct FlashJob {
     const float *q; // rows `stride` apart
     size_t stride;
-    void *out; // (n_rows, n_heads, head_dim) of `type`
+    void *out; // (n_rows, n_heads, VD) of `type`, rows out_stride apart
+    size_t out_stride;
     int type;
     Heads heads;
     KvPool kv;
-    GpuBatch b;       // from in_pool
-    const float *qkv; // sealed planes: the batch's own K and V
-    const GpuTile *tiles;
+    GpuBatch b;           // as in_pool has it
+    const float *qkv;     // sealed planes: the batch's own K and V
+    const GpuTile *tiles; // NULL: all rows, which are of one sequence
     int layer;
     const float *sinks; // see AttendJob.sinks
     // A block has rows_each rows of a tile with n_packed heads each; a KV head's group takes n_passes blocks.
@@ -31,8 +32,10 @@ struct FlashJob {
 
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
 HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
-HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
-    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: 99 KiB
+HOST_DEVICE constexpr size_t flash_smem(int head_dim, int v_dim) { // heads of 256: all of 99 KiB
+    return ((size_t)(GPU_TILE_ROWS + FLASH_KEYS) * (size_t)flash_stride(head_dim) +
+            (size_t)FLASH_KEYS * (size_t)flash_stride(v_dim)) *
+           2;
 }
 
 // Starts the copy of keys [first, first + FLASH_KEYS) of a plane. Keys outside of [begin, end), which no row sees,
@@ -43,7 +46,7 @@ __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, cons
     constexpr int lanes = FLASH_THREADS / FLASH_KEYS; // threads that share a key and its address
     int key = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes, slot = first + key;
     bool seen = slot >= begin && slot < end;
-    const uint8_t *from = plane + kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) * 2;
+    const uint8_t *from = plane + slot_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) * (HD * 2);
     to += key * flash_stride(HD);
     UNROLL
     for (int c = 0; c < HD / 8; c += lanes) cp_async16(to + (c + lane) * 8, from + (c + lane) * 16, seen);
@@ -67,8 +70,8 @@ __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int 
 #define LOG2_E 1.4426950408889634f
 
 // The running state of a warp's 16 queries; a lane has queries g and g + 8 of it, g = lane / 4.
-template <int HD> struct FlashRows {
-    float sums[HD / 8][4];
+template <int VD> struct FlashRows {
+    float sums[VD / 8][4];
     float most[2], weight[2]; // most: times log2(e)
 };
 
@@ -101,8 +104,8 @@ __device__ __forceinline__ void flash_cap(float s[FLASH_KEYS / 8][4], const Head
 
 // Masks the scores outside of each row's [from, to], turns them into weights and rescales the running sums to the new
 // largest score. scale includes log2(e), so that weights are computed with exp2.
-template <int HD>
-__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, float scale,
+template <int VD>
+__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<VD> *rows, float scale,
                                              const int from[2], const int to[2], int first, int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -133,22 +136,22 @@ __device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRo
         rows->weight[half] = rows->weight[half] * before + sum;
         rows->most[half] = most;
         UNROLL
-        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int n = 0; n < VD / 8; n++) UNROLL
         for (int i = 0; i < 2; i++) rows->sums[n][half * 2 + i] *= before;
     }
 }
 
 // sums += P V. The scores' fragment is the first operand's: keys 2t and on, 2t + 8 and on, of rows g and g + 8.
-template <int TYPE, int HD>
-__device__ __forceinline__ void flash_values(FlashRows<HD> *rows, const float s[FLASH_KEYS / 8][4], const uint16_t *v,
+template <int TYPE, int VD>
+__device__ __forceinline__ void flash_values(FlashRows<VD> *rows, const float s[FLASH_KEYS / 8][4], const uint16_t *v,
                                              int lane) {
     UNROLL
     for (int n = 0; n < FLASH_KEYS / 8; n += 2) {
         uint32_t b[4], a[4] = {to_pair<TYPE>(s[n][0], s[n][1]), to_pair<TYPE>(s[n][2], s[n][3]),
                                to_pair<TYPE>(s[n + 1][0], s[n + 1][1]), to_pair<TYPE>(s[n + 1][2], s[n + 1][3])};
         UNROLL
-        for (int d = 0; d < HD; d += 16) { // matrices: keys 8n, elements d; keys 8n + 8, d; the same with d + 8
-            ldmatrix4_trans(b, v + (n * 8 + lane % 16) * flash_stride(HD) + d + lane / 16 * 8);
+        for (int d = 0; d < VD; d += 16) { // matrices: keys 8n, elements d; keys 8n + 8, d; the same with d + 8
+            ldmatrix4_trans(b, v + (n * 8 + lane % 16) * flash_stride(VD) + d + lane / 16 * 8);
             mma_16816<TYPE>(rows->sums[d / 8], a, b[0], b[1]);
             mma_16816<TYPE>(rows->sums[d / 8 + 1], a, b[2], b[3]);
         }
@@ -185,19 +188,19 @@ __device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile
     }
 }
 
-// first: the first of the warp's queries
-template <int TYPE, int HD>
-__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, const FlashTile &t, int first,
+// first: of the warp's queries
+template <int VD>
+__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<VD> &rows, const FlashTile &t, int first,
                                             int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
         int row, head;
         if (!flash_query(j, t, first + lane / 4 + 8 * half, &row, &head)) continue;
-        size_t at = ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * HD;
+        size_t at = (size_t)row * j.out_stride + (size_t)head * VD;
         float weight = rows.weight[half], factor = add_sink(j.sinks, head, rows.most[half] / LOG2_E, &weight);
         float inverse = rows.weight[half] > 0 ? factor / weight : 0; // a row of padding has no keys
         UNROLL
-        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int n = 0; n < VD / 8; n++) UNROLL
         for (int i = 0; i < 2; i++)
             store_as(j.type, j.out, at + (size_t)(n * 8 + 2 * (lane % 4) + i), rows.sums[n][half * 2 + i] * inverse);
     }
@@ -205,27 +208,31 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
 
 // Adds the keys [begin, end) to the rows' results; each row sees only its own [from, to]. SEALED: unpacks keys from
 // planes of any types; otherwise copies them from dense planes.
-template <int TYPE, int HD, bool SEALED>
-__device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
+template <int TYPE, int HD, int VD, bool SEALED>
+__device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
                                            const KvPlane &v, int begin, int end, const int from[2], const int to[2]) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, first = begin / FLASH_KEYS * FLASH_KEYS;
-    auto fetch = [&](uint16_t *where, const KvPlane &plane, const uint8_t *dense, int at) {
-        if constexpr (SEALED) unpack_keys<HD>(where, plane, at, begin, end);
-        else fetch_keys<HD>(where, j, dense, t.seq, t.kv_head, at, begin, end);
+    auto fetch_k = [&](int at) {
+        if constexpr (SEALED) unpack_keys<HD>(t.k, k, at, begin, end);
+        else fetch_keys<HD>(t.k, j, j.kv.k, t.seq, t.kv_head, at, begin, end);
     };
-    if (first < end) fetch(t.k, k, j.kv.k, first);
+    auto fetch_v = [&](int at) {
+        if constexpr (SEALED) unpack_keys<VD>(t.v, v, at, begin, end);
+        else fetch_keys<VD>(t.v, j, j.kv.v, t.seq, t.kv_head, at, begin, end);
+    };
+    if (first < end) fetch_k(first);
     for (; first < end; first += FLASH_KEYS) {
         float s[FLASH_KEYS / 8][4];
         cp_async_wait<0>();
-        __syncthreads(); // K has arrived, and all threads have read V
-        fetch(t.v, v, j.kv.v, first);
+        __syncthreads(); // K is here, and nobody reads V any more
+        fetch_v(first);
         flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
         if (j.heads.softcap != 0) flash_cap(s, j.heads);
-        flash_soften<HD>(s, rows, LOG2_E * (j.heads.softcap != 0 ? 1 : j.heads.scale), from, to, first, lane);
+        flash_soften<VD>(s, rows, LOG2_E * (j.heads.softcap != 0 ? 1 : j.heads.scale), from, to, first, lane);
         cp_async_wait<0>();
-        __syncthreads(); // V has arrived, and all threads have read K
-        if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);
-        flash_values<TYPE, HD>(rows, s, t.v, lane);
+        __syncthreads(); // V is here, and nobody reads K any more
+        if (first + FLASH_KEYS < end) fetch_k(first + FLASH_KEYS);
+        flash_values<TYPE, VD>(rows, s, t.v, lane);
     }
 }
 
@@ -247,17 +254,24 @@ __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob
         after[i] = from[i] > own[i] ? from[i] : own[i];
     }
     k.open = v.open = INT_MAX;
-    flash_keys<TYPE, HD, true>(rows, j, t, k, v, oldest, last_open, from, before);
+    flash_keys<TYPE, HD, HD, true>(rows, j, t, k, v, oldest, last_open, from, before);
     if (kv_is_sealed(k.type)) k.open = 0;
     if (kv_is_sealed(v.type)) v.open = 0;
-    flash_keys<TYPE, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
+    flash_keys<TYPE, HD, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
+}
+
+// Tiles without a list: those of the last rows, which see the most slots, first.
+__device__ __forceinline__ GpuTile tile_of(const FlashJob &j, int i) {
+    if (j.tiles) return j.tiles[i];
+    int n_tiles = (j.b.n_rows + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS, first = (n_tiles - 1 - i) * GPU_TILE_ROWS;
+    return {first, j.b.n_rows - first < GPU_TILE_ROWS ? j.b.n_rows - first : GPU_TILE_ROWS};
 }
 
 // The block's part of a tile.
 __device__ __forceinline__ FlashTile flash_tile(const FlashJob &j) {
     int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each, group = j.heads.n_heads / j.heads.n_kv_heads;
     int first = (int)blockIdx.x % pieces * j.rows_each, pass = (int)blockIdx.y % j.n_passes * j.n_packed;
-    GpuTile whole = j.tiles[(int)blockIdx.x / pieces];
+    GpuTile whole = tile_of(j, (int)blockIdx.x / pieces);
     FlashTile t = {};
     t.rows.first = whole.first + first;
     t.rows.n = whole.n - first < j.rows_each ? whole.n - first : j.rows_each;
@@ -268,15 +282,14 @@ __device__ __forceinline__ FlashTile flash_tile(const FlashJob &j) {
 }
 
 // grid: (tiles times their parts, KV heads times passes over their groups)
-template <int TYPE, int HD, bool SEALED>
+template <int TYPE, int HD, int VD, bool SEALED>
 __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
-    constexpr int stride = flash_stride(HD);
     FlashTile t = flash_tile(j);
     if (t.rows.n <= 0) return;
     Smem smem;
-    t.q = smem.take<uint16_t>(GPU_TILE_ROWS * stride);
-    t.k = smem.take<uint16_t>(FLASH_KEYS * stride);
-    t.v = smem.take<uint16_t>(FLASH_KEYS * stride);
+    t.q = smem.take<uint16_t>(GPU_TILE_ROWS * flash_stride(HD));
+    t.k = smem.take<uint16_t>(FLASH_KEYS * flash_stride(HD));
+    t.v = smem.take<uint16_t>(FLASH_KEYS * flash_stride(VD));
     int first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     t.seq = j.b.seq[first];
     int newest = j.b.slot[first + t.rows.n - 1], window = j.heads.window;
@@ -291,11 +304,11 @@ __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const Flash
         to[half] = there ? j.b.slot[row] : -1;
         from[half] = window ? to[half] - window + 1 : 0;
     }
-    FlashRows<HD> rows = {};
+    FlashRows<VD> rows = {};
     rows.most[0] = rows.most[1] = -INFINITY;
     if constexpr (SEALED) flash_sealed<TYPE, HD>(&rows, j, t, oldest, from, to);
-    else flash_keys<TYPE, HD, false>(&rows, j, t, KvPlane{}, KvPlane{}, oldest, newest + 1, from, to);
-    flash_store<TYPE, HD>(j, rows, t, warp * 16, lane);
+    else flash_keys<TYPE, HD, VD, false>(&rows, j, t, KvPlane{}, KvPlane{}, oldest, newest + 1, from, to);
+    flash_store<VD>(j, rows, t, warp * 16, lane);
 }
 
 #endif

@@ -13,7 +13,7 @@ struct LatentSplitJob {
     HeadJob h; // .q: (n_rows, n_heads, head_dim)
     const float *from_q, *from_k;
     size_t q_stride, k_stride;
-    void *plain; // (n_heads, n_rows, n_plain) of `type`
+    void *plain; // (n_heads, n_rows, n_plain) of `type`; NULL: all of Q goes to h.q
     int type, n_plain;
 };
 
@@ -53,13 +53,49 @@ __global__ void latent_split(GRID_CONSTANT const LatentSplitJob j) {
     const float *q = j.from_q + (size_t)row * j.q_stride + (size_t)head * (size_t)(j.n_plain + n_rot);
     float temperature = rope_temperature(&j.h.rope, j.h.b.pos[row]);
     size_t plain = ((size_t)head * (size_t)j.h.b.n_rows + (size_t)row) * (size_t)j.n_plain;
-    for (int e = lane; e < j.n_plain; e += WARP) store_as(j.type, j.plain, plain + (size_t)e, q[e] * temperature);
+    float *to = j.h.q + (size_t)row * (size_t)n_heads * (size_t)hd +
+                (j.plain ? (size_t)head * (size_t)hd + (size_t)rank : (size_t)head * (size_t)(j.n_plain + n_rot));
+    for (int e = lane; e < j.n_plain; e += WARP)
+        if (j.plain) store_as(j.type, j.plain, plain + (size_t)e, q[e] * temperature);
+        else to[e] = q[e] * temperature;
+    if (!j.plain) to += j.n_plain;
     for (int e = lane; e < n_rot; e += WARP) v[e] = q[j.n_plain + e] * temperature;
     __syncwarp();
     turn_head(v, j.h, row, lane);
     __syncwarp();
-    float *to = j.h.q + ((size_t)row * (size_t)n_heads + (size_t)head) * (size_t)hd + (size_t)rank;
     for (int e = lane; e < n_rot; e += WARP) to[e] = v[e];
+}
+
+// ---- the expanded form ----------------------------------------------------------------------------------------------
+
+struct LatentReadJob {
+    KvPool kv;
+    GpuBatch b;
+    LatentSizes z;
+    void *vectors, *keys; // of `type`, as in gpu_latent_read
+    int type, n_heads, layer, seq, n_slots;
+};
+
+// A warp for each slot.
+__global__ void latent_read(GRID_CONSTANT const LatentReadJob j) {
+    int slot = (int)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
+    if (slot >= j.n_slots) return;
+    size_t at = kv_at(j.kv, j.b, j.layer, j.seq, 0, slot), rank = (size_t)j.z.rank, n_slots = (size_t)j.n_slots;
+    for (int e = lane; j.vectors && e < j.z.rank; e += WARP)
+        store_as(j.type, j.vectors, (size_t)slot * rank + (size_t)e, load_as(j.kv.type_k, j.kv.k, at + (size_t)e));
+    for (int e = lane; e < j.z.rot; e += WARP) {
+        float v = load_as(j.kv.type_k, j.kv.k, at + rank + (size_t)e);
+        for (int head = 0; head < j.n_heads; head++) {
+            size_t key = ((size_t)head * n_slots + (size_t)slot) * (size_t)j.z.query;
+            store_as(j.type, j.keys, key + (size_t)(j.z.plain + e), v);
+        }
+    }
+}
+
+void gpu_latent_read(void *vectors, void *keys, int type, const LatentSizes *z, int n_heads, int seq, int n_slots,
+                     const GpuLayer *l, const KvPool *kv, const GpuBatch *b, GpuStream stream) {
+    LatentReadJob j = {*kv, in_pool(b, kv), *z, vectors, keys, type, n_heads, l->index, seq, n_slots};
+    LAUNCH(latent_read, blocks_for((size_t)n_slots, THREADS / WARP), THREADS, 0, stream, j);
 }
 
 // ---- products of heads with few rows --------------------------------------------------------------------------------
@@ -75,12 +111,8 @@ template <int TYPE, int R, int B, bool INT8>
 __global__ __launch_bounds__(GEMV_WARPS *WARP,
                              experts_resident(TYPE, R, B)) void gemv_heads(GRID_CONSTANT const HeadsJob j) {
     const GemvJob &g = j.g;
-    Smem smem;
-    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
-    float *sums = smem.take<float>(GEMV_WARPS);
+    StackBlock k = begin_stack_block<B, INT8>(g);
     int head = (int)blockIdx.x, first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * R;
-    let_next_begin();
-    wait_for_last();
     for (int row = 0; row < g.n_rows; row += B) {
         GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride,
                       NULL,
@@ -88,18 +120,14 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
                       g.n_rows - row < B ? g.n_rows - row : B,
                       head * j.n_out,
                       j.n_out};
-        gemv_block<TYPE, R, B, INT8>(g, s, a, sums, 0, first_row);
+        gemv_block<TYPE, R, B, INT8>(g, s, k.a, k.sums, 0, first_row);
     }
 }
 
 template <int TYPE, int B, bool INT8> static void heads_launch(HeadsJob j, int n_heads, GpuStream stream) {
     constexpr int R = GEMV_FEW;
-    int n_groups = (j.n_out + GEMV_WARPS * R - 1) / (GEMV_WARPS * R);
-    int most = experts_resident(TYPE, R, B) * multiprocessors();
-    j.g.groups = (n_groups * n_heads + most - 1) / most; // so that the grid has as many blocks as are resident at once
-    if (j.g.groups > n_groups) j.g.groups = n_groups;
+    dim3 grid = stack_grid(&j.g, j.n_out, GEMV_WARPS * R, n_heads, n_heads, experts_resident(TYPE, R, B));
     j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
-    dim3 grid((unsigned)n_heads, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));
     LAUNCH_EARLY(j.g.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
                  j);
 }

@@ -13,6 +13,7 @@
 #define QUILL_LAUNCH_H
 
 #include "kernels.h"
+#include "latent_sizes.h"
 #include "gpu/stream.h"
 
 #ifdef __cplusplus
@@ -166,6 +167,7 @@ typedef struct {                                       // Layer
 typedef struct {
     bool exact;
 } GpuProduct;
+static const GpuProduct gpu_rounded = {false}; // what every product of a model is
 
 // The most rows of a launch: GPU_DECODE_ROWS, or GPU_SKINNY_ROWS if GpuTuning.skinny is on and supports all of the
 // layer's matrices.
@@ -262,8 +264,7 @@ void gpu_per_layer_gate(void *h, int type, Activation act, const float *gate, co
 void gpu_per_layer_end(float *x, const float *y, const float *norm, float eps, float scale, int dim, int n_rows,
                        GpuStream stream);
 
-// ---- compressed K and V (gpu/latent.cuh), for any number of rows unless said otherwise
-// -------------------------------
+// ---- compressed K and V (gpu/latent.cuh), for any number of rows unless said otherwise ------------------------------
 
 // The elements of all heads of all rows: elements from one row and from one head to the next.
 typedef struct {
@@ -272,20 +273,33 @@ typedef struct {
 } GpuHeadRows;
 
 // Call in this order: in, q (if the layer has q_a), split, heads with k_b, attention, heads with v_b. The stored vector
-// has `rank` elements, Heads.v_dim, and then those with RoPE.
-// y (n_rows, n + head_dim) = (q_a or wq, and wk) norm(x), side by side; n_rows in [1, GPU_DECODE_ROWS]
+// has `rank` elements, Heads.v_dim, and then those with RoPE. In the expanded form, for many rows of one sequence:
+// split, read, products of the read vectors with k_b and v_b, flash. y (n_rows, n + head_dim) = (q_a or wq, and wk)
+// norm(x), side by side; n_rows in [1, GPU_DECODE_ROWS]
 void gpu_latent_in(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream);
 // y (n_rows, wq.n_out) = Wq norm(x), x: rows of gpu_latent_in; n_rows in [1, GPU_DECODE_ROWS]
 void gpu_latent_q(float *y, const float *x, const GpuLayer *l, int n_rows, GpuProduct how, GpuStream stream);
 // From Wq's and Wk's products, whose rows are q_stride and k_stride apart: stores K in its slot; the part of Q with
 // RoPE goes to q (n_rows, n_heads, head_dim) from element `rank` on, the other part to plain (n_heads, n_rows,
-// k_b.n_in) of `type`.
+// k_b.n_in) of `type`. plain NULL, for the expanded form: all of Q goes to q, whose heads then begin a whole query
+// (plain and RoPE) apart, in rows as long as before.
 void gpu_latent_split(float *q, void *plain, int type, const float *from_q, size_t q_stride, const float *from_k,
                       size_t k_stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                       GpuStream stream);
 // y = each head's matrix of the stack times its x; both f32. For few rows: they are computed four at a time.
 void gpu_latent_heads(GpuHeadRows y, GpuHeadRows x, const DeviceTensor *stack, int n_heads, int n_rows,
                       GpuStream stream);
+// Reads slots [0, n_slots) of sequence `seq`, from planes of 16 bits: the compressed vectors to vectors (n_slots,
+// rank), unless that is NULL; the part with RoPE to the ends of the keys (n_heads, n_slots, query), all of `type`.
+void gpu_latent_read(void *vectors, void *keys, int type, const LatentSizes *z, int n_heads, int seq, int n_slots,
+                     const GpuLayer *l, const KvPool *kv, const GpuBatch *b, GpuStream stream);
+// Whether gpu_latent_flash has a kernel for heads of these sizes.
+bool gpu_latent_flash_can(const LatentSizes *z);
+// out = softmax(q K) V of all rows of b, which are of one sequence, for n_heads heads: q (query) and out (v) of a row
+// are side by side, rows `stride` and out_stride floats apart. `expanded` has one block, in 16 bits, with a KV head for
+// each head; b->block_table begins with 0, and its table_step is 0.
+void gpu_latent_flash(float *out, size_t out_stride, const float *q, size_t stride, const GpuLayer *l, int n_heads,
+                      const KvPool *expanded, const GpuBatch *b, GpuStream stream);
 // ---- experts --------------------------------------------------------------------------------------------------------
 
 enum { GPU_EXPERT_TILE = 64 };

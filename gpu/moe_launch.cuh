@@ -10,12 +10,8 @@
 template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, int n_used, GpuStream stream) {
     constexpr int R = GEMV_FEW;
     int features = GEMV_WARPS * R / (j.g.mode == GEMV_GLU ? 2 : 1), pairs = j.g.n_rows * n_used;
-    int n_groups = (j.n_out + features - 1) / features, most = experts_resident(TYPE, R, B) * multiprocessors();
-    // so that the grid has as many blocks as are resident at once
-    j.g.groups = (n_groups * (pairs < 64 ? pairs : 64) + most - 1) / most;
-    if (j.g.groups > n_groups) j.g.groups = n_groups;
+    dim3 grid = stack_grid(&j.g, j.n_out, features, pairs, pairs < 64 ? pairs : 64, experts_resident(TYPE, R, B));
     j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
-    dim3 grid((unsigned)pairs, (unsigned)((n_groups + j.g.groups - 1) / j.g.groups));
     LAUNCH_EARLY(j.g.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
                  j);
 }

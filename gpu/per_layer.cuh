@@ -51,17 +51,10 @@ void gpu_per_layer_embed(float *per, const float *own, const float *norm, float 
 void gpu_per_layer_gate(void *h, int type, Activation act, const float *gate, const float *per, size_t stride,
                         int width, int n_rows, GpuStream stream) {
     size_t n = (size_t)n_rows * (size_t)width;
-    switch (act) {
-#define GATE(ACT)                                                                                                      \
-    case ACT:                                                                                                          \
-        LAUNCH(per_layer_gate<ACT>, blocks_for(n, THREADS), THREADS, 0, stream, h, type, gate, per, stride, width, n); \
-        break;
-        GATE(ACT_SILU)
-        GATE(ACT_GELU)
-        GATE(ACT_SWIGLU_CLAMPED)
-#undef GATE
-    case N_ACTIVATIONS: assert(false);
-    }
+    with_activation(act, [&](auto a) {
+        LAUNCH(per_layer_gate<decltype(a)::value>, blocks_for(n, THREADS), THREADS, 0, stream, h, type, gate, per, stride,
+               width, n);
+    });
 }
 
 void gpu_per_layer_end(float *x, const float *y, const float *norm, float eps, float scale, int dim, int n_rows,

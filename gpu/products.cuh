@@ -28,6 +28,19 @@ static size_t shared_memory(void) { // bytes that a block can have
 
 static GpuTuning tuning;
 
+// Calls launch(Constant<Activation, act>{}), so that a kernel has the activation as a template argument.
+template <typename T, T N> struct Constant {
+    static constexpr T value = N;
+};
+template <typename Launch> static void with_activation(Activation act, Launch launch) {
+    switch (act) {
+    case ACT_SILU: return launch(Constant<Activation, ACT_SILU>{});
+    case ACT_GELU: return launch(Constant<Activation, ACT_GELU>{});
+    case ACT_SWIGLU_CLAMPED: return launch(Constant<Activation, ACT_SWIGLU_CLAMPED>{});
+    case N_ACTIVATIONS: assert(false);
+    }
+}
+
 // ---- grids ----------------------------------------------------------------------------------------------------------
 
 // Elements of x in shared memory at a time, if at most `fit` fit: whole super-blocks, in pieces of equal length.
@@ -66,6 +79,15 @@ static size_t gemv_smem(const GemvJob &g, int batch, bool int8) {
 
 static int gemv_chunk(int n_in, int batch, bool int8) {
     return x_chunk(n_in, (size_t)GEMV_SMEM / activation_bytes(int8) / (size_t)batch * UNIT);
+}
+
+// The grid of products with matrices of a stack, (columns, blocks of a matrix's n_out features): a block has g->groups
+// times `features` of them, so that with `busy` columns that have work as many blocks begin as are resident at once.
+static dim3 stack_grid(GemvJob *g, int n_out, int features, int columns, int busy, int resident) {
+    int n_groups = (n_out + features - 1) / features, most = resident * multiprocessors();
+    g->groups = (n_groups * busy + most - 1) / most;
+    if (g->groups > n_groups) g->groups = n_groups;
+    return dim3((unsigned)columns, (unsigned)((n_groups + g->groups - 1) / g->groups));
 }
 
 // ---- kernels by type ------------------------------------------------------------------------------------------------

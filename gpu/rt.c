@@ -271,6 +271,10 @@ static struct {
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
                            const void *, cudaDataType, int, const void *, cudaDataType, int, const void *, void *,
                            cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+    cublasStatus_t (*gemm_batch)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
+                                 const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
+                                 const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t,
+                                 cublasGemmAlgo_t);
 } blas;
 
 #ifndef QUILL_CUDA_LIB
@@ -299,6 +303,7 @@ static Status open_library(void) {
         {(void **)&blas.get_version, "cublasGetVersion_v2"},
         {(void **)&blas.status_string, "cublasGetStatusString"},
         {(void **)&blas.gemm, "cublasGemmEx"},
+        {(void **)&blas.gemm_batch, "cublasGemmStridedBatchedEx"},
     };
     for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
         *symbols[i].to = dlsym(blas.library, symbols[i].symbol);
@@ -355,15 +360,24 @@ static cudaDataType data_type(int type) {
     return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-// cuBLAS is column-major: rows here are columns there, so that it computes y^T (n_out, n_rows) = w x^T.
-void rt_product(const RtProduct *p, GpuStream s) {
+// cuBLAS is column-major: rows here are columns there, so that it computes y^T (n_out, n_rows) = w x^T, and a
+// transposed w is one that it need not transpose.
+static cublasStatus_t multiply(const RtProduct *p) {
     const float one = 1, beta = p->add ? 1 : 0;
-    cudaDataType type = data_type(p->type);
+    cudaDataType type = data_type(p->type), y_type = data_type(p->y_type);
+    cublasOperation_t w_op = p->transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
+    int w_stride = (int)p->w_stride, x_stride = (int)p->x_stride, y_stride = (int)p->y_stride;
+    if (p->n_batch == 0)
+        return blas.gemm(blas.handle, w_op, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type, w_stride, p->x,
+                         type, x_stride, &beta, p->y, y_type, y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return blas.gemm_batch(blas.handle, w_op, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type, w_stride,
+                           (long long)p->w_batch, p->x, type, x_stride, (long long)p->x_batch, &beta, p->y, y_type,
+                           y_stride, (long long)p->y_batch, p->n_batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
+void rt_product(const RtProduct *p, GpuStream s) {
     cublasStatus_t e = s == blas.stream ? CUBLAS_STATUS_SUCCESS : use_stream(s);
-    if (e == CUBLAS_STATUS_SUCCESS)
-        e = blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type,
-                      (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, data_type(p->y_type),
-                      (int)p->y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    if (e == CUBLAS_STATUS_SUCCESS) e = multiply(p);
     if (e == CUBLAS_STATUS_SUCCESS) return;
     char text[256];
     snprintf(text, sizeof text, "cuBLAS: product of %d x %d x %d: %s", p->n_rows, p->n_out, p->n_in,

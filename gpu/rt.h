@@ -72,13 +72,17 @@ void rt_graph_free(RtGraph *g);
 Status rt_products_open(GpuStream s);
 const char *rt_products_name(void); // "cuBLAS 13.0.2"
 // y (n_rows, n_out) = or += x (n_rows, n_in) w (n_out, n_in)^T. x and w are of `type`: TYPE_F32 (no TF32), F16 or
-// BF16; sums are f32; y is f32, or of `type`. Strides are in elements from row to row.
+// BF16; sums are f32; y is f32, or of `type`. Strides are in elements from row to row. n_batch: 0 is one product;
+// otherwise so many, whose operands are x_batch, w_batch and y_batch elements apart.
 typedef struct {
     int type, y_type, n_rows, n_out, n_in;
     const void *x, *w;
     void *y;
     size_t x_stride, w_stride, y_stride;
     bool add;
+    bool transposed; // w is (n_in, n_out)
+    int n_batch;
+    size_t x_batch, w_batch, y_batch;
 } RtProduct;
 void rt_product(const RtProduct *p, GpuStream s);
 

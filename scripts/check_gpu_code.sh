@@ -35,7 +35,7 @@ fi
     /Function :/ { name = $3 }
     /LDG\.E[A-Z.]*\.128/ || /LDGSTS\.E[A-Z.]*\.128/ { wide[name]++ }
     # attend<-1> is for odd shapes, element by element; flash<.., true> unpacks
-    name ~ /gemv|skinny_gemmI|attendILi[0-9]|attend_tiles|flashILi[0-9]+ELi[0-9]+ELb0/ { seen[name] = 1 }
+    name ~ /gemv|skinny_gemmI|attendILi[0-9]|attend_tiles|flashILi[0-9]+ELi[0-9]+ELi[0-9]+ELb0/ { seen[name] = 1 }
     END {
         for (name in seen) {
             n++

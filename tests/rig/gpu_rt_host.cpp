@@ -194,14 +194,15 @@ static double element(const void *p, int type, size_t i) {
     return (double)(type == TYPE_F16 ? half_float(bits) : bf16_float(bits));
 }
 
-static void multiply(const RtProduct *p) {
+static void multiply(const RtProduct *p, size_t batch) {
+    size_t from = p->transposed ? 1 : p->w_stride, step = p->transposed ? p->w_stride : 1; // of a feature; in it
     for (int r = 0; r < p->n_rows; r++)
         for (int f = 0; f < p->n_out; f++) {
             double sum = 0;
             for (int i = 0; i < p->n_in; i++)
-                sum += element(p->x, p->type, (size_t)r * p->x_stride + (size_t)i) *
-                       element(p->w, p->type, (size_t)f * p->w_stride + (size_t)i);
-            size_t at = (size_t)r * p->y_stride + (size_t)f;
+                sum += element(p->x, p->type, batch * p->x_batch + (size_t)r * p->x_stride + (size_t)i) *
+                       element(p->w, p->type, batch * p->w_batch + (size_t)f * from + (size_t)i * step);
+            size_t at = batch * p->y_batch + (size_t)r * p->y_stride + (size_t)f;
             float y = (float)sum + (p->add ? (float)element(p->y, p->y_type, at) : 0);
             if (p->y_type == TYPE_F32) ((float *)p->y)[at] = y;
             else ((uint16_t *)p->y)[at] = p->y_type == TYPE_F16 ? float_half(y) : float_bf16(y);
@@ -211,7 +212,9 @@ static void multiply(const RtProduct *p) {
 void rt_product(const RtProduct *p, GpuStream) {
     RtProduct copy = *p;
     n_products++;
-    submit([copy] { multiply(&copy); });
+    submit([copy] {
+        for (size_t i = 0; i < (size_t)(copy.n_batch > 0 ? copy.n_batch : 1); i++) multiply(&copy, i);
+    });
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------
