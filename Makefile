@@ -23,7 +23,7 @@ TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
 FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
 # The longest tests first, so that parallel tests end at about the same time.
-LONG    := gpu.bats test_cuda_golden test_cuda cli.bats test_cuda_tokens test_gpu_kernels test_cuda_rows test_model faults.bats kv.bats test_rounding
+LONG    := gpu.bats test_cuda_golden test_cuda test_cuda_families cli.bats test_cuda_tokens test_gpu_kernels test_cuda_rows test_model faults.bats kv.bats test_rounding
 
 # ---- flags ----
 # -ffp-contract=off: products and sums are not fused, except in the vector kernels, which are compiled with =fast.

@@ -43,9 +43,7 @@ PROMPT="a prompt of some length, with more rows than the kernels for few rows ta
         for device in cpu cuda; do
             "$TWIN" batch -m "$TINY/${plan% *}.gguf" --device $device -v -c 64 --kv-block 8 --kv-mem "${plan#* }" jobs.jsonl >$device.jsonl 2>$device.err </dev/null
             grep -q "5 answered, 0 failed" $device.err
-            python3 -c 'import json, sys
-for a in sorted(map(json.loads, sys.stdin), key=lambda a: a["id"]):
-    print(a["id"], [(c["text"], c["finish_reason"]) for c in a.get("choices", [a])])' <$device.jsonl >$device
+            batch_texts $device.jsonl >$device
         done
         grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host" cuda.err
         diff cpu cuda

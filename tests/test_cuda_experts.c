@@ -11,14 +11,9 @@
 
 enum { VOCAB = 320 };
 
-typedef struct {
-    int n, first, chunk;
-    bool strangers;
-} Batching;
-
 // A prompt in one step, and one whose last layer has fewer rows; few rows with other sequences and padding; single
 // steps.
-static const Batching batchings[] = {
+static const CudaBatching batchings[] = {
     {CUDA_PROMPT, CUDA_PROMPT, CUDA_PROMPT, false}, {8, 5, 5, true}, {20, 13, 7, false}, {4, 1, 1, false}};
 
 static TinyModel shape_of(const char *arch, int type) {
@@ -29,35 +24,23 @@ static TinyModel shape_of(const char *arch, int type) {
     return m;
 }
 
-// The number of rows that are nearer to the reference than `limit`: rounding may change the choice of an expert.
-static int near_rows(const float *got, const float *want, int n, double limit) {
-    int near = 0;
-    for (int i = 0; i < n; i++) near += test_distance(got + i * VOCAB, want + i * VOCAB, VOCAB) < limit;
-    return near;
+// Rows, and those of them that are nearer to the reference than `limit`: rounding may change the choice of an expert.
+typedef struct {
+    double limit;
+    int rows, near;
+} NearRows;
+
+static void count_near(void *arg, const float *got, const float *want, int n) {
+    NearRows *r = arg;
+    r->rows += n;
+    for (int i = 0; i < n; i++) r->near += test_distance(got + i * VOCAB, want + i * VOCAB, VOCAB) < r->limit;
 }
 
 static void expect_near(const Gguf *g, CudaSetup s, double limit, int of_eight, const char *what) {
-    CudaSetup host = s;
-    host.n_gpu = host.n_kept = 0;
-    Rig reference, r;
-    cuda_rig_open(&reference, g, host);
-    float *want = cuda_rig_run(&reference, CUDA_PROMPT, CUDA_PROMPT, false);
-    rig_close(&reference);
-    size_t used = twin_used();
-    int rows = 0, near = 0;
-    cuda_rig_open(&r, g, s);
-    for (size_t i = 0; i < ARRAY_LEN(batchings); i++) {
-        const Batching *b = &batchings[i];
-        float *got = cuda_rig_run_from(&r, b->n, b->first, b->chunk, b->strangers);
-        rows += b->n;
-        near += near_rows(got, want, b->n, limit);
-        free(got);
-    }
-    rig_close(&r);
-    free(want);
-    assert_int_equal(twin_used(), used);
-    print_message("  %-60s %d of %d rows within %g\n", what, near, rows, limit);
-    if (near * 8 < rows * of_eight) fail_msg("%s: %d of %d rows", what, near, rows);
+    NearRows r = {.limit = limit};
+    cuda_rig_compare(g, s, batchings, ARRAY_LEN(batchings), count_near, &r);
+    print_message("  %-60s %d of %d rows within %g\n", what, r.near, r.rows, limit);
+    if (r.near * 8 < r.rows * of_eight) fail_msg("%s: %d of %d rows", what, r.near, r.rows);
 }
 
 static const char *const archs[] = {"llama", "qwen2moe", "qwen3moe", "gpt-oss"};

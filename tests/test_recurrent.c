@@ -7,10 +7,9 @@
 #include "kv/kvfile.h"
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/tiny_model.h"
+#include "tests/rig/two_texts.h"
 
 #include <math.h>
-
-enum { VOCAB = 320 };
 
 static float *random_floats(size_t n, float scale, uint64_t *random) {
     float *v = malloc(n * sizeof *v);
@@ -125,124 +124,23 @@ static void test_convolve(void **state) {
 
 static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2"};
 
-// Computes the sequence's next n tokens; logits: of all of them, or NULL.
-static void compute(Rig *r, Sequence *s, int n, float *logits) {
-    step(r, &(RowsOfSequence){s, n, logits}, 1);
-    kvcache_commit(&r->kv, s, s->n_cached);
-}
+enum { LENGTH = 70, ALIKE = 37 };
 
-static void assert_row(const float *all, int at, const float *row, const char *what) {
-    if (memcmp(all + (size_t)at * VOCAB, row, VOCAB * sizeof *row) != 0)
-        fail_msg("%s: token %d: distance %.3g", what, at, test_distance(row, all + (size_t)at * VOCAB, VOCAB));
-}
-
-// Computes the remaining tokens of the sequence in chunks; every row's logits must be those of `want`.
-static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const char *what) {
-    float *got = malloc((size_t)chunk * VOCAB * sizeof *got);
-    while (s->n_cached < s->n_tokens) {
-        int first = s->n_cached, n = int_min(chunk, s->n_tokens - first);
-        compute(r, s, n, got);
-        for (int i = 0; i < n; i++) assert_row(want, first + i, got + (size_t)i * VOCAB, what);
-    }
-    free(got);
-}
-
-enum { LENGTH = 70 };
-
-typedef struct {
-    Rig r;
-    int tokens[2][LENGTH]; // two texts with the same beginning
-    float *want[2];        // their logits
-} States;
-
-enum { ALIKE = 37 };
-
-static void open_states(States *s, const Gguf *g, Setup setup) {
-    assert_true(rig_open(&s->r, g, setup));
-    random_tokens(s->tokens[0], LENGTH, VOCAB, 3);
-    random_tokens(s->tokens[1], LENGTH, VOCAB, 4);
-    memcpy(s->tokens[1], s->tokens[0], ALIKE * sizeof(int));
-    for (int i = 0; i < 2; i++) s->want[i] = run_tokens(&s->r, s->tokens[i], LENGTH, LENGTH);
-}
-
-static void close_states(States *s) {
-    for (int i = 0; i < s->r.kv.states.pool.n_states; i++) // only checkpoints of named blocks
-        assert_true(s->r.kv.states.refs[i] == (s->r.kv.states.block_of[i] >= 0));
-    for (int i = 0; i < 2; i++) free(s->want[i]);
-    rig_close(&s->r);
-}
-
-static void drop(Rig *r, Sequence *s) {
-    kvcache_release(&r->kv, s);
-    sequence_free(s);
+static void open_states(TwoTexts *t, const Gguf *g, Setup setup) {
+    *t = (TwoTexts){0};
+    assert_true(rig_open(&t->r, g, setup));
+    two_texts_random(t, LENGTH, ALIKE);
+    for (int i = 0; i < 2; i++) t->want[i] = run_tokens(&t->r, t->tokens[i], LENGTH, LENGTH);
 }
 
 // Goes back to any place and continues with another text.
-static void check_return(States *s, int to) {
-    Sequence q = {0};
-    sequence_push(&q, s->tokens[0], LENGTH);
-    finish_as(&s->r, &q, 13, s->want[0], "the first text");
-    kvcache_truncate(&s->r.kv, &q, to);
-    assert_true(q.n_cached <= to && q.n_tokens == to);
-    sequence_push(&q, s->tokens[0] + to, LENGTH - to);
-    finish_as(&s->r, &q, 9, s->want[0], "the same text again");
-    kvcache_truncate(&s->r.kv, &q, int_min(to, ALIKE));
-    sequence_push(&q, s->tokens[1] + q.n_tokens, LENGTH - q.n_tokens);
-    finish_as(&s->r, &q, 1, s->want[1], "another text");
-    drop(&s->r, &q);
-}
-
-// Two sequences that share a state continue separately, in the same steps.
-static void check_fork(States *s) {
-    Sequence a = {0}, b = {0};
-    float logits[2][VOCAB];
-    sequence_push(&a, s->tokens[0], ALIKE);
-    finish_as(&s->r, &a, ALIKE, s->want[0], "before the fork");
-    kvcache_fork(&s->r.kv, &a, &b);
-    sequence_push(&a, s->tokens[0] + ALIKE, LENGTH - ALIKE);
-    sequence_push(&b, s->tokens[1] + ALIKE, LENGTH - ALIKE);
-    for (int i = ALIKE; i < LENGTH; i++) {
-        step(&s->r, (RowsOfSequence[]){{&b, 1, logits[1]}, {&a, 1, logits[0]}}, 2);
-        assert_row(s->want[1], i, logits[1], "the fork");
-        assert_row(s->want[0], i, logits[0], "what was forked");
-    }
-    drop(&s->r, &a);
-    drop(&s->r, &b);
-}
-
-// If some drafts are kept, the state must be that of the last kept one.
-static void check_drafts(States *s, int kept) {
-    enum { KNOWN = 20, DRAFTS = 6 };
-    Sequence q = {0};
-    int rows[2 * DRAFTS + 2], seq[DRAFTS + 1] = {0}, at[DRAFTS + 1], token[DRAFTS + 1];
-    sequence_push(&q, s->tokens[0], KNOWN + 1);
-    compute(&s->r, &q, KNOWN, NULL);
-    assert_true(kvcache_reserve_drafts(&s->r.kv, &q, KNOWN + 1 + DRAFTS, DRAFTS));
-    int table[N_CTX];
-    kvcache_table(&s->r.kv, &q, KV_FULL, table);
-    for (int i = 0; i <= DRAFTS; i++) {
-        at[i] = KNOWN + i;
-        token[i] = i <= kept ? s->tokens[0][KNOWN + i] : 5;
-    }
-    Batch b = {.n_rows = DRAFTS + 1,
-               .n_seqs = 1,
-               .max_blocks = q.n_blocks,
-               .token = token,
-               .pos = at,
-               .slot = at,
-               .seq = seq,
-               .block_table = table,
-               .state_in = rows,
-               .state_out = rows + 1};
-    kvcache_put_states(&s->r.kv, &q, q.n_cached, 0, 0, &b);
-    model_forward(&s->r.m, &s->r.w, s->r.kv.pool, &b);
-    kvcache_advance(&s->r.kv, &q, 1);
-    for (int i = 0; i < kept; i++) kvcache_advance(&s->r.kv, &q, 1);
-    sequence_push(&q, s->tokens[0] + KNOWN + 1, LENGTH - KNOWN - 1);
-    kvcache_truncate(&s->r.kv, &q, LENGTH);
-    assert_int_equal(q.n_cached, KNOWN + 1 + kept);
-    finish_as(&s->r, &q, 4, s->want[0], "behind the drafts");
-    drop(&s->r, &q);
+static void check_return(TwoTexts *t, int to) {
+    Sequence s = {0};
+    sequence_push(&s, t->tokens[0], LENGTH);
+    two_texts_finish(t, &s, 0, 13, "the first text");
+    two_texts_return(t, &s, to, 0, 9);
+    two_texts_return(t, &s, int_min(to, ALIKE), 1, 1);
+    two_texts_drop(t, &s);
 }
 
 static void test_states(void **state) {
@@ -254,17 +152,17 @@ static void test_states(void **state) {
         Gguf *g = tiny_model(&(TinyModel){.arch = families[f], .n_experts = f == 1 || f == 3 ? 0 : 4, .seed = f});
         for (int i = 0; i < isa_count(); i++)
             for (size_t k = 0; k < ARRAY_LEN(setups); k++) {
-                States s;
+                TwoTexts t;
                 Setup setup = setups[k];
                 setup.isa = isa_name(i);
                 setup.deterministic = true;
                 if (isa_is_of_integers(isa_name(i))) continue;
-                open_states(&s, g, setup);
-                for (int to = 1; to < LENGTH; to += 17) check_return(&s, to);
-                check_fork(&s);
+                open_states(&t, g, setup);
+                for (int to = 1; to < LENGTH; to += 17) check_return(&t, to);
+                two_texts_check_fork(&t, LENGTH - ALIKE);
                 if (setup.n_checkpoints > 6 && !setup.kv_type)
-                    for (int kept = 0; kept <= 6; kept += 3) check_drafts(&s, kept);
-                close_states(&s);
+                    for (int kept = 0; kept <= TEXT_DRAFTS; kept += 3) two_texts_check_drafts(&t, kept, 4);
+                two_texts_close(&t);
             }
         gguf_close(g);
     }
@@ -274,24 +172,24 @@ static void test_states(void **state) {
 static void test_shared_beginnings(void **state) {
     (void)state;
     for (int n_checkpoints = 0; n_checkpoints <= 8; n_checkpoints += 8) {
-        States s;
+        TwoTexts t;
         Gguf *g = tiny_model(&(TinyModel){.arch = "qwen35"});
-        open_states(&s, g, (Setup){.block = 8, .n_checkpoints = n_checkpoints, .deterministic = true, .share = true});
+        open_states(&t, g, (Setup){.block = 8, .n_checkpoints = n_checkpoints, .deterministic = true, .share = true});
         Sequence a = {0}, b = {0};
-        sequence_push(&a, s.tokens[0], LENGTH);
-        finish_as(&s.r, &a, 30, s.want[0], "the first");
-        sequence_push(&b, s.tokens[1], LENGTH);
-        int n = kvcache_match_prefix(&s.r.kv, &b);
+        sequence_push(&a, t.tokens[0], LENGTH);
+        two_texts_finish(&t, &a, 0, 30, "the first");
+        sequence_push(&b, t.tokens[1], LENGTH);
+        int n = kvcache_match_prefix(&t.r.kv, &b);
         assert_true(n <= ALIKE && (n > 0 || n_checkpoints == 0));
-        finish_as(&s.r, &b, 30, s.want[1], "one that begins alike");
-        drop(&s.r, &a);
-        sequence_push(&a, s.tokens[0], LENGTH);
-        n = kvcache_match_prefix(&s.r.kv, &a); // of released blocks
+        two_texts_finish(&t, &b, 1, 30, "one that begins alike");
+        two_texts_drop(&t, &a);
+        sequence_push(&a, t.tokens[0], LENGTH);
+        n = kvcache_match_prefix(&t.r.kv, &a); // of released blocks
         assert_true(n > 0 || n_checkpoints == 0);
-        finish_as(&s.r, &a, 30, s.want[0], "the first again");
-        drop(&s.r, &a);
-        drop(&s.r, &b);
-        close_states(&s);
+        two_texts_finish(&t, &a, 0, 30, "the first again");
+        two_texts_drop(&t, &a);
+        two_texts_drop(&t, &b);
+        two_texts_close(&t);
         gguf_close(g);
     }
 }
@@ -315,8 +213,8 @@ static void test_kv_file(void **state) {
         Rig r = {.m = e.model, .pool = e.pool, .w = e.work, .kv = e.kv};
         Sequence a = {0}, b = {0};
         int tokens[40];
-        float want[VOCAB], got[VOCAB];
-        random_tokens(tokens, 40, VOCAB, 9);
+        float want[TEXT_VOCAB], got[TEXT_VOCAB];
+        random_tokens(tokens, 40, TEXT_VOCAB, 9);
         sequence_push(&a, tokens, 40);
         step(&r, &(RowsOfSequence){&a, 39, NULL}, 1);
         e.kv = r.kv;
@@ -332,8 +230,10 @@ static void test_kv_file(void **state) {
         r.kv = e.kv;
         step(&r, &(RowsOfSequence){&b, 1, got}, 1);
         assert_memory_equal(want, got, sizeof want);
-        drop(&r, &a);
-        drop(&r, &b);
+        kvcache_release(&r.kv, &a);
+        kvcache_release(&r.kv, &b);
+        sequence_free(&a);
+        sequence_free(&b);
         e.kv = r.kv;
         engine_close(&e);
     }
@@ -347,25 +247,26 @@ static void test_rows_that_end(void **state) {
     for (size_t f = 0; f < ARRAY_LEN(families); f++) {
         Gguf *g = tiny_model(&(TinyModel){.arch = families[f], .n_layers = 4, .n_experts = f % 2 ? 0 : 4, .seed = f});
         for (int i = 0; i < isa_count(); i++) {
-            States s;
+            TwoTexts t;
             Sequence a = {0}, b = {0};
-            float logits[HEARD * VOCAB];
+            float logits[HEARD * TEXT_VOCAB];
             if (isa_is_of_integers(isa_name(i))) continue;
-            open_states(&s, g, (Setup){.isa = isa_name(i), .deterministic = true, .n_checkpoints = 8});
-            assert_int_equal(s.r.m.layers[3].kv_kind, -1);
-            assert_int_equal(model_last_rows(&s.r.m, false, SILENT + HEARD, HEARD), HEARD);
-            sequence_push(&a, s.tokens[0], LENGTH);
-            sequence_push(&b, s.tokens[1], LENGTH);
-            step(&s.r, (RowsOfSequence[]){{&a, SILENT, NULL}, {&b, HEARD, logits}}, 2);
-            for (int k = 0; k < HEARD; k++) assert_row(s.want[1], k, logits + (size_t)k * VOCAB, "some rows of a step");
-            step(&s.r, (RowsOfSequence[]){{&b, 1, NULL}, {&a, HEARD, logits}}, 2);
+            open_states(&t, g, (Setup){.isa = isa_name(i), .deterministic = true, .n_checkpoints = 8});
+            assert_int_equal(t.r.m.layers[3].kv_kind, -1);
+            assert_int_equal(model_last_rows(&t.r.m, false, SILENT + HEARD, HEARD), HEARD);
+            sequence_push(&a, t.tokens[0], LENGTH);
+            sequence_push(&b, t.tokens[1], LENGTH);
+            step(&t.r, (RowsOfSequence[]){{&a, SILENT, NULL}, {&b, HEARD, logits}}, 2);
             for (int k = 0; k < HEARD; k++)
-                assert_row(s.want[0], SILENT + k, logits + (size_t)k * VOCAB, "behind rows that ended");
-            finish_as(&s.r, &a, 7, s.want[0], "the first sequence");
-            finish_as(&s.r, &b, 13, s.want[1], "the second sequence");
-            drop(&s.r, &a);
-            drop(&s.r, &b);
-            close_states(&s);
+                two_texts_expect_row(&t, 1, k, logits + (size_t)k * TEXT_VOCAB, "some rows of a step");
+            step(&t.r, (RowsOfSequence[]){{&b, 1, NULL}, {&a, HEARD, logits}}, 2);
+            for (int k = 0; k < HEARD; k++)
+                two_texts_expect_row(&t, 0, SILENT + k, logits + (size_t)k * TEXT_VOCAB, "behind rows that ended");
+            two_texts_finish(&t, &a, 0, 7, "the first sequence");
+            two_texts_finish(&t, &b, 1, 13, "the second sequence");
+            two_texts_drop(&t, &a);
+            two_texts_drop(&t, &b);
+            two_texts_close(&t);
         }
         gguf_close(g);
     }

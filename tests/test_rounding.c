@@ -1,88 +1,19 @@
 // tests/test_rounding.c: the logits of every instruction set may differ from the scalar ones only by the rounding of
 // activations.
 //
-// The effect of rounding is computed: a scalar forward whose activations are rounded to int8 (32 elements with one
-// scale, the largest / 127) or, together with the weights, to bf16. The distance of its logits from those of the plain
-// scalar forward is called the cost of the rounding. On the mean of SEQUENCES random sequences no kernel may be further
-// away than SLACK times this cost. Kernels that round nothing must be within EXACT_LIMIT. A single sequence varies by a
-// tenth.
+// The effect of rounding is computed: a scalar forward over rounded inputs (tests/rig/rounded.h). The distance of its
+// logits from those of the plain scalar forward is called the cost of the rounding. On the mean of SEQUENCES random
+// sequences no kernel may be further away than SLACK times this cost. Kernels that round nothing must be within
+// EXACT_LIMIT. A single sequence varies by a tenth.
 #include "tests/rig/testing.h"
 
 #include "tests/rig/cpu_rig.h"
+#include "tests/rig/rounded.h"
 #include "tests/rig/tiny_model.h"
 
 enum { SEQUENCES = 20, LENGTH = 20, TOKENS = SEQUENCES * LENGTH };
 #define SLACK 1.05
 #define EXACT_LIMIT 1e-5
-
-typedef enum { EXACT, INT8, BF16, ROUNDINGS } Rounding;
-
-// ---- the reference: scalar kernels over rounded inputs --------------------------------------------------------------
-
-static void round_int8(const float *x, int n, float *out) {
-    for (int first = 0; first < n; first += 32) {
-        double most = 0;
-        for (int i = first; i < first + 32; i++) most = fmax(most, fabs((double)x[i]));
-        double scale = most > 0 ? most / 127 : 1;
-        for (int i = first; i < first + 32; i++) out[i] = (float)(rint((double)x[i] / scale) * scale);
-    }
-}
-
-static void round_bf16(const float *x, int n, float *out) {
-    for (int i = 0; i < n; i++) out[i] = bf16_float(float_bf16(x[i]));
-}
-
-static float *rounded_rows(void (*round)(const float *, int, float *), const float *x, size_t stride, int rows, int n) {
-    float *out = mem_alloc((size_t)rows * (size_t)n * sizeof *out);
-    for (size_t r = 0; r < (size_t)rows; r++) round(x + r * stride, n, out + r * (size_t)n);
-    return out;
-}
-
-static bool is_quantised(int type) { return type_info(type)->block > 1; }
-
-static void matvec_int8(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                        size_t y_stride, bool add, void *scratch) {
-    if (!is_quantised(w->type)) {
-        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
-        return;
-    }
-    float *rows = rounded_rows(round_int8, x, x_stride, n_rows, w->n_in);
-    cpu_scalar.matvec(w, first, last, rows, (size_t)w->n_in, n_rows, y, y_stride, add, scratch);
-    free(rows);
-}
-
-static void matvec_bf16(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                        size_t y_stride, bool add, void *scratch) {
-    if (w->type == TYPE_F32) {
-        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
-        return;
-    }
-    float *rows = rounded_rows(round_bf16, x, x_stride, n_rows, w->n_in);
-    float *weights = mem_alloc((size_t)w->n_in * sizeof *weights);
-    for (int f = first; f < last; f++) {
-        cpu_scalar.embed(w, f, weights); // the weights of feature f in f32
-        round_bf16(weights, w->n_in, weights);
-        Tensor one = {
-            .type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
-        cpu_scalar.matvec(&one, 0, 1, rows, (size_t)w->n_in, n_rows, y + f, y_stride, add, scratch);
-    }
-    free(weights);
-    free(rows);
-}
-
-// The scalar backend with this rounding.
-static const Backend *reference(Rounding rounding) {
-    static CpuKernels kernels[ROUNDINGS];
-    static Backend backends[ROUNDINGS];
-    const Backend *scalar;
-    assert_ok(cpu_backend("scalar", &scalar));
-    kernels[rounding] = *(const CpuKernels *)scalar->impl;
-    if (rounding == INT8) kernels[rounding].matvec = matvec_int8;
-    if (rounding == BF16) kernels[rounding].matvec = matvec_bf16;
-    backends[rounding] = *scalar;
-    backends[rounding].impl = &kernels[rounding];
-    return &backends[rounding];
-}
 
 // ---- ways to compute the sequences, and their rounding --------------------------------------------------------------
 
@@ -158,10 +89,10 @@ typedef struct {
 
 static void case_open(RoundingCase *c) {
     random_tokens(c->tokens, TOKENS, (int)c->n_vocab, 11);
-    c->want = compute(c->g, reference(EXACT), &at_once, c->tokens);
+    c->want = compute(c->g, rounded_backend(EXACT), &at_once, c->tokens);
     c->cost[EXACT] = EXACT_LIMIT / SLACK;
     for (Rounding r = INT8; r < ROUNDINGS; r++) {
-        float *near = compute(c->g, reference(r), &at_once, c->tokens);
+        float *near = compute(c->g, rounded_backend(r), &at_once, c->tokens);
         c->cost[r] = mean_distance(near, c->want, c->n_vocab);
         free(near);
     }

@@ -3,6 +3,7 @@
 #include "tests/rig/cuda_rig.h"
 
 #include "gpu/cuda.h"
+#include "tests/rig/gpu_rt_host.h"
 
 #include <math.h>
 
@@ -24,9 +25,9 @@ static void without_parts(Model *m) {
 }
 
 Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
-    const Backend *cpu, *gpu = NULL;
+    const Backend *cpu = s.host, *gpu = NULL;
     *r = (Rig){0};
-    TRY(cpu_backend("scalar", &cpu));
+    if (!cpu) TRY(cpu_backend("scalar", &cpu));
     TRY(model_load(&r->m, g, cpu));
     model_set_context(&r->m, s.n_ctx ? s.n_ctx : CUDA_CTX);
     if (s.bare) without_parts(&r->m);
@@ -97,4 +98,65 @@ float *cuda_rig_run_from(Rig *r, int n, int first, int chunk, bool strangers) {
 
 float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers) {
     return cuda_rig_run_from(r, n, chunk, chunk, strangers);
+}
+
+static CudaSetup on_host(CudaSetup s) {
+    s.n_gpu = s.n_kept = 0;
+    s.scarce = false;
+    return s;
+}
+
+float *cuda_rig_run_on_host(const Gguf *g, CudaSetup s, int n) {
+    Rig r;
+    cuda_rig_open(&r, g, on_host(s));
+    float *logits = cuda_rig_run(&r, n, int_min(n, CUDA_MOST_ROWS), false);
+    rig_close(&r);
+    return logits;
+}
+
+void cuda_rig_compare(const Gguf *g, CudaSetup s, const CudaBatching *b, int n_batchings,
+                      void (*each)(void *arg, const float *got, const float *want, int n), void *arg) {
+    Rig r;
+    int most = 0;
+    for (int i = 0; i < n_batchings; i++) most = int_max(most, b[i].n);
+    float *want = cuda_rig_run_on_host(g, s, most);
+    size_t used = twin_used();
+    cuda_rig_open(&r, g, s);
+    for (int i = 0; i < n_batchings; i++) {
+        float *got = cuda_rig_run_from(&r, b[i].n, b[i].first, b[i].chunk, b[i].strangers);
+        each(arg, got, want, b[i].n);
+        free(got);
+    }
+    rig_close(&r);
+    free(want);
+    assert_int_equal(twin_used(), used);
+}
+
+typedef struct {
+    double worst;
+    size_t n_vocab;
+} CudaWorst;
+
+static void keep_worst(void *arg, const float *got, const float *want, int n) {
+    CudaWorst *w = arg;
+    w->worst = test_worse(w->worst, test_distance(got, want, (size_t)n * w->n_vocab));
+}
+
+void cuda_rig_expect(const Gguf *g, CudaSetup s, const CudaBatching *b, int n_batchings, double limit,
+                     const char *what) {
+    CudaWorst w = {.n_vocab = (size_t)gguf_tensor(g, "token_embd.weight")->dims[1]};
+    cuda_rig_compare(g, s, b, n_batchings, keep_worst, &w);
+    print_message("  %-64s %.1e\n", what, w.worst);
+    if (!(w.worst <= limit)) fail_msg("%s: distance up to %g expected, %g found", what, limit, w.worst);
+}
+
+Gguf *cuda_rig_open_texts(TwoTexts *t, const TinyModel *shape, CudaSetup s, int n, int alike) {
+    Gguf *g = tiny_model(shape);
+    *t = (TwoTexts){.limit = 1e-5};
+    two_texts_random(t, n, alike);
+    cuda_rig_open(&t->r, g, on_host(s));
+    for (int i = 0; i < 2; i++) t->want[i] = cuda_rig_run_tokens(&t->r, t->tokens[i], n, n, n, false);
+    rig_close(&t->r);
+    cuda_rig_open(&t->r, g, s);
+    return g;
 }

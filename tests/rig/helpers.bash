@@ -133,6 +133,13 @@ fast_isas() {
 
 # ---- batches ----
 
+# batch_texts FILE: the answers of a batch, by id.
+batch_texts() {
+    python3 -c 'import json, sys
+for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
+    print(a["id"], a["usage"], [(c["text"], c["finish_reason"]) for c in a.get("choices", [a])])' "$1"
+}
+
 # same_alone MODEL TOKENS: six jobs, answered four at a time in small blocks, give the texts that they give one by one.
 same_alone() {
     local i texts='s/.*"text": *"\(\([^"\\]\|\\.\)*\)".*/\1/'
