@@ -5,7 +5,7 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_products.h"
 
-// The first products of a step: Q, and the vector that is stored. In s->latent.
+// Computes the first products of a step into s->latent: Q, and the vector that is stored.
 typedef struct {
     const float *q, *k;
     size_t q_stride, k_stride;

@@ -188,7 +188,7 @@ __device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile
     }
 }
 
-// first: of the warp's queries
+// first: the first of the warp's queries
 template <int VD>
 __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<VD> &rows, const FlashTile &t, int first,
                                             int lane) {
@@ -224,13 +224,13 @@ __device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &
     for (; first < end; first += FLASH_KEYS) {
         float s[FLASH_KEYS / 8][4];
         cp_async_wait<0>();
-        __syncthreads(); // K is here, and nobody reads V any more
+        __syncthreads(); // K has arrived, and all threads have read V
         fetch_v(first);
         flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
         if (j.heads.softcap != 0) flash_cap(s, j.heads);
         flash_soften<VD>(s, rows, LOG2_E * (j.heads.softcap != 0 ? 1 : j.heads.scale), from, to, first, lane);
         cp_async_wait<0>();
-        __syncthreads(); // V is here, and nobody reads K any more
+        __syncthreads(); // V has arrived, and all threads have read K
         if (first + FLASH_KEYS < end) fetch_k(first + FLASH_KEYS);
         flash_values<TYPE, VD>(rows, s, t.v, lane);
     }
