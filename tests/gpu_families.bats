@@ -44,6 +44,35 @@ expect_same() {
     say -ngl 2 --cpu-moe | cmp - want
 }
 
+@test "a batch of deepseek2 on the GPU preempts sequences, shares prompts, and gives the CPU's answers" {
+    for i in 1 2 3 4; do
+        printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":%d,"seed":%d,"ignore_eos":true}\n' $i $i $((14 + i)) $i
+    done >jobs.jsonl
+    echo '{"id":"5","prompt":"two of it","n":2,"n_predict":6,"seed":5}' >>jobs.jsonl
+    family arch=deepseek2 n_experts=3
+    for device in cpu cuda; do
+        "$TWIN" batch --device $device -v -c 64 --kv-block 8 --kv-mem 35k jobs.jsonl >$device.jsonl 2>$device.err </dev/null
+        grep -q "5 answered, 0 failed" $device.err
+        batch_texts $device.jsonl >$device.texts
+    done
+    grep -Eq "[1-9][0-9]* preemptions" cuda.err
+    diff cpu.texts cuda.texts
+}
+
+@test "--kv-dir and beams with gemma4 and deepseek2 on the GPU" {
+    printf 'a prompt of some length, longer than a block of thirty-two slots, and then than another one' >prompt
+    for arch in gemma4 deepseek2; do
+        family arch=$arch
+        "$TWIN" --device cpu --greedy --ignore-eos -n 4 -f prompt </dev/null >want
+        for run in 1 2; do
+            "$TWIN" --device cuda --kv-dir $arch -v --greedy --ignore-eos -n 4 -f prompt </dev/null 2>errors | cmp - want
+        done
+        grep -q "^KV dir     [1-9][0-9]* slots from $arch" errors
+        for device in cpu cuda; do "$TWIN" --device $device --beams 3 -n 4 "one two" </dev/null >$device; done
+        cmp cpu cuda
+    done
+}
+
 @test "layers that share K and V stay on one device, and the plan counts what the GPU gets" {
     family arch=gemma4 # the last three of six layers use K and V of the second and the third
     [ "$(code "$TWIN" -ngl 3 hi)" -eq 2 ]
