@@ -17,7 +17,7 @@ endif
 VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
 ROOMS   := base formats files hf hub tokens grammar jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
-SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
+SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/int16_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c tests/rig/masks.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
@@ -46,7 +46,8 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT8_AVX2:%.c=$(BUILD)/%.o) $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
+INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_panels int16_attend)
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT8_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
 ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o)
 else
@@ -121,7 +122,7 @@ $(INT8_AVX2:%.c=$(BUILD)/%.o): override CFLAGS += $(SIMD) $(AVX2)
 $(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) -c -o $@ $<
-$(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
+$(INT_VNNI): override CFLAGS += $(SIMD) $(VNNI)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c)): override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile

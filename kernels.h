@@ -322,7 +322,7 @@ typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEED
 typedef struct {
     // Called after attention, while w->q, w->k, w->v and w->a hold the values of the rows.
     void (*attended)(void *arg, const Workspace *w, const Layer *l, const Batch *b);
-    // Called before a product; for FEEDS_HEAD l is the last layer. Kernels that keep w->h packed (AMX) do not allow it.
+    // Called before a product; for FEEDS_HEAD l is the last layer.
     void (*feeds)(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b);
     void *arg;
 } Watch;

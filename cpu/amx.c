@@ -472,6 +472,8 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .pack_norm = pack_norm,
         .run = run_amx,
         .run_glu = run_glu,
+        .glu_features = FEATURES / 2,
+        .glu_least = LEAST,
         .gate = gate_row,
     };
     return type == TYPE_F32 ? NULL : &kernel;

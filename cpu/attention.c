@@ -25,12 +25,12 @@ typedef struct {
     int n_parts; // parts of a single row's keys; 1: not divided
 } Attention;
 
-// Chooses bf16 attention if the layer's products round as much anyway: products in bf16 on a matrix unit, or in int8.
-// Without a matrix unit bf16 attention would increase the error of 16-bit weights by a tenth; F32 files use f32.
+// Chooses attention in 16 bits if the layer's products round more anyway: they are in bf16 or in int8.
 const AttendKernel *attention_kernel(const Layer *l) {
     const CpuKernels *k = cpu_kernels_of(l->be);
-    bool rounds = (k->bf16_panels && k->bf16_panels(l->wo.type)) || (k->int8_panels && k->int8_panels(l->wo.type));
-    return k->attend_bf16 && rounds ? k->attend_bf16 : &k->attend;
+    bool rounds = (k->bf16_panels && k->bf16_panels(l->wo.type)) || (k->int8_panels && k->int8_panels(l->wo.type)) ||
+                  (k->bf16_lanes && k->bf16_lanes(l->wo.type));
+    return k->attend_16bit && rounds ? k->attend_16bit : &k->attend;
 }
 
 // The span that begins at row `row` of the sequence.

@@ -26,7 +26,7 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*bf16_panels)(int type);
-    const AttendKernel *attend_bf16;
+    const AttendKernel *attend_16bit;
     const MatrixKernel *(*int8_rows)(int type);
     const char *int8_isa; // the instruction set of int8_rows
     const MatrixKernel *(*int8_tiles)(int type);
@@ -36,10 +36,8 @@ typedef struct {
 
 #if defined(QUILL_BF16)
 #define BF16_LANES cpu_bf16_panels
-#define BF16_ATTEND &cpu_bf16_attend
 #else
 #define BF16_LANES NULL
-#define BF16_ATTEND NULL
 #endif
 
 static const IsaChoice choices[] = {
@@ -69,7 +67,7 @@ static const IsaChoice choices[] = {
     {.isa = "avx512",
      .available = cpuid_has_avx512,
      .kernels = &cpu_avx512,
-     .attend_bf16 = BF16_ATTEND,
+     .attend_16bit = &cpu_int16_attend,
      .int8_rows = cpu_vnni_matrix,
      .int8_isa = "avx512 vnni",
      .int8_panels = cpu_vnni_panels,
@@ -82,7 +80,7 @@ static const IsaChoice choices[] = {
      .available = has_amx,
      .kernels = &cpu_avx512,
      .bf16_panels = cpu_amx_matrix,
-     .attend_bf16 = &cpu_amx_attend,
+     .attend_16bit = &cpu_amx_attend,
      .int8_rows = cpu_vnni_matrix,
      .int8_isa = "avx512 vnni",
      .int8_tiles = cpu_amx_int8_matrix},
@@ -139,11 +137,9 @@ static IsaChoice choice_here(size_t i) {
         c.int8_rows = cpu_madd_matrix;
         c.int8_isa = "avx2";
         c.int8_panels = NULL;
+        c.attend_16bit = NULL;
     }
-    if (c.bf16_lanes && !cpuid_has_bf16()) {
-        c.bf16_lanes = NULL;
-        c.attend_bf16 = NULL;
-    }
+    if (c.bf16_lanes && !cpuid_has_bf16()) c.bf16_lanes = NULL;
 #endif
     return c;
 }
@@ -157,11 +153,11 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.int8_panels = c->int8_panels;
     k.bf16_lanes = c->bf16_lanes;
     k.in_order = in_order;
-    k.attend_bf16 = c->attend_bf16;
+    k.attend_16bit = c->attend_16bit;
     if (in_order) {
         k.delta = k.delta_in_order;
         k.attend.run = k.attend_in_order;
-        k.attend_bf16 = NULL; // its tiles depend on the rows of a task
+        k.attend_16bit = NULL; // its tiles depend on the rows of a task
     }
     return k;
 }
@@ -177,7 +173,7 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
         return;
     }
     if (c->int8_isa) snprintf(rows, sizeof rows, "int8 %s (16- and 32-bit weights: f32 %s", c->int8_isa, f32);
-    const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
+    const char *attention = c->attend_16bit && !in_order ? " and attention" : "";
     if (c->bf16_panels)
         snprintf(panels, sizeof panels, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
     else if (c->int8_panels && !in_order)
@@ -208,7 +204,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     *k = kernels_for(&choice, in_order);
     describe(&choice, in_order, words[i][in_order]);
     size_t scratch = larger(k->attend.scratch, k->delta_scratch);
-    if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
+    if (k->attend_16bit) scratch = larger(scratch, k->attend_16bit->scratch);
     if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
     if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
     if (k->int8_tiles) scratch = larger(scratch, k->int8_tiles(TYPE_Q8_0)->scratch);

@@ -7,16 +7,18 @@
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
+#include "cpu/bf16_pairs.h"
+#include "cpu/gate.h"
 #include "cpu/panels.h"
 
 enum {
-    DEPTH = 512,       // elements of a panel's row
+    DEPTH = 256,       // elements of a panel's row: four tiles of rows of this depth stay in L1
     STEPS = DEPTH / 2, // pairs of elements of a panel's row
     // pairs from one row to the next; not a power of two, so that rows do not share cache sets
     ROW_PAIRS = STEPS + 16,
-    PIECE = 16,               // pairs of a row that are loaded together
-    ONE_TILE_FEATURES = 12,   // number of features computed together with one tile of rows
-    THREE_TILES_FEATURES = 8, // number of features computed together with three tiles
+    PIECE = 16,              // pairs of a row that are loaded together
+    ONE_TILE_FEATURES = 12,  // number of features computed together with one tile of rows
+    FOUR_TILES_FEATURES = 6, // number of features computed together with four tiles
 };
 
 // Elements 2k and 2k + 1, in bf16, of the sixteen rows of a tile.
@@ -24,7 +26,7 @@ typedef uint32_t RowPairs[LANES];
 
 typedef struct {
     uint32_t rows[PANEL_FEATURES][ROW_PAIRS];
-    float sums[ROW_BLOCK / LANES * TILE_SUMS];
+    float sums[2][ROW_BLOCK / LANES * TILE_SUMS]; // (matrix, tile of rows, feature, row), as in cpu/int8_panels.c
 } Bf16PanelScratch;
 
 static size_t pairs_of(int n_in) { return round_up((size_t)n_in, 2 * PIECE) / 2; }
@@ -35,13 +37,6 @@ static size_t packed_bytes(int n_rows, int n_in) {
     return round_up((size_t)n_rows, LANES) / LANES * pairs_of(n_in) * sizeof(RowPairs);
 }
 
-INLINE __m512 round_32(__m512 low, __m512 high) {
-    __m512bh half = _mm512_cvtne2ps_pbh(high, low);
-    __m512 out;
-    memcpy(&out, &half, sizeof out);
-    return out;
-}
-
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     RowPairs *p = (RowPairs *)packed + (size_t)tile * pairs_of(n_in);
     for (int i = 0; i < n_in; i += 2 * PIECE, p += PIECE) {
@@ -50,7 +45,8 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
         UNROLL(16)
         for (int k = 0; k < LANES; k++) {
             const float *row = x + (size_t)k * x_stride + i;
-            r[k] = k < n_rows ? round_32(_mm512_maskz_loadu_ps(low, row), _mm512_maskz_loadu_ps(high, row + 16))
+            r[k] = k < n_rows ? _mm512_castsi512_ps(
+                                    round_32(_mm512_maskz_loadu_ps(low, row), _mm512_maskz_loadu_ps(high, row + 16)))
                               : _mm512_setzero_ps();
         }
         transpose16(r);
@@ -70,8 +66,8 @@ static void load_panel(const Tensor *w, int first, int n_features, int k0, int n
             __mmask32 there = n - i >= 32 ? 0xffffffff : (1u << (n - i)) - 1;
             __m512i v = _mm512_maskz_loadu_epi16(there, row + i);
             if (w->type == TYPE_F16)
-                v = _mm512_castps_si512(round_32(_mm512_cvtph_ps(_mm512_castsi512_si256(v)),
-                                                 _mm512_cvtph_ps(_mm512_extracti64x4_epi64(v, 1))));
+                v = round_32(_mm512_cvtph_ps(_mm512_castsi512_si256(v)),
+                             _mm512_cvtph_ps(_mm512_extracti64x4_epi64(v, 1)));
             _mm512_storeu_si512(*to + i / 2, v);
         }
     }
@@ -90,7 +86,7 @@ typedef struct {
 
 // sums += F rows of a panel times V tiles; F and V are constants in every copy.
 INLINE void multiply_rows(const Bf16Product *p, int f0, int F, int V) {
-    enum { MOST = THREE_TILES_FEATURES * 3 };
+    enum { MOST = FOUR_TILES_FEATURES * 4 };
     const uint32_t *w = p->w[f0];
     const uint8_t *next = p->ahead.at ? p->ahead.at + (size_t)f0 * p->ahead.stride : NULL;
     __m512 sum[MOST];
@@ -102,15 +98,15 @@ INLINE void multiply_rows(const Bf16Product *p, int f0, int F, int V) {
             __builtin_prefetch(next + (size_t)f * p->ahead.stride + (size_t)k * sizeof *w, 0, 2);
         UNROLL(4)
         for (int i = 0; i < PIECE; i++) {
-            __m512bh pairs[3];
-            UNROLL(3)
+            __m512bh pairs[4];
+            UNROLL(4)
             for (int v = 0; v < V; v++) memcpy(&pairs[v], p->x[(size_t)v * p->apart + (size_t)(k + i)], 64);
             UNROLL(12)
             for (int f = 0; f < F; f++) {
                 __m512i weights = _mm512_set1_epi32((int)w[f * ROW_PAIRS + i]);
                 __m512bh pair;
                 memcpy(&pair, &weights, sizeof pair);
-                UNROLL(3)
+                UNROLL(4)
                 for (int v = 0; v < V; v++) sum[f * V + v] = _mm512_dpbf16_ps(sum[f * V + v], pair, pairs[v]);
             }
         }
@@ -122,44 +118,87 @@ INLINE void multiply_rows(const Bf16Product *p, int f0, int F, int V) {
 static __attribute__((noinline)) void multiply_one(const Bf16Product *p) {
     for (int f = 0; f < p->n_features; f += ONE_TILE_FEATURES) multiply_rows(p, f, ONE_TILE_FEATURES, 1);
 }
-static __attribute__((noinline)) void multiply_three(const Bf16Product *p) {
-    for (int f = 0; f < p->n_features; f += THREE_TILES_FEATURES) multiply_rows(p, f, THREE_TILES_FEATURES, 3);
+static __attribute__((noinline)) void multiply_four(const Bf16Product *p) {
+    for (int f = 0; f < p->n_features; f += FOUR_TILES_FEATURES) multiply_rows(p, f, FOUR_TILES_FEATURES, 4);
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
+// Fills the panel with elements [k, k + n) of a task's features, and adds their products to the sums of all rows.
+// `ahead`: the weights of the next panel.
+static void add_panel(const PanelTask *t, int first, int n_features, int k, int n, PanelAhead ahead,
+                      Bf16PanelScratch *scratch, float *sums) {
+    const int n_tiles = (t->n_rows + LANES - 1) / LANES;
+    load_panel(t->w, first, n_features, k, n, scratch->rows);
+    Bf16Product p = {.w = (const uint32_t(*)[ROW_PAIRS])scratch->rows,
+                     .n_features = (int)round_up((size_t)n_features, ONE_TILE_FEATURES),
+                     .steps = (int)pairs_of(n),
+                     .x = (const RowPairs *)t->x + k / 2,
+                     .apart = pairs_of(t->w->n_in),
+                     .sums = sums,
+                     .ahead = ahead};
+    for (int tile = 0, step; tile < n_tiles; tile += step, p.ahead.at = NULL) {
+        step = n_tiles - tile >= 4 ? 4 : 1;
+        if (step == 4) multiply_four(&p);
+        else multiply_one(&p);
+        p.x += (size_t)step * p.apart;
+        p.sums += (size_t)step * TILE_SUMS;
+    }
+}
+
+// Computes the sums of features [first, first + n_features) of all rows, at most PANEL_FEATURES, of one task or two.
+static void multiply_tasks(const PanelTask *tasks, int n_tasks, int first, int n_features, Bf16PanelScratch *scratch) {
+    const int n_tiles = (tasks->n_rows + LANES - 1) / LANES, n_in = tasks->w->n_in;
+    const int padded = (int)round_up((size_t)n_features, ONE_TILE_FEATURES);
+    for (int f = n_features; f < padded; f++) memset(scratch->rows[f], 0, sizeof scratch->rows[f]);
+    for (int i = 0; i < n_tasks; i++) memset(scratch->sums[i], 0, (size_t)n_tiles * TILE_SUMS * sizeof(float));
+    for (int k = 0; k < n_in; k += DEPTH)
+        for (int i = 0; i < n_tasks; i++) {
+            int n = int_min(DEPTH, n_in - k), next = (i + 1) % n_tasks;
+            PanelAhead ahead = panel_ahead(tasks[next].w, first, n_features, (size_t)(next ? k : k + n) * 2);
+            add_panel(&tasks[i], first, n_features, k, n, ahead, scratch, scratch->sums[i]);
+        }
+}
+
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     Bf16PanelScratch *scratch = room;
-    int n_tiles = (t->n_rows + LANES - 1) / LANES, n_in = t->w->n_in, padded = (int)round_up((size_t)n_features, 24);
-    for (int f = n_features; f < padded; f++) memset(scratch->rows[f], 0, sizeof scratch->rows[f]);
-    for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * TILE_SUMS, 0, (size_t)padded * LANES * 4);
-    for (int k = 0; k < n_in; k += DEPTH) {
-        int n = int_min(DEPTH, n_in - k);
-        load_panel(t->w, first, n_features, k, n, scratch->rows);
-        Bf16Product p = {.w = (const uint32_t(*)[ROW_PAIRS])scratch->rows,
-                         .n_features = padded,
-                         .steps = (int)pairs_of(n),
-                         .x = (const RowPairs *)t->x + k / 2,
-                         .apart = pairs_of(n_in),
-                         .sums = scratch->sums,
-                         .ahead = panel_ahead(t->w, first, n_features, (size_t)(k + n) * 2)};
-        for (int tile = 0, step; tile < n_tiles; tile += step, p.ahead.at = NULL) {
-            step = n_tiles - tile >= 3 ? 3 : 1;
-            if (step == 3) multiply_three(&p);
-            else multiply_one(&p);
-            p.x += (size_t)step * p.apart;
-            p.sums += (size_t)step * TILE_SUMS;
-        }
-    }
-    for (int tile = 0; tile < n_tiles; tile++)
-        panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
+    multiply_tasks(t, 1, first, n_features, scratch);
+    for (int tile = 0; tile * LANES < t->n_rows; tile++)
+        panel_write(t, first, n_features, scratch->sums[0] + (size_t)tile * TILE_SUMS, tile);
 }
 
 static void run_bf16_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
                             float *y, size_t y_stride, bool add, void *scratch) {
     panels_run(w, first, last, packed, pairs_of(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
                scratch, run_panel);
+}
+
+// act(gate) * up of n_features from the sums of a tile, packed to h. Missing features up to a multiple of 32 have sums
+// of zero.
+INLINE void write_gated(Activation act, const float *gate, const float *up, int n_features, RowPairs *h) {
+    for (int f = 0; f < (int)round_up((size_t)n_features, 32); f += 2) {
+        const float *g = gate + f * LANES, *u = up + f * LANES;
+        vf even = gated(act, vload(g), vload(u)), odd = gated(act, vload(g + LANES), vload(u + LANES));
+        _mm512_storeu_si512(h[f / 2], pair_of((__m512)even, (__m512)odd));
+    }
+}
+
+static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *room) {
+    Bf16PanelScratch *scratch = room;
+    const size_t tile = (size_t)(first_row / LANES), apart = pairs_of(up->n_out);
+    const PanelTask of = {.x = (const RowPairs *)packed + tile * pairs_of(up->n_in), .n_rows = n_rows};
+    PanelTask tasks[] = {of, of};
+    tasks[0].w = gate;
+    tasks[1].w = up;
+    multiply_tasks(tasks, 2, first, last - first, scratch);
+    RowPairs *to = (RowPairs *)h + tile * apart + first / 2;
+    for (int i = 0; i * LANES < n_rows; i++, to += apart) {
+        const float *g = scratch->sums[0] + (size_t)i * TILE_SUMS, *u = scratch->sums[1] + (size_t)i * TILE_SUMS;
+        if (act == ACT_GELU) write_gated(ACT_GELU, g, u, last - first, to);
+        else if (act == ACT_SWIGLU_CLAMPED) write_gated(ACT_SWIGLU_CLAMPED, g, u, last - first, to);
+        else write_gated(ACT_SILU, g, u, last - first, to);
+    }
 }
 
 const MatrixKernel *cpu_bf16_panels(int type) {
@@ -173,6 +212,9 @@ const MatrixKernel *cpu_bf16_panels(int type) {
         .packed_bytes = packed_bytes,
         .pack = pack,
         .run = run_bf16_panels,
+        .run_glu = run_glu,
+        .glu_features = PANEL_FEATURES,
+        .glu_least = PANEL_FEATURES,
     };
     return type == TYPE_BF16 || type == TYPE_F16 ? &kernel : NULL;
 }

@@ -149,11 +149,12 @@ typedef struct {
                       float eps);
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
-    // h = act(gate x) * (up x), with rows packed for the next product. Both matrices have the same type and no bias; a
-    // task has at most half the features of a task of `run`. NULL: not supported
+    // h = act(gate x) * (up x), with rows packed for the next product. Both matrices have the same type and no bias.
+    // NULL: not supported
     void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch);
-    GateRow *gate; // computes the same bits as run_glu's gate, for fewer rows; or NULL
+    int glu_features, glu_least; // features and least of a task of run_glu
+    GateRow *gate;               // computes the same bits as run_glu's gate, for fewer rows; or NULL
     const char
         *unit; // the unit that multiplies, by its name in bench/roofline.h; NULL: the best of its instruction set
 } MatrixKernel;
@@ -184,7 +185,7 @@ typedef struct {
     void (*delta_in_order)(const DeltaTask *t); // row by row, so that a result does not depend on the batches
     size_t delta_scratch;                       // bytes a task of `delta` needs
     AttendKernel attend;
-    const AttendKernel *attend_bf16; // replaces `attend` in layers whose products round to bf16 too, or NULL
+    const AttendKernel *attend_16bit; // replaces `attend` in layers whose products round to bf16 or int8, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run; the order of sums depends only on a row's slot
     // Products with many rows. int8 kernels also quantise the activations. NULL: there is no such kernel, or not for
     // this type of weights; then matvec replaces int8_rows and int8_tiles.
@@ -206,6 +207,7 @@ const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
 const MatrixKernel *cpu_madd_panels(int type); // cpu/int8_panels_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
 const MatrixKernel *cpu_vnni_panels(int type); // cpu/int8_panels.c: likewise
+extern const AttendKernel cpu_int16_attend;    // cpu/int16_attend.c: likewise
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AVXVNNI) // the makefile sets it for compilers that cannot build it
 #define QUILL_AVXVNNI
@@ -215,7 +217,6 @@ const MatrixKernel *cpu_avxvnni_panels(int type);
 #if defined(__x86_64__) && !defined(QUILL_NO_BF16) // likewise
 #define QUILL_BF16
 const MatrixKernel *cpu_bf16_panels(int type); // cpu/bf16_panels.c: AVX-512 with BF16
-extern const AttendKernel cpu_bf16_attend;     // cpu/bf16_attend.c: likewise
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // likewise
 #define QUILL_AMX

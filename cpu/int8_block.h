@@ -28,7 +28,7 @@ static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) 
 static void quantize32(const float *x, Int8Activations *a, int b);
 
 // Quantises a row. n_in is a multiple of 32; missing blocks of the last superblock are zero.
-static void quantize_row(const float *x, int n_in, Int8Activations *a) {
+INLINE void quantize_row(const float *x, int n_in, Int8Activations *a) {
     for (int i = 0; i < n_in; i += SUPERBLOCK, a++) {
         if (n_in - i < SUPERBLOCK) memset(a, 0, sizeof *a);
         for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);

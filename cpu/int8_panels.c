@@ -10,22 +10,13 @@
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
-#include "cpu/int8_block.h"
-#include "cpu/panels.h"
-
-#include <stddef.h>
+#include "cpu/gate.h"
+#include "cpu/int8_columns.h"
 
 enum {
     DEPTH = 512,               // elements of a panel's row: two tiles of rows of this depth stay in L1
     SUPERBLOCKS = DEPTH / 256, // superblocks of a panel's row
 };
-
-// 256 elements of sixteen rows, column by column; scale, sum and sum16 as in Int8Activations.
-typedef struct {
-    int8_t q[8][8][LANES][4]; // (block of 32, four elements, row, element)
-    float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
-    int32_t less16[16][LANES]; // the sum of 16 q, negated
-} ActivationColumns;
 
 // DEPTH elements of a weight row. Its bytes are the weights' integers plus block_offset.
 typedef struct {
@@ -35,43 +26,9 @@ typedef struct {
 
 typedef struct {
     PanelRow rows[PANEL_FEATURES];
-    float sums[ROW_BLOCK / LANES * TILE_SUMS]; // (tile of rows, feature, row)
+    // (matrix, tile of rows, feature, row); the second matrix is up, beside gate
+    float sums[2][ROW_BLOCK / LANES * TILE_SUMS];
 } PanelScratch;
-
-// ---- activations ----------------------------------------------------------------------------------------------------
-
-static size_t packed_bytes(int n_rows, int n_in) {
-    return round_up((size_t)n_rows, LANES) / LANES * superblocks_of(n_in) * sizeof(ActivationColumns);
-}
-
-// Transposes 64 bytes of every row, from offset `at` on: rows in, columns of four bytes out.
-static void turn_lines(const Int8Activations *a, size_t at, void *out) {
-    __m512 r[16];
-    UNROLL(16)
-    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps((const uint8_t *)&a[i] + at);
-    transpose16(r);
-    UNROLL(16)
-    for (int i = 0; i < 16; i++) _mm512_storeu_ps((float *)out + 16 * i, r[i]);
-}
-
-static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    ActivationColumns *p = (ActivationColumns *)packed + (size_t)tile * superblocks_of(n_in);
-    Int8Activations a[LANES];
-    memset(a, 0, sizeof a);
-    for (int i = 0; i < n_in; i += SUPERBLOCK, p++) {
-        for (int r = 0; r < n_rows; r++)
-            quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
-        for (int k = 0; k < SUPERBLOCK; k += 64) turn_lines(a, (size_t)k, p->q[k / 32]);
-        turn_lines(a, offsetof(Int8Activations, scale), p->scale); // also transposes the sums, which follow the scales
-        turn_lines(a, offsetof(Int8Activations, sum16), p->sum16);
-        for (int j = 0; j < 16; j++) {
-            __m512i sum = _mm512_setzero_si512();
-            for (int k = 0; k < 4; k++)
-                sum = _mm512_dpbusd_epi32(sum, bytes(1), _mm512_loadu_si512(p->q[j / 2][j % 2 * 4 + k]));
-            _mm512_storeu_si512(p->less16[j], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
-        }
-    }
-}
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
@@ -354,43 +311,60 @@ static const PanelFunctions *functions_of(int type) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Computes the sums of features [first, first + n_features) of all rows of a task, with a panel.
-static void multiply_through_panel(const PanelFunctions *functions, const PanelTask *t, int first, int n_features,
-                                   PanelScratch *scratch) {
-    int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
-    int padded = (n_features + 11) / 12 * 12;
-    for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
-    for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * TILE_SUMS, 0, (size_t)padded * LANES * 4);
-    for (int s = 0; s < n_superblocks; s += SUPERBLOCKS) {
-        int n = int_min(SUPERBLOCKS, n_superblocks - s);
-        functions->unpack(t->w, first, n_features, s, n, scratch->rows);
-        for (int tile = 0; tile < n_tiles; tile += 2) {
-            PanelProduct p = {
-                .w = scratch->rows,
-                .n_features = padded,
-                .n = n,
-                .x = (const ActivationColumns *)t->x + (size_t)tile * (size_t)n_superblocks + s,
-                .apart = (size_t)n_superblocks,
-                .sums = scratch->sums + (size_t)tile * TILE_SUMS,
-                .sums_apart = TILE_SUMS,
-                .ahead = tile ? (PanelAhead){NULL, 0}
-                              : panel_ahead(t->w, first, n_features, (size_t)(s + n) * superblock_bytes(t->w->type))};
-            if (tile + 1 < n_tiles) functions->two(&p);
-            else functions->one(&p);
-        }
+// Fills the panel with superblocks [s, s + n) of a task's features, and adds their products to the sums of all rows.
+// `ahead`: the weights of the next panel.
+static void add_panel(const PanelTask *t, int first, int n_features, int s, int n, PanelAhead ahead,
+                      PanelScratch *scratch, float *sums) {
+    const PanelFunctions *functions = functions_of(t->w->type);
+    int n_tiles = (t->n_rows + LANES - 1) / LANES;
+    size_t n_superblocks = superblocks_of(t->w->n_in);
+    functions->unpack(t->w, first, n_features, s, n, scratch->rows);
+    for (int tile = 0; tile < n_tiles; tile += 2) {
+        PanelProduct p = {.w = scratch->rows,
+                          .n_features = (n_features + 11) / 12 * 12,
+                          .n = n,
+                          .x = (const ActivationColumns *)t->x + (size_t)tile * n_superblocks + s,
+                          .apart = n_superblocks,
+                          .sums = sums + (size_t)tile * TILE_SUMS,
+                          .sums_apart = TILE_SUMS,
+                          .ahead = tile ? (PanelAhead){NULL, 0} : ahead};
+        if (tile + 1 < n_tiles) functions->two(&p);
+        else functions->one(&p);
     }
 }
 
-// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
+// Computes the sums of features [first, first + n_features) of one task or two, for the same rows, with panels.
+static void multiply_through_panels(const PanelTask *tasks, int n_tasks, int first, int n_features,
+                                    PanelScratch *scratch) {
+    const int n_tiles = (tasks->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(tasks->w->n_in);
+    const int padded = (n_features + 11) / 12 * 12;
+    for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
+    for (int i = 0; i < n_tasks; i++)
+        for (int tile = 0; tile < n_tiles; tile++)
+            memset(scratch->sums[i] + (size_t)tile * TILE_SUMS, 0, (size_t)padded * LANES * sizeof(float));
+    for (int s = 0; s < n_superblocks; s += SUPERBLOCKS)
+        for (int i = 0; i < n_tasks; i++) {
+            int n = int_min(SUPERBLOCKS, n_superblocks - s), next = (i + 1) % n_tasks;
+            size_t at = (size_t)(next ? s : s + n) * superblock_bytes(tasks[next].w->type);
+            add_panel(&tasks[i], first, n_features, s, n, panel_ahead(tasks[next].w, first, n_features, at), scratch,
+                      scratch->sums[i]);
+        }
+}
+
+// Computes the sums of features [first, first + n_features) of all rows, at most PANEL_FEATURES, of one task or two.
+static void multiply_tasks(const PanelTask *tasks, int n_tasks, int first, int n_features, PanelScratch *scratch) {
+    const PanelFunctions *functions = functions_of(tasks->w->type);
+    const int n_tiles = (tasks->n_rows + LANES - 1) / LANES;
+    if (n_tiles > 2) multiply_through_panels(tasks, n_tasks, first, n_features, scratch);
+    for (int i = 0; i < n_tasks && n_tiles <= 2; i++)
+        (n_tiles == 1 ? functions->few_one : functions->few_two)(&tasks[i], first, n_features, scratch->sums[i]);
+}
+
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     PanelScratch *scratch = room;
-    const PanelFunctions *functions = functions_of(t->w->type);
-    int n_tiles = (t->n_rows + LANES - 1) / LANES;
-    if (n_tiles == 1) functions->few_one(t, first, n_features, scratch->sums);
-    else if (n_tiles == 2) functions->few_two(t, first, n_features, scratch->sums);
-    else multiply_through_panel(functions, t, first, n_features, scratch);
-    for (int tile = 0; tile < n_tiles; tile++)
-        panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
+    multiply_tasks(t, 1, first, n_features, scratch);
+    for (int tile = 0; tile * LANES < t->n_rows; tile++)
+        panel_write(t, first, n_features, scratch->sums[0] + (size_t)tile * TILE_SUMS, tile);
 }
 
 static void run_int8_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
@@ -399,10 +373,41 @@ static void run_int8_panels(const Tensor *w, int first, int last, const void *pa
                y_stride, add, scratch, run_panel);
 }
 
+// ---- gate and up ----------------------------------------------------------------------------------------------------
+
+// act(gate) * up of n_features, a multiple of 32, from the sums of a tile, packed from feature `first` of h on.
+INLINE void write_gated(Activation act, const float *gate, const float *up, int first, int n_features,
+                        ActivationColumns *h) {
+    for (int f = 0; f < n_features; f += 32) {
+        __m512 v[32];
+        for (int i = 0; i < 32; i++)
+            v[i] = (__m512)gated(act, vload(gate + (f + i) * LANES), vload(up + (f + i) * LANES));
+        quantize_columns(v, h + (first + f) / SUPERBLOCK, (first + f) % SUPERBLOCK / 32);
+    }
+}
+
+static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *room) {
+    PanelScratch *scratch = room;
+    const ActivationColumns *x =
+        (const ActivationColumns *)packed + (size_t)(first_row / LANES) * superblocks_of(up->n_in);
+    const PanelTask tasks[] = {{.w = gate, .x = x, .n_rows = n_rows}, {.w = up, .x = x, .n_rows = n_rows}};
+    multiply_tasks(tasks, 2, first, last - first, scratch);
+    ActivationColumns *to = (ActivationColumns *)h + (size_t)(first_row / LANES) * superblocks_of(up->n_out);
+    for (int tile = 0; tile * LANES < n_rows; tile++, to += superblocks_of(up->n_out)) {
+        const float *g = scratch->sums[0] + (size_t)tile * TILE_SUMS, *u = scratch->sums[1] + (size_t)tile * TILE_SUMS;
+        if (act == ACT_GELU) write_gated(ACT_GELU, g, u, first, last - first, to);
+        else if (act == ACT_SWIGLU_CLAMPED) write_gated(ACT_SWIGLU_CLAMPED, g, u, first, last - first, to);
+        else write_gated(ACT_SILU, g, u, first, last - first, to);
+        if (last == up->n_out && last % SUPERBLOCK) clear_columns(to + last / SUPERBLOCK, last % SUPERBLOCK / 32);
+    }
+}
+
 #define PANEL_KERNEL(MIN_ROWS)                                                                                         \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
-        .scratch = sizeof(PanelScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run_int8_panels,           \
+        .scratch = sizeof(PanelScratch), .packed_bytes = columns_bytes, .pack = pack_columns, .run = run_int8_panels,  \
+        .run_glu = run_glu, .glu_features = PANEL_FEATURES, .glu_least = PANEL_FEATURES,                               \
     }
 
 // min_rows is the number of rows from which it is faster than cpu/int8_vnni.c, measured with weights in memory.

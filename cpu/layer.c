@@ -291,13 +291,14 @@ static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, 
     return matmul_kernel(k, t, b->n_rows, batch_decodes(b));
 }
 
-// Whether ffn_in stores its activations in w->h packed for w_down: one kernel computes all three products, and the
-// packed activations fit. ffn_in and ffn_out get the same answer.
+// Whether ffn_in stores its activations in w->h packed for w_down: both kernels pack in the same way, the packed
+// activations fit, and no callback wants to see them. ffn_in and ffn_out get the same answer.
 static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
-    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
+    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b), *down = matrix_of_rows(k, &l->w_down, b);
     int n_rows = b->n_rows;
+    if (b->watch && b->watch->feeds) return false;
     return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
-           matrix_of_rows(k, &l->w_down, b) == m &&
+           down && down->pack == m->pack &&
            m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
 }
 

@@ -180,11 +180,12 @@ static void norm_first(Matmul *p) {
 // Features of a task: as many as the kernel takes, since each task reads the rows again, but at least two tasks for
 // each thread.
 static int task_features(const Matmul *p, const MatrixKernel *m, const MatmulJob *job) {
-    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->rows.n + p->block - 1) / p->block;
+    int most = job->gate ? m->glu_features : m->features, least = job->gate ? m->glu_least : m->least;
+    int n_blocks = (p->rows.n + p->block - 1) / p->block;
     int64_t all = 0;
     for (int j = 0; j < p->n_jobs; j++) all += p->jobs[j].w->n_out;
-    int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / m->least * m->least;
-    return (int)(share < m->least ? m->least : share < most ? share : most);
+    int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / least * least;
+    return (int)(share < least ? least : share < most ? share : most);
 }
 
 // Sets the features of a task of each job, and the number of tasks.

@@ -1,6 +1,10 @@
 // cpu/vector_attend.c: attention of many queries with vectors: K and V are tiles in f32, lanes are queries.
 #include "cpu/vector_attend.h"
 
+#if QUILL_SIMD == 512
+#include "cpu/transpose16.h"
+#endif
+
 #include <limits.h>
 
 // ---- tiles of keys --------------------------------------------------------------------------------------------------
@@ -84,10 +88,50 @@ void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int 
 
 // ---- queries --------------------------------------------------------------------------------------------------------
 
-// Loads the queries of the pairs from `first` on.
+// columns(i, lane) = rows[lane][i] * scale for n elements of T rows; columns have T floats. rows[lane] NULL: a lane of
+// zeros.
+static void rows_to_columns(const float *const rows[T], int n, float scale, float *columns) {
+#if QUILL_SIMD == 512
+    for (int half = 0; half < T; half += VL)
+        for (int i = 0; i < n; i += VL) {
+            __m512 v[VL];
+            UNROLL(16)
+            for (int k = 0; k < VL; k++)
+                v[k] = rows[half + k] ? _mm512_maskz_loadu_ps(lanes(n - i), rows[half + k] + i) : _mm512_setzero_ps();
+            transpose16(v);
+            for (int k = 0; k < int_min(VL, n - i); k++) vstore(columns + (i + k) * T + half, (vf)v[k] * scale);
+        }
+#else
+    for (int lane = 0; lane < T; lane++)
+        for (int i = 0; i < n; i++) columns[i * T + lane] = rows[lane] ? rows[lane][i] * scale : 0;
+#endif
+}
+
+// rows[lane][i] = columns(i, lane) * scale[lane]; rows[lane] NULL: nothing is written.
+static void columns_to_rows(const float *columns, int n, const float scale[T], float *const rows[T]) {
+#if QUILL_SIMD == 512
+    for (int half = 0; half < T; half += VL)
+        for (int i = 0; i < n; i += VL) {
+            __m512 v[VL];
+            UNROLL(16)
+            for (int k = 0; k < VL; k++)
+                v[k] = k < n - i ? (__m512)(vload(columns + (i + k) * T + half) * vload(scale + half))
+                                 : _mm512_setzero_ps();
+            transpose16(v);
+            UNROLL(16)
+            for (int k = 0; k < VL; k++)
+                if (rows[half + k]) _mm512_mask_storeu_ps(rows[half + k] + i, lanes(n - i), v[k]);
+        }
+#else
+    for (int lane = 0; lane < T; lane++)
+        for (int i = 0; i < n && rows[lane]; i++) rows[lane][i] = columns[i * T + lane] * scale[lane];
+#endif
+}
+
+// Loads the queries of the pairs from `first` on. Lanes without a query are zero and not used.
 static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
-    int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
-    memset(l->queries, 0, (size_t)hd * T * sizeof *l->queries);
+    const int group = t->heads->n_heads / t->heads->n_kv_heads;
+    const float *rows[T];
     memset(l->out, 0, round_up((size_t)attend_dim(t, true), NF) * T * sizeof *l->out);
     l->first = INT_MAX;
     l->last = 0;
@@ -98,10 +142,9 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
         l->sum[lane] = 0;
         l->first = int_min(l->first, attend_first(t, l->slot[lane]));
         l->last = int_max(l->last, l->slot[lane]);
-        if (first + lane >= t->last) continue; // an empty lane stays zero and is not used
-        const float *q = t->q + attend_query(t, pair);
-        for (int i = 0; i < hd; i++) l->queries[i * T + lane] = q[i] * t->heads->scale;
+        rows[lane] = first + lane < t->last ? t->q + attend_query(t, pair) : NULL;
     }
+    rows_to_columns(rows, t->heads->head_dim, t->heads->scale, l->queries);
 }
 
 // Masks scores, updates the maxima and converts scores to exponentials; rescales the output of lanes whose maximum
@@ -137,62 +180,67 @@ static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
     }
 }
 
-// scores(key, lane) = K(key, i) queries(i, lane), and their exponentials.
-static void score_tile(const AttendTask *t, const float *tile, QueryLanes *l, int first, int n) {
-    memset(l->scores, 0, sizeof l->scores);
-    for (int k = 0; k < n; k += NF)
-        multiply_tile(t->heads->head_dim, tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, l->queries, l->scores + k * T,
-                      NULL);
-    if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
-    softmax_tile(t, l, first, n);
-}
-
-static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
-    for (int lane = 0; lane < T && first + lane < t->last; lane++) {
-        float *to = t->out + attend_out(t, first + lane);
-        float inverse = 1 / (l->sum[lane] + attend_sink_weight(t, first + lane, l->max[lane]));
-        for (int i = 0; i < attend_dim(t, true); i++) to[i] = l->out[i * T + lane] * inverse;
-        attend_put_lse(t, first + lane, l->max[lane], l->sum[lane]);
+static void add_scores(const AttendTask *t, QueryTile *s, int first, int n) {
+    for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
+        if (!lanes_see(l, first, n)) continue;
+        memset(l->scores, 0, sizeof l->scores);
+        for (int k = 0; k < n; k += NF)
+            multiply_tile(t->heads->head_dim, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, l->queries,
+                          l->scores + k * T, NULL);
+        if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
+        softmax_tile(t, l, first, n);
     }
 }
 
-static void add_values(QueryTile *s, int v_dim, int first, int n) {
+static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
+    float *rows[T] = {NULL}, inverse[T] = {0};
+    for (int lane = 0; lane < T && first + lane < t->last; lane++) {
+        rows[lane] = t->out + attend_out(t, first + lane);
+        inverse[lane] = 1 / (l->sum[lane] + attend_sink_weight(t, first + lane, l->max[lane]));
+        attend_put_lse(t, first + lane, l->max[lane], l->sum[lane]);
+    }
+    columns_to_rows(l->out, attend_dim(t, true), inverse, rows);
+}
+
+static void add_values(const AttendTask *t, QueryTile *s, int first, int n) {
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++)
-        for (int i = 0; i < v_dim && lanes_see(l, first, n); i += NF)
+        for (int i = 0; i < attend_dim(t, true) && lanes_see(l, first, n); i += NF)
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
 }
 
 // Tiles end at multiples of KEYS, wherever the first one begins, so that the order of sums does not depend on which
 // queries share the pass over the keys.
-static void attend_many(const AttendTask *t, AttendValues *values) {
+static void attend_many(const AttendTask *t, const AttendProducts *products) {
     QueryTile *s = t->scratch;
     int first = INT_MAX, last = 0, n;
     s->n_lanes = (t->last - t->first + T - 1) / T;
     QueryLanes *l = s->lanes, *end = l + s->n_lanes;
     for (l = s->lanes; l < end; l++) {
         load_queries(t, l, t->first + (int)(l - s->lanes) * T);
+        if (products->begin) products->begin(t, l);
         first = int_min(first, l->first);
         last = int_max(last, l->last);
     }
     for (int k0 = first; k0 <= last; k0 += n) {
         n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
         vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
-        for (l = s->lanes; l < end; l++)
-            if (lanes_see(l, k0, n)) score_tile(t, s->tile, l, k0, n);
+        products->add_scores(t, s, k0, n);
         vector_attend_load_tile(t, s, true, k0, n, n + n % 2);
-        values(s, attend_dim(t, true), k0, n);
+        products->add_values(t, s, k0, n);
     }
     for (l = s->lanes; l < end; l++) write_queries(t, l, t->first + (int)(l - s->lanes) * T);
 }
 
-void vector_attend_many(const AttendTask *t) { attend_many(t, add_values); }
+static const AttendProducts f32_products = {.add_scores = add_scores, .add_values = add_values};
 
-void vector_attend_with(const AttendTask *t, AttendValues *values) {
+void vector_attend_many(const AttendTask *t) { attend_many(t, &f32_products); }
+
+void vector_attend_with(const AttendTask *t, const AttendProducts *products) {
     int n = t->last - t->first, rest = n % T;
     AttendTask many = *t, few = *t;
     many.last = few.first = t->end ? t->first : rest >= T / 2 ? t->last : t->last - rest;
-    if (many.last > many.first) attend_many(&many, values);
+    if (many.last > many.first) attend_many(&many, products);
     if (few.last > few.first) vector_attend_row(&few);
 }
 
-void vector_attend(const AttendTask *t) { vector_attend_with(t, add_values); }
+void vector_attend(const AttendTask *t) { vector_attend_with(t, &f32_products); }

@@ -30,6 +30,7 @@ typedef struct {
     float out[HEAD_PAD * T];                  // (v_dim padded to NF, T)
     float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
+    float scale[T]; // of queries that are integers
     int slot[T];
     int first, last; // range of the slots that at least one of them sees
 } QueryLanes;
@@ -39,6 +40,8 @@ typedef struct {
     QueryLanes lanes[LANE_TILES];
     int n_lanes;                              // number of lanes in use
     _Alignas(64) float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then (key, v_dim) of V
+    float scale[KEYS];                        // of keys that are integers
+    float value_scale[HEAD_PAD];              // of values that are integers
     uint8_t room[SEAL_MOST];
 } QueryTile;
 
@@ -47,12 +50,18 @@ void vector_attend(const AttendTask *t);
 // Many queries: lanes are queries; uses the inner loop of the matrix kernel. The order of sums depends only on a row's
 // slot.
 void vector_attend_many(const AttendTask *t);
-// Multiplies scores and values: for each lane that sees any of slots [first, first + n),
-// out(i, lane) += V(key, i) scores(key, lane). V is in s->tile. The function may change V and the scores; key n is zero
-// in both.
-typedef void AttendValues(QueryTile *s, int v_dim, int first, int n);
-// vector_attend with other products of scores and values.
-void vector_attend_with(const AttendTask *t, AttendValues *add_values);
+// The products of vector_attend_many. add_scores and add_values are for the lanes that see any of slots
+// [first, first + n); K or V of these slots is in s->tile, and zeros up to a multiple of NF.
+typedef struct {
+    void (*begin)(const AttendTask *t, QueryLanes *l); // after the queries were loaded; or NULL
+    // Sets scores(key, lane) to the exponentials of the scores, less the largest score so far; updates max and sum, and
+    // scales `out` accordingly. It may change K.
+    void (*add_scores)(const AttendTask *t, QueryTile *s, int first, int n);
+    // out(i, lane) += V(key, i) scores(key, lane); it may change V.
+    void (*add_values)(const AttendTask *t, QueryTile *s, int first, int n);
+} AttendProducts;
+// vector_attend with other products.
+void vector_attend_with(const AttendTask *t, const AttendProducts *products);
 // Whether some of the queries see one of n slots from `first` on.
 static inline bool lanes_see(const QueryLanes *l, int first, int n) { return first <= l->last && first + n > l->first; }
 // A few queries: one row at a time; lanes are its heads and elements of keys.

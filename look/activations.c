@@ -23,9 +23,6 @@ Status activations_new(Activations *a, const Engine *e) {
                             "--imatrix-out: all layers must be on the CPU, found %d on a GPU; add "
                             "--device cpu",
                             m->n_device);
-    if (strcmp(e->be->isa, "amx") == 0)
-        return status_error(QUILL_USAGE, "--imatrix-out: kernels that keep activations in f32 expected, found --isa "
-                                         "amx; leave --isa out");
     for (int i = 0; i < m->c.n_layers; i++)
         if (m->layers[i].kind.mixer == MIXER_LATENT || m->layers[i].norm_experts || m->layers[i].per_gate.data)
             return status_error(

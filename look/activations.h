@@ -16,7 +16,7 @@ typedef struct {
     float *gated;         // (widest) a row of gated attention
 } Activations;
 
-// QUILL_USAGE: layers on a GPU, or kernels that do not keep activations in f32.
+// QUILL_USAGE: layers on a GPU, or of another kind than Q, K, V, their output and a feed-forward.
 Status activations_new(Activations *a, const Engine *e);
 void activations_free(Activations *a);
 Watch activations_watch(Activations *a); // for Batch.watch of model_hidden

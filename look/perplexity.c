@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
-#include "cpu/backend.h"
 #include "look/activations.h"
 #include "look/all_logits.h"
 #include "look/kl.h"
@@ -206,9 +205,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status look_perplexity(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
-    EngineConfig config = o->engine; // changed below: AMX keeps activations packed, which cannot be measured
-    if (o->look.imatrix_out && strcmp(config.isa, "auto") == 0 && cpu_has_isa("amx")) config.isa = "avx512";
-    TRY(engine_open(&e, &config, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
+    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
     Score s = {0};
     Status st = look_text_tokens(o, e.tok, false, &ids, &n);
     double start = clock_now();

@@ -194,7 +194,7 @@ static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, fl
     free(scratch);
 }
 
-// A kernel of an instruction set: the plain one, or the one that rounds to bf16 (NULL: there is none).
+// A kernel of an instruction set: the plain one, or the one that rounds to 16 bits (NULL: there is none).
 typedef struct {
     const AttendKernel *kernel;
     int isa;
@@ -203,11 +203,11 @@ typedef struct {
 
 static AttendChoice attend_choice(int isa, bool bf16) {
     const CpuKernels *k = kernels(isa);
-    return (AttendChoice){bf16 ? k->attend_bf16 : has_own(isa) ? &k->attend : NULL, isa, bf16};
+    return (AttendChoice){bf16 ? k->attend_16bit : has_own(isa) ? &k->attend : NULL, isa, bf16};
 }
 
-// The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. AVX-512 with BF16 takes any
-// cache, and rounds weights and values.
+// The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. AVX-512 with VNNI takes any
+// cache, and rounds all four to integers of 16 bits.
 static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
     bool halves = c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
     return choice.bf16 && (halves || strcmp(isa_name(choice.isa), "amx") != 0);

@@ -278,10 +278,10 @@ static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
 
 // Gate and up of the feed-forward in one pass must give, bit for bit, the same as their products, the gate and the
 // packing one after another.
-static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
-    const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = table->bf16_panels(c->m->t.type);
-    int features = k->features / 2; // as many tasks as possible
+static void check_glu(MatrixCase *c, const CpuKernels *table, const MatrixKernel *k, Activation act, int n_out,
+                      int n_rows) {
+    GateRow *gate = k->gate ? k->gate : table->gate;
+    int features = k->glu_least; // as many tasks as possible
     size_t n = (size_t)n_rows * (size_t)n_out, bytes = k->packed_bytes(n_rows, n_out);
     Tensor w[2] = {c->m->t, c->m->t};
     if (w[1].type != TYPE_I8G) w[1].data = (const uint8_t *)w[1].data + (size_t)(MOST_OUT - n_out) * w[1].row_bytes;
@@ -291,7 +291,7 @@ static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_r
         for (int i = 0; i < 2; i++)
             k->run(&w[i], 0, n_out, packed, r, int_min(k->rows, n_rows - r), y[i], (size_t)n_out, false, scratch);
     for (int r = 0; r < n_rows; r++)
-        k->gate(act, y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
+        gate(act, y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
     void *want = pack_all(k, y[0], (size_t)n_out, n_rows, n_out), *h = poisoned(bytes + 64);
     w[0].n_out = w[1].n_out = n_out;
     for (int f = 0; f < n_out; f += features)
@@ -343,8 +343,14 @@ static void matrix_shapes(MatrixCase *c) {
                 if (k->f32_panels && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
                 if (bf16_kernel(isa, c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->bf16_panels && k->bf16_panels(c->m->t.type) && rows[r] > k->bf16_panels(c->m->t.type)->tile)
-                    check_glu(c, isa, (Activation)((o + r) % N_ACTIVATIONS), outs[o], rows[r]);
+                const MatrixKernel *(*const with_glu[])(int) = {k->bf16_panels, k->int8_panels, k->bf16_lanes};
+                for (size_t i = 0; i < ARRAY_LEN(with_glu); i++) {
+                    const MatrixKernel *m = with_glu[i] ? with_glu[i](c->m->t.type) : NULL;
+                    // int8 packs whole blocks of 32
+                    int n_out = m && with_glu[i] == k->int8_panels ? (int)round_up((size_t)outs[o], 32) : outs[o];
+                    if (m && m->run_glu && rows[r] > m->tile && n_out <= MOST_OUT)
+                        check_glu(c, k, m, (Activation)((o + r) % N_ACTIVATIONS), n_out, rows[r]);
+                }
                 if (k->int8_panels && k->int8_panels(c->m->t.type))
                     check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
@@ -502,7 +508,8 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_true(!k->bf16_panels || k->f32_panels); // f32 panels are the fallback
         assert_int_equal(k->bf16_panels != NULL, strcmp(isa_name(isa), "amx") == 0);
         assert_true(k->attend.pairs > 0);
-        assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels || k->bf16_lanes);
+        bool vnni = strcmp(isa_name(isa), "avx512") == 0 && k->int8_panels;
+        assert_int_equal(k->attend_16bit != NULL, k->bf16_panels || vnni);
         assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
         assert_true(!k->int8_panels || k->int8_rows);
     }

@@ -385,7 +385,7 @@ static void test_attention_over_groups(void **state) {
             const Backend *be;
             assert_ok(isa_backend(isa_name(i), false, &be));
             const CpuKernels *k = be->impl;
-            const AttendKernel *both[] = {&k->attend, k->attend_bf16};
+            const AttendKernel *both[] = {&k->attend, k->attend_16bit};
             for (size_t j = 0; j < ARRAY_LEN(both) && both[j]; j++) {
                 check_attend(&c, both[j], j == 1, isa_name(i), both[j]->pairs);
                 check_attend(&c, both[j], j == 1, isa_name(i), 1 + pick(&random, both[j]->pairs));

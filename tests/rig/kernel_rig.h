@@ -42,7 +42,7 @@ static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
                                                     "embed",       "rmsnorm",
                                                     "rope",        "gate",
                                                     "gate_bf16",   "attend",
-                                                    "attend_bf16"};
+                                                    "attend_16bit"};
 static double worst[N_KERNELS][MOST_ISAS];
 static int compared[N_KERNELS][MOST_ISAS];
 
