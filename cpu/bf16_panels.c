@@ -31,14 +31,18 @@ typedef struct {
 
 static size_t pairs_of(int n_in) { return round_up((size_t)n_in, 2 * PIECE) / 2; }
 
+// Pairs from one packed tile to the next. A distance of 64 KiB would map the same columns of all tiles to the same few
+// sets of L2.
+static size_t tile_pairs(int n_in) { return pairs_of(n_in) + 2 * PIECE; }
+
 // ---- activations ----------------------------------------------------------------------------------------------------
 
 static size_t packed_bytes(int n_rows, int n_in) {
-    return round_up((size_t)n_rows, LANES) / LANES * pairs_of(n_in) * sizeof(RowPairs);
+    return round_up((size_t)n_rows, LANES) / LANES * tile_pairs(n_in) * sizeof(RowPairs);
 }
 
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    RowPairs *p = (RowPairs *)packed + (size_t)tile * pairs_of(n_in);
+    RowPairs *p = (RowPairs *)packed + (size_t)tile * tile_pairs(n_in);
     for (int i = 0; i < n_in; i += 2 * PIECE, p += PIECE) {
         __m512 r[16];
         __mmask16 low = lanes(n_in - i), high = lanes(n_in - i - 16);
@@ -134,7 +138,7 @@ static void add_panel(const PanelTask *t, int first, int n_features, int k, int 
                      .n_features = (int)round_up((size_t)n_features, ONE_TILE_FEATURES),
                      .steps = (int)pairs_of(n),
                      .x = (const RowPairs *)t->x + k / 2,
-                     .apart = pairs_of(t->w->n_in),
+                     .apart = tile_pairs(t->w->n_in),
                      .sums = sums,
                      .ahead = ahead};
     for (int tile = 0, step; tile < n_tiles; tile += step, p.ahead.at = NULL) {
@@ -169,7 +173,7 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
 
 static void run_bf16_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
                             float *y, size_t y_stride, bool add, void *scratch) {
-    panels_run(w, first, last, packed, pairs_of(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
+    panels_run(w, first, last, packed, tile_pairs(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
                scratch, run_panel);
 }
 
@@ -186,8 +190,8 @@ INLINE void write_gated(Activation act, const float *gate, const float *up, int 
 static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *room) {
     Bf16PanelScratch *scratch = room;
-    const size_t tile = (size_t)(first_row / LANES), apart = pairs_of(up->n_out);
-    const PanelTask of = {.x = (const RowPairs *)packed + tile * pairs_of(up->n_in), .n_rows = n_rows};
+    const size_t tile = (size_t)(first_row / LANES), apart = tile_pairs(up->n_out);
+    const PanelTask of = {.x = (const RowPairs *)packed + tile * tile_pairs(up->n_in), .n_rows = n_rows};
     PanelTask tasks[] = {of, of};
     tasks[0].w = gate;
     tasks[1].w = up;
