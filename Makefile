@@ -15,7 +15,7 @@ endif
 
 # ---- files: all sources of the top level and of the directories; sources with special flags follow below ----
 VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
-INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
+INT_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c cpu/int16_attend.c # once for AVX2 and once for AVX-VNNI
 ROOMS   := base formats files hf hub tokens grammar jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
 SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/int16_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c tests/rig/masks.c,$(wildcard tests/rig/*.c))
@@ -46,10 +46,10 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_panels int16_attend)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT8_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
+INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_panels int16_attend.vnni)
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
 ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
-OBJS += $(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o)
+OBJS += $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o)
 else
 override CFLAGS += -DQUILL_NO_AVXVNNI
 endif
@@ -118,11 +118,14 @@ $(BUILD)/encode/vector_%.o: override SIMD += -ffp-contract=off
 $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
-$(INT8_AVX2:%.c=$(BUILD)/%.o): override CFLAGS += $(SIMD) $(AVX2)
-$(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD)/config
+$(INT_AVX2:%.c=$(BUILD)/%.o): override CFLAGS += $(SIMD) $(AVX2)
+$(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) -c -o $@ $<
 $(INT_VNNI): override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/int16_attend.vnni.o: cpu/int16_attend.c Makefile $(BUILD)/config
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DQUILL_SIMD=512 -c -o $@ $<
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c)): override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile

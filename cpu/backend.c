@@ -49,7 +49,8 @@ static const IsaChoice choices[] = {
      .kernels = &cpu_avx2,
      .int8_rows = cpu_madd_matrix,
      .int8_isa = "avx2",
-     .int8_panels = cpu_madd_panels},
+     .int8_panels = cpu_madd_panels,
+     .attend_16bit = &cpu_madd_attend},
 #else // names of other CPUs' instruction sets, which are refused
     {.isa = "avx2", .available = has_none, .kernels = &cpu_portable},
 #endif
@@ -59,7 +60,8 @@ static const IsaChoice choices[] = {
      .kernels = &cpu_avx2,
      .int8_rows = cpu_avxvnni_matrix,
      .int8_isa = "avxvnni",
-     .int8_panels = cpu_avxvnni_panels},
+     .int8_panels = cpu_avxvnni_panels,
+     .attend_16bit = &cpu_avxvnni_attend},
 #else
     {.isa = "avxvnni", .available = has_none, .kernels = &cpu_portable},
 #endif
@@ -67,7 +69,7 @@ static const IsaChoice choices[] = {
     {.isa = "avx512",
      .available = cpuid_has_avx512,
      .kernels = &cpu_avx512,
-     .attend_16bit = &cpu_int16_attend,
+     .attend_16bit = &cpu_vnni_attend,
      .int8_rows = cpu_vnni_matrix,
      .int8_isa = "avx512 vnni",
      .int8_panels = cpu_vnni_panels,

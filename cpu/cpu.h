@@ -203,16 +203,17 @@ static inline const CpuKernels *cpu_kernels_of(const Backend *be) { return be->i
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
-const MatrixKernel *cpu_madd_panels(int type); // cpu/int8_panels_avx2.c
-const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
-const MatrixKernel *cpu_vnni_panels(int type); // cpu/int8_panels.c: likewise
-extern const AttendKernel cpu_int16_attend;    // cpu/int16_attend.c: likewise
+const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c
+const MatrixKernel *cpu_madd_panels(int type);              // cpu/int8_panels_avx2.c
+const MatrixKernel *cpu_vnni_matrix(int type);              // cpu/int8_vnni.c: AVX-512 with VNNI
+const MatrixKernel *cpu_vnni_panels(int type);              // cpu/int8_panels.c: likewise
+extern const AttendKernel cpu_vnni_attend, cpu_madd_attend; // cpu/int16_attend.c: likewise, and for AVX2
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AVXVNNI) // the makefile sets it for compilers that cannot build it
 #define QUILL_AVXVNNI
-const MatrixKernel *cpu_avxvnni_matrix(int type); // the same two sources again, for AVX-VNNI
+const MatrixKernel *cpu_avxvnni_matrix(int type); // the same sources again, for AVX-VNNI
 const MatrixKernel *cpu_avxvnni_panels(int type);
+extern const AttendKernel cpu_avxvnni_attend;
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_BF16) // likewise
 #define QUILL_BF16

@@ -1,45 +1,100 @@
-// cpu/int16_attend.c: attention of many queries on AVX-512 with VNNI, in integers of 16 bits (vpdpwssd, two products
-// per lane and instruction). Softmax and sums of tiles stay in f32, as in cpu/vector_attend.c.
+// cpu/int16_attend.c: attention of many queries in integers of 16 bits, two products per lane and instruction: vpdpwssd
+// (AVX-512 with VNNI, AVX-VNNI) or vpmaddwd (AVX2). Compiled once for each of the three. Softmax and the sums of tiles
+// stay in f32, as in cpu/vector_attend.c.
 //
 // A sum of n products of two integers up to sqrt(2^31 / n) fits into 32 bits. Queries and keys have one scale for a
 // whole head: 5792 steps up to its largest element with heads of 64, 4096 with 128. Values have a scale for each
 // element of the head over the keys of a tile, and the weights of values count 4729 steps up to 1. bf16 has 256 steps
 // between two powers of two: scores in bf16 moved the logits of a model with large scores by a sixth more than int8
 // products do.
-#define QUILL_SIMD 512
 #include "cpu/vector_attend.h"
 
+#include <limits.h>
 #include <math.h>
 
-enum { V_ELEMENTS = 8 }; // elements of values at a time; most heads are a multiple of it
+enum {
+    V_ELEMENTS = VL / 2
+}; // elements of values at a time; their sums stay in registers, and most heads are a multiple
 
-// ---- scores ---------------------------------------------------------------------------------------------------------
+// ---- vectors of integers --------------------------------------------------------------------------------------------
 
-// The largest magnitude of the integers of a head: n products of two of them are below 2^31.
+// The largest magnitude of integers of which n products are added.
 static float most_of(int n) { return fminf(32767, floorf(sqrtf(2147483000.0f / (float)n))); }
 
-// Two registers of integers as pairs of 16 bits: `even` in the lower half of a lane.
-INLINE __m512i pair_of_integers(__m512i even, __m512i odd) {
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, even, _mm512_slli_epi32(odd, 16));
+// Two vectors of integers as pairs of 16 bits: `even` in the lower half of a lane.
+INLINE vi pair_of(vi even, vi odd) { return (even & 0xffff) | (odd << 16); }
+
+#if QUILL_SIMD == 512
+INLINE vi to_integers(vf v) { return (vi)_mm512_cvtps_epi32((__m512)v); } // to nearest
+INLINE vf to_floats(vi v) { return (vf)_mm512_cvtepi32_ps((__m512i)v); }
+INLINE bool any(vi mask) { return _mm512_movepi32_mask((__m512i)mask) != 0; }
+INLINE void store_16bit(float *to, vi v) {
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16((__m512i)v));
 }
+INLINE vi dot(vi sum, vi a, vi b) { return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b); }
+#else
+INLINE vi to_integers(vf v) { return (vi)_mm256_cvtps_epi32((__m256)v); }
+INLINE vf to_floats(vi v) { return (vf)_mm256_cvtepi32_ps((__m256i)v); }
+INLINE bool any(vi mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
+INLINE void store_16bit(float *to, vi v) {
+    __m128i low = _mm256_castsi256_si128((__m256i)v), high = _mm256_extracti128_si256((__m256i)v, 1);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_packs_epi32(low, high));
+}
+INLINE vi dot(vi sum, vi a, vi b) {
+#if defined(__AVXVNNI__)
+    return (vi)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#else
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#endif
+}
+#endif
+
+INLINE vi load_integers(const float *p) { return (vi)vload(p); }
+INLINE void store_integers(float *p, vi v) { vstore(p, (vf)v); }
+INLINE vf vabs(vf v) { return vmax(v, -v); }
+// most / top, or 0
+INLINE vf inverse_of(float most, vf top) { return vselect(top == 0, vset(0), most / top); }
+
+// e^(score - top) for score <= top
+INLINE vf exp_below(vf score, vf top) {
+#if QUILL_SIMD == 512
+    // 2^t with a relative error of 2^-14
+    __m512 t = (__m512)(score * 1.44269504f - top * 1.44269504f);
+    vf f = (vf)_mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vf p = f * 1.353416792e-2f + 5.201146061e-2f;
+    p = p * f + 2.414427569e-1f;
+    p = p * f + 6.930038345e-1f;
+    p = p * f + 1.000002593f;
+    return (vf)_mm512_scalef_ps((__m512)p, t);
+#else
+    return vexp(score - top);
+#endif
+}
+
+// sum += x times a pair of integers in the bits of a float
+INLINE void add_products(vi sum[2], vi x0, vi x1, float bits) {
+    vi pair = (vi)vset(bits);
+    sum[0] = dot(sum[0], x0, pair);
+    sum[1] = dot(sum[1], x1, pair);
+    __asm__("" : "+v"(sum[0]), "+v"(sum[1])); // otherwise gcc 12 copies the sums at every step
+}
+
+// ---- scores ---------------------------------------------------------------------------------------------------------
 
 // Queries (head_dim, T) become pairs of integers (pairs of elements, T), with a scale for each lane.
 static void begin(const AttendTask *t, QueryLanes *l) {
     const int hd = t->heads->head_dim;
-    const __m512 most = _mm512_set1_ps(most_of(hd));
+    const float most = most_of(hd);
     if (hd % 2) memset(l->queries + hd * T, 0, T * sizeof *l->queries);
     for (int half = 0; half < T; half += VL) {
-        __m512 top = _mm512_setzero_ps();
-        for (int i = 0; i < hd; i++)
-            top = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(l->queries + i * T + half)), top);
-        __mmask16 some = _mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-        __m512 inverse = _mm512_maskz_div_ps(some, most, top);
-        _mm512_storeu_ps(l->scale + half, _mm512_div_ps(top, most));
+        float *q = l->queries + half;
+        vf top = {0};
+        for (int i = 0; i < hd; i++) top = vmax(vabs(vload(q + i * T)), top);
+        vf inverse = inverse_of(most, top);
+        vstore(l->scale + half, top / most);
         for (int i = 0; i < hd; i += 2) {
-            const float *q = l->queries + i * T + half;
-            __m512i even = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q), inverse));
-            __m512i odd = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q + T), inverse));
-            _mm512_storeu_si512(l->queries + i / 2 * T + half, pair_of_integers(even, odd));
+            vi even = to_integers(vload(q + i * T) * inverse), odd = to_integers(vload(q + (i + 1) * T) * inverse);
+            store_integers(q + i / 2 * T, pair_of(even, odd));
         }
     }
 }
@@ -51,110 +106,78 @@ static void begin_keys(const AttendTask *t, QueryTile *s, int n) {
     const float most = most_of(hd);
     for (int k = 0; k < n; k++) {
         float *row = s->tile + (size_t)k * HEAD_PAD;
-        __m512 tops = _mm512_setzero_ps();
-        for (int i = 0; i < hd; i += VL) tops = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(row + i)), tops);
-        float top = _mm512_reduce_max_ps(tops);
-        __m512 inverse = _mm512_set1_ps(top != 0 ? most / top : 0);
+        vf tops = {0};
+        for (int i = 0; i < hd; i += VL) tops = vmax(vabs(vload(row + i)), tops);
+        float top = vmax_of(tops), inverse = top != 0 ? most / top : 0;
         s->scale[k] = top / most;
-        for (int i = 0; i < hd; i += VL) {
-            __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(row + i), inverse));
-            _mm256_storeu_si256((__m256i *)(void *)(row + i / 2), _mm512_cvtepi32_epi16(q));
-        }
+        for (int i = 0; i < hd; i += VL) store_16bit(row + i / 2, to_integers(vload(row + i) * inverse));
     }
-}
-
-// sum += x times a pair of integers in the bits of a float
-INLINE void add_products(__m512i sum[2], __m512i x0, __m512i x1, float bits) {
-    __m512i pair = _mm512_castps_si512(_mm512_set1_ps(bits));
-    sum[0] = _mm512_dpwssd_epi32(sum[0], x0, pair);
-    sum[1] = _mm512_dpwssd_epi32(sum[1], x1, pair);
-    __asm__("" : "+v"(sum[0]), "+v"(sum[1])); // otherwise gcc 12 copies the sums at every step
 }
 
 // The scores of NF keys.
 static __attribute__((noinline)) void score_keys(int n_pairs, const float *keys, const float *key_scale,
                                                  const QueryLanes *l, float *scores) {
     const float *x = l->queries;
-    __m512i sum[NF][2] = {{{0}}};
+    vi sum[NF][2] = {{{0}}};
     for (int i = 0; i < n_pairs; i++, keys++, x += T) {
-        __m512i x0 = _mm512_loadu_si512(x), x1 = _mm512_loadu_si512(x + VL);
+        vi x0 = load_integers(x), x1 = load_integers(x + VL);
         UNROLL(12)
         for (int k = 0; k < NF; k++) add_products(sum[k], x0, x1, keys[(size_t)k * HEAD_PAD]);
     }
     UNROLL(12)
     for (int k = 0; k < NF; k++)
-        for (int v = 0; v < 2; v++) {
-            __m512 scale = _mm512_mul_ps(_mm512_set1_ps(key_scale[k]), _mm512_loadu_ps(l->scale + v * VL));
-            _mm512_storeu_ps(scores + k * T + v * VL, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[k][v]), scale));
-        }
+        for (int v = 0; v < 2; v++)
+            vstore(scores + k * T + v * VL, to_floats(sum[k][v]) * (key_scale[k] * vload(l->scale + v * VL)));
 }
 
-// 2^t for t <= 0 with a relative error of 2^-14.
-INLINE __m512 power(__m512 t) {
-    __m512 f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    __m512 p = _mm512_fmadd_ps(f, _mm512_set1_ps(1.353416792e-2f), _mm512_set1_ps(5.201146061e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.414427569e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.930038345e-1f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.000002593f));
-    return _mm512_scalef_ps(p, t);
-}
-
-// The lanes whose query sees the key.
-INLINE __mmask16 seen(const AttendTask *t, __m512i slot, int key) {
-    __mmask16 early = _mm512_cmple_epi32_mask(_mm512_set1_epi32(key), slot);
-    if (!t->heads->window) return early;
-    __m512i oldest = _mm512_sub_epi32(slot, _mm512_set1_epi32(t->heads->window)); // the newest slot outside
-    return early & _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(key), oldest);
-}
-
-// The softmax of n keys for 16 lanes from `half` on; scores become pairs of integers for two keys. `all`: every lane
+// The softmax of n keys for VL lanes from `half` on; scores become pairs of integers for two keys. `all`: every lane
 // sees every key. all is a constant.
 INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first, int n, bool all) {
-    const __m512 log2_e = _mm512_set1_ps(1.44269504f), masked = _mm512_set1_ps(MASKED);
-    const __m512 most = _mm512_set1_ps(most_of(KEYS));
-    __m512i slot = _mm512_loadu_si512(l->slot + half);
-    __m512 before = _mm512_loadu_ps(l->max + half), top = before, total = _mm512_setzero_ps();
+    const int window = t->heads->window ? t->heads->window : INT_MAX;
+    const float most = most_of(KEYS);
+    vi slot, oldest;
+    memcpy(&slot, l->slot + half, sizeof slot);
+    oldest = slot - window; // the newest slot outside of the window
+    vf before = vload(l->max + half), top = before, total = {0};
     float *scores = l->scores + half;
     for (int k = 0; k < n; k++) {
-        __m512 score = _mm512_loadu_ps(scores + k * T);
+        vf score = vload(scores + k * T);
         if (!all) {
-            score = _mm512_mask_mov_ps(masked, seen(t, slot, first + k), score);
-            _mm512_storeu_ps(scores + k * T, score);
+            vi key = (vi){0} + (first + k);
+            score = vselect((key <= slot) & (key > oldest), score, vset(MASKED));
+            vstore(scores + k * T, score);
         }
-        top = _mm512_max_ps(top, score);
+        top = vmax(top, score);
     }
     // A lane that has seen no key yet keeps MASKED as its maximum; its exponentials are set to 0.
-    __m512 less = _mm512_mul_ps(top, log2_e);
     for (int k = 0; k < n; k += 2) {
-        __m512 p[2];
+        vf p[2];
         UNROLL(2)
         for (int i = 0; i < 2; i++) {
-            __m512 score = k + i < n ? _mm512_loadu_ps(scores + (k + i) * T) : masked;
-            p[i] = power(_mm512_fmsub_ps(score, log2_e, less));
-            if (!all) p[i] = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(score, masked, _CMP_GT_OQ), p[i]);
+            vf score = k + i < n ? vload(scores + (k + i) * T) : vset(MASKED);
+            p[i] = exp_below(score, top);
+            if (!all) p[i] = vselect(score > MASKED, p[i], vset(0));
         }
-        total = _mm512_add_ps(total, _mm512_add_ps(p[0], p[1]));
-        _mm512_storeu_si512(scores + k / 2 * T, pair_of_integers(_mm512_cvtps_epi32(_mm512_mul_ps(p[0], most)),
-                                                                 _mm512_cvtps_epi32(_mm512_mul_ps(p[1], most))));
+        total += p[0] + p[1];
+        store_integers(scores + k / 2 * T, pair_of(to_integers(p[0] * most), to_integers(p[1] * most)));
     }
-    __mmask16 grew = _mm512_cmp_ps_mask(top, before, _CMP_GT_OQ);
-    __m512 scale = power(_mm512_fmsub_ps(before, log2_e, less));
-    scale = _mm512_mask_mov_ps(_mm512_set1_ps(1), grew, scale);
-    _mm512_storeu_ps(l->max + half, top);
-    _mm512_storeu_ps(l->sum + half, _mm512_fmadd_ps(_mm512_loadu_ps(l->sum + half), scale, total));
-    for (int i = 0; i < attend_dim(t, true) && grew; i++) {
-        float *o = l->out + i * T + half;
-        _mm512_storeu_ps(o, _mm512_mul_ps(_mm512_loadu_ps(o), scale));
-    }
+    vf scale = exp_below(before, top);
+    vstore(l->max + half, top);
+    vstore(l->sum + half, vload(l->sum + half) * scale + total);
+    if (any(top > before))
+        for (int i = 0; i < attend_dim(t, true); i++) {
+            float *o = l->out + i * T + half;
+            vstore(o, vload(o) * scale);
+        }
 }
 
 static void add_scores(const AttendTask *t, QueryTile *s, int first, int n) {
+    const int n_pairs = (t->heads->head_dim + 1) / 2;
     begin_keys(t, s, (int)round_up((size_t)n, NF));
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
         if (!lanes_see(l, first, n)) continue;
         for (int k = 0; k < n; k += NF)
-            score_keys((t->heads->head_dim + 1) / 2, s->tile + (size_t)k * HEAD_PAD, s->scale + k, l,
-                       l->scores + k * T);
+            score_keys(n_pairs, s->tile + (size_t)k * HEAD_PAD, s->scale + k, l, l->scores + k * T);
         if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
         bool all = first + n - 1 <= l->slot[0] && !t->heads->window;
         for (int half = 0; half < T; half += VL) {
@@ -168,21 +191,17 @@ static void add_scores(const AttendTask *t, QueryTile *s, int first, int n) {
 
 // Values of n keys become pairs of integers for two keys, in row k those of keys 2k and 2k + 1. Key n is zero.
 static void begin_values(QueryTile *s, int v_dim, int n) {
-    const __m512 most = _mm512_set1_ps(most_of(KEYS));
+    const float most = most_of(KEYS);
     for (int i = 0; i < v_dim; i += VL) {
-        __m512 top = _mm512_setzero_ps();
-        for (int k = 0; k < n; k++)
-            top = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(s->tile + (size_t)k * HEAD_PAD + i)), top);
-        __m512 inverse = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_NEQ_UQ), most, top);
-        // both integers are divided by `most`
-        _mm512_storeu_ps(s->value_scale + i, _mm512_div_ps(top, _mm512_mul_ps(most, most)));
+        float *column = s->tile + i;
+        vf top = {0};
+        for (int k = 0; k < n; k++) top = vmax(vabs(vload(column + (size_t)k * HEAD_PAD)), top);
+        vf inverse = inverse_of(most, top);
+        vstore(s->value_scale + i, top / (most * most)); // both integers are multiplied by `most`
         for (int k = 0; k < n; k += 2) {
-            const float *even = s->tile + (size_t)k * HEAD_PAD + i;
-            __m512i q[2];
-            UNROLL(2)
-            for (int j = 0; j < 2; j++)
-                q[j] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(even + j * HEAD_PAD), inverse));
-            _mm512_storeu_si512(s->tile + (size_t)(k / 2) * HEAD_PAD + i, pair_of_integers(q[0], q[1]));
+            const float *even = column + (size_t)k * HEAD_PAD;
+            vi low = to_integers(vload(even) * inverse), high = to_integers(vload(even + HEAD_PAD) * inverse);
+            store_integers(column + (size_t)(k / 2) * HEAD_PAD, pair_of(low, high));
         }
     }
 }
@@ -191,9 +210,9 @@ static void begin_values(QueryTile *s, int v_dim, int n) {
 // elements i.
 static __attribute__((noinline)) void weigh_values(int n_pairs, const float *values, const float *scale,
                                                    const float *weights, float *out) {
-    __m512i sum[V_ELEMENTS][2] = {{{0}}};
+    vi sum[V_ELEMENTS][2] = {{{0}}};
     for (int k = 0; k < n_pairs; k++, values += HEAD_PAD, weights += T) {
-        __m512i w0 = _mm512_loadu_si512(weights), w1 = _mm512_loadu_si512(weights + VL);
+        vi w0 = load_integers(weights), w1 = load_integers(weights + VL);
         UNROLL(8)
         for (int i = 0; i < V_ELEMENTS; i++) add_products(sum[i], w0, w1, values[i]);
     }
@@ -201,8 +220,7 @@ static __attribute__((noinline)) void weigh_values(int n_pairs, const float *val
     for (int i = 0; i < V_ELEMENTS; i++)
         for (int v = 0; v < 2; v++) {
             float *to = out + i * T + v * VL;
-            _mm512_storeu_ps(
-                to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i][v]), _mm512_set1_ps(scale[i]), _mm512_loadu_ps(to)));
+            vstore(to, vload(to) + to_floats(sum[i][v]) * scale[i]);
         }
 }
 
@@ -219,5 +237,12 @@ static void attend(const AttendTask *t) {
     vector_attend_with(t, &products);
 }
 
-const AttendKernel cpu_int16_attend = {
+#if QUILL_SIMD == 512
+#define INT16_ATTEND cpu_vnni_attend
+#elif defined(__AVXVNNI__)
+#define INT16_ATTEND cpu_avxvnni_attend
+#else
+#define INT16_ATTEND cpu_madd_attend
+#endif
+const AttendKernel INT16_ATTEND = {
     .run = attend, .scratch = sizeof(QueryTile), .pairs = LANE_TILES * T, .in_parts = true, .gives_lse = true};

@@ -206,8 +206,8 @@ static AttendChoice attend_choice(int isa, bool bf16) {
     return (AttendChoice){bf16 ? k->attend_16bit : has_own(isa) ? &k->attend : NULL, isa, bf16};
 }
 
-// The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. AVX-512 with VNNI takes any
-// cache, and rounds all four to integers of 16 bits.
+// The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. The others take any cache,
+// and round all four to integers of 16 bits.
 static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
     bool halves = c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
     return choice.bf16 && (halves || strcmp(isa_name(choice.isa), "amx") != 0);
