@@ -126,15 +126,31 @@ static int n_computable(const MtpText *t, const Sequence *text) {
     return int_max(0, int_min(t->n_hidden, text->n_tokens - next_hidden(t) - 1));
 }
 
-// Gives `rows` slots up to n_slots, if need be those of ended texts, the oldest first.
-static bool reserve(Mtp *h, MtpText *t, int n_slots) {
-    while (n_slots <= h->steps.kv.max_slots && !kvcache_reserve(&h->steps.kv, &t->rows, n_slots)) {
-        MtpText *ended = NULL;
-        for (MtpText *other = h->texts; other; other = other->next)
-            if (!other->followed) ended = other;
-        if (!ended) return false;
-        drop(h, ended);
+// Forgets all rows and vectors. The head begins again with the vector of token `from`.
+static void begin_at(Mtp *h, MtpText *t, int from) {
+    kvcache_release(&h->steps.kv, &t->rows);
+    t->rows.n_tokens = t->n_hidden = t->n_chained = 0;
+    t->base = from + 1;
+}
+
+// Frees slots for t: those of the oldest ended text, or else of the newest one that was preempted, whose vectors come
+// again. False: there is none.
+static bool free_slots(Mtp *h, const MtpText *t) {
+    MtpText *ended = NULL, *preempted = NULL;
+    for (MtpText *other = h->texts; other; other = other->next) {
+        if (other == t) continue;
+        if (!other->followed) ended = other;
+        else if (!preempted && other->followed->n_blocks == 0 && other->rows.n_blocks > 0) preempted = other;
     }
+    if (ended) drop(h, ended);
+    else if (preempted) begin_at(h, preempted, 0);
+    return ended || preempted;
+}
+
+// Gives `rows` slots up to n_slots, if need be those of texts that do not run.
+static bool reserve(Mtp *h, MtpText *t, int n_slots) {
+    while (n_slots <= h->steps.kv.max_slots && !kvcache_reserve(&h->steps.kv, &t->rows, n_slots))
+        if (!free_slots(h, t)) return false;
     return n_slots <= h->steps.kv.max_slots;
 }
 
@@ -186,13 +202,6 @@ static void compute(Mtp *h, MtpText *t, int n) {
     add_rows(h, t, n, false);
     run(h, &t, 1);
     count(h, t, n);
-}
-
-// Forgets all rows and vectors. The head begins again with the vector of token `from`.
-static void begin_at(Mtp *h, MtpText *t, int from) {
-    kvcache_release(&h->steps.kv, &t->rows);
-    t->rows.n_tokens = t->n_hidden = t->n_chained = 0;
-    t->base = from + 1;
 }
 
 // Computes all rows that can be computed.
@@ -249,7 +258,23 @@ static void take_rows(Mtp *h, MtpText *t, MtpText *from, const Sequence *text, i
     if (!from->followed) drop(h, from);
 }
 
+// Computes the waiting rows of those texts that begin with the same n tokens, as far as the tokens are the same. The
+// vectors after them may be of drafts that the text will have, or of refused ones.
+static void catch_up(Mtp *h, const Sequence *text, int n) {
+    for (MtpText *t = h->texts; t; t = t->next) {
+        int same = same_tokens(tokens_of(t), text), first = next_hidden(t), n_right = 0;
+        int most = same < n ? 0 : int_min(t->n_hidden, same - first - 1);
+        while (n_right < most && t->seen[n_right] == text->tokens[first + n_right]) n_right++;
+        if (n_right == 0) continue;
+        kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached); // drafts
+        t->n_chained = 0;
+        if (prepare(h, t, text, n_right, 0)) compute(h, t, n_right);
+        else kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached);
+    }
+}
+
 static MtpText *new_text(Mtp *h, const Sequence *text, int first) {
+    if (first > 0) catch_up(h, text, first); // the model does not compute these tokens again
     MtpText *t = mem_alloc(sizeof *t), *same = find_same(h, text, first);
     *t = (MtpText){.base = first + 1, .followed = text, .next = h->texts};
     t->chain = mem_alloc(dim_of(h) * sizeof *t->chain);

@@ -14,7 +14,8 @@
 // Rows wait until their token is known, and are computed together, at most MTP_WAITING at once. Where the model did not
 // compute a token, because its K and V were shared or loaded, there is no vector, and the head has no row for it: it
 // attends to the rows that it has. The rows of an ended text stay until the memory is needed, and a text that begins
-// with the same tokens continues them: the next turn of a chat, other answers to a prompt, a common beginning.
+// with the same tokens continues them: the next turn of a chat, other answers to a prompt, a common beginning. So do
+// the rows of a preempted text, which the head computes again if it had to give them up.
 //
 // The head computes on the CPU, with the model's threads, between the model's steps.
 #ifndef QUILL_MTP_H

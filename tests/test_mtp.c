@@ -6,6 +6,7 @@
 #include "tests/rig/model_rig.h"
 #include "tests/rig/plain_forward.h"
 
+#include "policy/drafters.h"
 #include "policy/mtp.h"
 #include "policy/speculate.h"
 
@@ -174,12 +175,55 @@ static void test_computed_again(void **state) {
     free(logits[1]);
 }
 
+// The logits of two texts, of which the first one is preempted while the second one runs, in a head whose cache has
+// room for one of them, or for both.
+static void two_heads(bool few, float *logits[2]) {
+    enum { N = 50 };
+    int drafts[DRAFTS] = {4, 5, 6};
+    HeadRig r;
+    MtpText *a = NULL, *b = NULL;
+    Sequence first = {0}, second = {0};
+    open_rig(&r, shapes[0], 8);
+    mtp_free(r.h);
+    assert_ok(mtp_open(&r.e.model, &r.h));
+    KvShape kv = {.n_ctx = ENGINE_CTX, .n_seqs = 3, .block = 8, .n_blocks = few ? 9 : 0};
+    assert_ok(mtp_begin(r.h, r.e.pool, kv));
+    push_random(&first, N, 6);
+    push_random(&second, N, 7);
+    compute(&r, &a, &first, N - 1, NULL, 0);
+    free(draft_logits(&r, a, &first, drafts, DRAFTS));
+    kvcache_release(&r.e.kv, &first);
+    compute(&r, &b, &second, N - 1, NULL, 0);
+    logits[0] = draft_logits(&r, b, &second, drafts, DRAFTS);
+    free_text(&r, b, &second);
+    compute(&r, &a, &first, N - 1, NULL, 0);
+    assert_int_equal(mtp_behind(a), few ? N - 1 : 0);
+    sequence_push(&first, &(int){9}, 1);
+    compute(&r, &a, &first, 1, NULL, 0);
+    logits[1] = draft_logits(&r, a, &first, drafts, DRAFTS);
+    free_text(&r, a, &first);
+    close_rig(&r);
+}
+
+// A text that runs takes the head's slots of a preempted one, whose rows come again with its tokens.
+static void test_slots_of_preempted(void **state) {
+    (void)state;
+    float *few[2], *many[2];
+    two_heads(true, few);
+    two_heads(false, many);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(few[i], many[i], (DRAFTS + 1) * ENGINE_VOCAB * sizeof **few);
+        free(few[i]);
+        free(many[i]);
+    }
+}
+
 // ---- texts that continue others -------------------------------------------------------------------------------------
 
 // A text that begins with another one, whose hidden vectors the head does not get again, drafts as if it had got them:
 // after the other has ended, and while it goes on; with its last token, and with another one in its place. Then it goes
-// its own way.
-static void check_continued(bool ended, bool other_token, int block) {
+// its own way. waits: the head has not yet computed the rows of the first text.
+static void check_continued(bool ended, bool other_token, bool waits, int block) {
     enum { FIRST = 40, MORE = 25 };
     int drafts[DRAFTS];
     HeadRig r, fresh;
@@ -190,7 +234,7 @@ static void check_continued(bool ended, bool other_token, int block) {
     push_random(&q, FIRST, 6);
     compute(&r, &one, &q, 20, NULL, 0);
     compute(&r, &one, &q, FIRST - 1 - q.n_cached, NULL, 0);
-    free(draft_logits(&r, one, &q, drafts, DRAFTS)); // the drafts are no part of the text
+    if (!waits) free(draft_logits(&r, one, &q, drafts, DRAFTS)); // the drafts are no part of the text
     kvcache_fork(&r.e.kv, &q, &next);
     if (ended) free_text(&r, one, &q);
     if (other_token) next.n_tokens--;
@@ -219,7 +263,7 @@ static void check_continued(bool ended, bool other_token, int block) {
 
 static void test_continued(void **state) {
     (void)state;
-    for (int i = 0; i < 8; i++) check_continued(i & 1, i & 2, i & 4 ? 8 : 0);
+    for (int i = 0; i < 16; i++) check_continued(i & 1, i & 2, i & 4, i & 8 ? 8 : 0);
 }
 
 // A text whose beginning the head has not seen is drafted from the rest; a step back keeps the rows before it.
@@ -405,6 +449,163 @@ static void test_right_drafts_save_steps(void **state) {
     }
 }
 
+// ---- preemption -----------------------------------------------------------------------------------------------------
+
+// More texts than the cache has slots for.
+enum { CROWD = 6, CROWD_SLOTS = 256, CROWD_NEW = 90, CROWD_MOST = 160 };
+
+typedef struct {
+    int tokens[CROWD][CROWD_MOST], n[CROWD];
+    int n_preempted; // decoding texts that lost their blocks
+    int n_after;     // their accepted drafts after that
+    DraftCounts drafts;
+} Crowd;
+
+// The engine's cache again, with few blocks.
+static void shrink_cache(Engine *e) {
+    e->shape.n_blocks = CROWD_SLOTS / e->shape.block;
+    kvcache_free(&e->kv);
+    assert_ok(kvcache_new(&e->kv, &e->shape));
+    assert_int_equal(e->kv.pool->n_blocks * e->kv.pool->block, CROWD_SLOTS);
+}
+
+// The drafters of `--speculate mtp`, as the engine sets them up.
+static void open_planned(const Engine *e, Drafters *out) {
+    EngineConfig o = e->config;
+    DraftTarget target = {.gguf = e->gguf,
+                          .tok = e->tok,
+                          .model = &e->model,
+                          .be = e->be,
+                          .pool = e->pool,
+                          .kv = &e->shape,
+                          .unit = engine_prefill_unit(e)};
+    o.speculate = "mtp";
+    assert_ok(drafters_open(&o, &target, CROWD, out));
+    assert_ok(drafters_begin(out, &o, &target));
+}
+
+// Steps until all texts have ended. A text that has no blocks between two steps was preempted.
+static void run_crowd(Engine *e, const Policy *policy, Sequence *seqs, Crowd *out) {
+    Request r[CROWD];
+    int lost[CROWD]; // accepted drafts when the text lost its blocks; -1: it never did
+    *out = (Crowd){0};
+    for (int i = 0; i < CROWD; i++) {
+        push_random(&seqs[i], 20 + 7 * (i / 2), (uint64_t)(i / 2));
+        r[i] = request_of(&seqs[i], i, policy);
+        r[i].max_new = CROWD_NEW;
+        r[i].emit = NULL;
+        lost[i] = -1;
+        engine_add(e, &r[i]);
+    }
+    for (Batch *b; engine_step(e, &b);)
+        for (int i = 0; i < CROWD; i++) {
+            if (r[i].finish != RUNNING) kvcache_release(&e->kv, r[i].seq);
+            else if (r[i].n_new > 0 && r[i].seq->n_blocks == 0) lost[i] = r[i].drafts.n_accepted;
+        }
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(r[i].finish, FINISH_LENGTH);
+        out->n[i] = seqs[i].n_tokens;
+        memcpy(out->tokens[i], seqs[i].tokens, (size_t)seqs[i].n_tokens * sizeof(int));
+        out->n_preempted += lost[i] >= 0;
+        out->n_after += lost[i] >= 0 ? r[i].drafts.n_accepted - lost[i] : 0;
+        draft_counts_add(&out->drafts, &r[i].drafts);
+        timeline_free(&r[i].time);
+    }
+}
+
+// What the head holds of each text of the crowd is what a head computes that sees the text for the first time.
+static void check_heads(const HeadRig *r, const Sequence *seqs) {
+    int drafts[DRAFTS];
+    random_tokens(drafts, DRAFTS, ENGINE_VOCAB, 2);
+    for (int i = 0; i < CROWD; i++) {
+        float *logits[2];
+        for (int fresh = 0; fresh < 2; fresh++) {
+            MtpText *t = NULL;
+            HeadRig with = *r;
+            Sequence q = {0};
+            KvShape kv = {.n_ctx = 320, .n_seqs = 1};
+            if (fresh) assert_ok(mtp_open(&r->e.model, &with.h));
+            if (fresh) assert_ok(mtp_begin(with.h, r->e.pool, kv));
+            sequence_push(&q, seqs[i].tokens, seqs[i].n_tokens);
+            while (q.n_cached < q.n_tokens - 1)
+                compute(&with, &t, &q, int_min(16, q.n_tokens - 1 - q.n_cached), NULL, 0);
+            if (!fresh) assert_in_range(mtp_behind(t), 1, 20); // the others were computed while the crowd ran
+            logits[fresh] = draft_logits(&with, t, &q, drafts, DRAFTS);
+            free_text(&with, t, &q);
+            if (fresh) mtp_free(with.h);
+        }
+        assert_memory_equal(logits[0], logits[1], (DRAFTS + 1) * ENGINE_VOCAB * sizeof **logits);
+        free(logits[0]);
+        free(logits[1]);
+    }
+}
+
+// Who drafts: nobody; --speculate, which decides how much; as many drafts as possible, by a head whose cache has as
+// many slots as the model's, or enough for all texts.
+typedef enum { NOBODY, PLANNED, FORCED_FEW_SLOTS, FORCED, WAYS } CrowdWay;
+
+// One run. With FORCED, compares the rows of the head afterwards.
+static void crowd_with(const TextSetup *u, CrowdWay way, Crowd *out) {
+    HeadRig r = {0};
+    Speculate *x = NULL;
+    Drafters planned = {0};
+    Sequence seqs[CROWD] = {0};
+    open_texts(u, &r.e);
+    shrink_cache(&r.e);
+    if (way == PLANNED) open_planned(&r.e, &planned);
+    if (way >= FORCED_FEW_SLOTS) {
+        KvShape kv = {.n_ctx = 320, .n_seqs = CROWD, .block = u->block};
+        kv.n_blocks = way == FORCED ? 0 : r.e.shape.n_blocks;
+        assert_ok(mtp_open(&r.e.model, &r.h));
+        assert_ok(mtp_begin(r.h, r.e.pool, kv));
+        x = speculate_new(&(SpeculatePlan){.mtp = r.h, .most = 6, .fixed = true});
+    }
+    Policy p = way == NOBODY ? *r.e.policy : speculate_policy(x ? x : planned.speculate, r.e.policy);
+    run_crowd(&r.e, &p, seqs, out);
+    assert_true(scheduler_preemptions(r.e.sched) >= out->n_preempted);
+    step_new(&r.step, &r.e.kv, ENGINE_CTX, 3);
+    if (way == FORCED) check_heads(&r, seqs);
+    for (int i = 0; i < CROWD; i++) sequence_free(&seqs[i]);
+    assert_int_equal(r.e.kv.n_free, r.e.kv.pool->n_blocks);
+    speculate_free(x);
+    drafters_close(&planned);
+    close_rig(&r);
+}
+
+static void assert_same_crowd(const Crowd *a, const Crowd *b) {
+    assert_memory_equal(a->n, b->n, sizeof a->n);
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+}
+
+// Texts that lose their blocks, greedy ones and drawn ones, are those without drafts, and the head knows afterwards
+// what it knew before: its rows have the same bits, and drafts are accepted again.
+static void test_preempted(void **state) {
+    (void)state;
+    static const TinyModel models[] = {{.arch = "qwen35", .mtp = true, .type = TYPE_Q8_0, .seed = 5, .ctx = 512},
+                                       {.arch = "qwen35moe", .mtp = true, .seed = 6, .ctx = 512},
+                                       {.arch = "qwen35", .mtp = true, .bigrams = true, .seed = 5, .ctx = 512}};
+    static const int types[][4] = {{TYPE_F32, TYPE_F32, 16, 32}, {TYPE_Q8_0, TYPE_Q4_0, 32, 90}};
+    for (size_t m = 0; m < ARRAY_LEN(models); m++)
+        for (size_t k = 0; k < ARRAY_LEN(types); k++) {
+            static Crowd want, got;
+            TextSetup u = {.model = models[m], .n_seqs = CROWD, .isa = "auto", .pooled = true};
+            u.type_k = types[k][0], u.type_v = types[k][1], u.block = types[k][2], u.ubatch = types[k][3];
+            crowd_with(&u, NOBODY, &want);
+            assert_true(want.n_preempted > 0);
+            for (CrowdWay way = PLANNED; way < WAYS; way++) {
+                crowd_with(&u, way, &got);
+                assert_same_crowd(&want, &got);
+                assert_true(got.n_preempted > 0);
+                if (!models[m].bigrams) continue;
+                print_message("types %zu, way %d: %d of %d drafts accepted, %d of them in %d texts that had lost their "
+                              "blocks\n",
+                              k, (int)way, got.drafts.n_accepted, got.drafts.n_drafted, got.n_after, got.n_preempted);
+                assert_true(got.drafts.n_accepted > 0.9 * got.drafts.n_drafted);
+                assert_true(way == PLANNED || got.n_after > 0); // whether drafts pay depends on the machine's costs
+            }
+        }
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 static void assert_refused(Gguf *g, const char *word) {
@@ -446,14 +647,11 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_computed_again),
-        cmocka_unit_test(test_continued),
-        cmocka_unit_test(test_gaps),
-        cmocka_unit_test(test_text_stays),
-        cmocka_unit_test(test_right_drafts_save_steps),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_logits),         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_computed_again), cmocka_unit_test(test_slots_of_preempted),
+        cmocka_unit_test(test_continued),      cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_text_stays),     cmocka_unit_test(test_right_drafts_save_steps),
+        cmocka_unit_test(test_preempted),      cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
