@@ -159,12 +159,29 @@ static Status check_candidates(const Options *o) {
     return OK;
 }
 
+// Whether one of the words between the commas of a list is this one.
+static bool lists(const char *list, const char *word) {
+    size_t n = strlen(word);
+    while (strncmp(list, word, n) != 0 || (list[n] != 0 && list[n] != ',')) {
+        const char *comma = strchr(list, ',');
+        if (!comma) return false;
+        list = comma + 1;
+    }
+    return true;
+}
+
+// Whether the model of --speculate is one: a file, or the only word for a head.
+static bool is_model(const char *name) {
+    return *name && !lists(name, DRAFTERS_NGRAM) && (!lists(name, DRAFTERS_MTP) || strcmp(name, DRAFTERS_MTP) == 0);
+}
+
 // Options of speculation.
 static Status check_speculation(const EngineConfig *e) {
     const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
-    if (e->speculate && (!*e->speculate || (model && !*model)))
+    if (model && !is_model(model))
         return status_error(QUILL_USAGE,
-                            "--speculate: ngram, a draft model's FILE, mtp or ngram,FILE expected, found \"%s\"",
+                            "--speculate: ngram, mtp, a draft model's FILE, ngram,mtp or ngram,FILE expected, "
+                            "found \"%s\"",
                             e->speculate);
     if (e->draft_min > e->draft_max)
         return status_error(QUILL_USAGE, "--draft-min %d and --draft-max %d: a minimum up to the maximum expected",

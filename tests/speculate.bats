@@ -120,8 +120,30 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     says 3 'llama.nextn_predict_layers' "$QUILL" --speculate ngram,mtp hi
     "$MAKE_TINY" other.gguf arch=glm4 mtp=1
     says 3 'one of glm4 found' "$QUILL" -m other.gguf --speculate mtp hi
+    says 3 'one of glm4 found' "$QUILL" batch -m other.gguf --speculate ngram,mtp /dev/null
+}
+
+@test "a prediction head is refused where a GPU computes layers, in every mode" {
     [ -x "$TWIN" ] || skip "no twin"
-    says 2 'a model that the CPU computes expected' "$TWIN" -m knows.gguf --device cuda --speculate mtp hi
+    "$MAKE_TINY" knows.gguf arch=qwen35 mtp=1 bigrams=1 ctx=512
+    echo '{"prompt":"hi","max_tokens":4}' >jobs
+    "$TWIN" -m knows.gguf --deterministic --greedy -n 24 --device cpu hi </dev/null >want
+    for flags in '--device cpu' '--device cuda -ngl 0'; do
+        # shellcheck disable=SC2086
+        "$TWIN" -m knows.gguf --deterministic --greedy -n 24 $flags --speculate mtp hi </dev/null | cmp - want
+    done
+    for flags in '--device cuda' '-ngl 2' '--device cuda --n-cpu-moe 1' '--device cuda --dry-run'; do
+        for drafter in mtp ngram,mtp; do
+            # shellcheck disable=SC2086
+            says 2 'a model that the CPU computes expected, [1-9] layers on a GPU found; add --device cpu' \
+                "$TWIN" -m knows.gguf $flags --speculate $drafter hi
+        done
+    done
+    for mode in 'batch jobs' 'bench -q -r 1 -n 20' 'decode --kv-in jobs'; do
+        # shellcheck disable=SC2086
+        says 2 'layers on a GPU found' "$TWIN" $mode -m knows.gguf --device cuda --speculate mtp
+    done
+    says 3 'llama.nextn_predict_layers' "$TWIN" --device cuda --speculate mtp hi # where no device would help
 }
 
 @test "drafts do not change the text of the GPU's twin" {
@@ -191,9 +213,13 @@ says() {
     says 3 'no larger than' "$QUILL" --speculate larger.gguf hi
     says 3 'none.gguf: ' "$QUILL" --speculate none.gguf hi
     says 3 'none.gguf: ' "$QUILL" --speculate ngram,none.gguf hi
-    says 2 'ngram, a draft model' "$QUILL" --speculate ngram, hi
-    says 2 'ngram, a draft model' "$QUILL" --speculate '' hi
+    for words in '' ngram, mtp, ngram,ngram mtp,ngram mtp,larger.gguf ngram,mtp,larger.gguf larger.gguf,ngram; do
+        says 2 "ngram, mtp, a draft model's FILE, .* found \"$words\"" "$QUILL" --speculate "$words" hi
+    done
     says 2 '--evict and --speculate' "$QUILL" --evict sinks --speculate ngram hi
+    says 2 '--evict and --speculate' "$QUILL" --evict sinks --speculate mtp hi
+    mv larger.gguf mtp,larger.gguf
+    says 3 'no larger than' "$QUILL" --speculate ./mtp,larger.gguf hi # a file all the same
     says 2 '--draft-min 9 and --draft-max 4' "$QUILL" --speculate ngram --draft-max 4 --draft-min 9 hi
     says 2 '--draft-min: --speculate expected' "$QUILL" --draft-min 2 hi
     says 2 '--draft-p-min: --speculate expected' "$QUILL" --draft-p-min 0.5 hi
