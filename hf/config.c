@@ -109,14 +109,31 @@ static Status refuse_nope(const HfModel *m) {
                         m->dir);
 }
 
-static Status refuse_quantized(const HfModel *m) {
+// The rows and columns of FP8's blocks: weight_block_size may be absent or null.
+static Status read_fp8_block(HfModel *m, const json_t *quantization) {
+    const json_t *v = json_object_get(quantization, "weight_block_size");
+    if (!v || json_is_null(v)) return OK;
+    int rows = hf_config_id(json_array_get(v, 0)), columns = hf_config_id(json_array_get(v, 1));
+    m->fp8 = (Fp8Block){(size_t)rows, (size_t)columns};
+    if (json_array_size(v) == 2 && rows > 0 && columns > 0) return OK;
+    Buf found = {0};
+    jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
+    Status st = status_error(QUILL_MODEL,
+                             "%s/config.json: quantization_config.weight_block_size: two whole numbers from 1 on "
+                             "expected, %.60s found; download config.json again",
+                             m->dir, found.data);
+    buf_free(&found);
+    return st;
+}
+
+static Status read_quantization(HfModel *m) {
     const json_t *q = json_object_get(m->file, "quantization_config");
     if (!q) q = json_object_get(m->config, "quantization_config");
     if (!json_is_object(q)) return OK;
     const char *method = text_of(q, "quant_method");
     if (method && strcmp(method, "mxfp4") == 0 && m->family->names == HF_NAMES_OSS) return OK;
     if (method && (strcmp(method, "fp8") == 0 || strcmp(method, "compressed-tensors") == 0))
-        return OK; // found by its tensors
+        return read_fp8_block(m, q); // matrices in FP8 are found by their type
     return status_error(
         QUILL_MODEL,
         "%s/config.json: quantization_config.quant_method: fp8 expected, %.60s found; take the original "
@@ -124,10 +141,10 @@ static Status refuse_quantized(const HfModel *m) {
         m->dir, method ? method : "nothing");
 }
 
-static Status refuse_others(const HfModel *m) {
+static Status refuse_others(HfModel *m) {
     TRY(refuse_act(m));
     TRY(refuse_nope(m));
-    TRY(refuse_quantized(m));
+    TRY(read_quantization(m));
     static const char *const switches[] = {"use_bidirectional_attention", "is_encoder_decoder"};
     for (size_t i = 0; i < ARRAY_LEN(switches); i++)
         if (is_true(m->config, switches[i]))

@@ -73,7 +73,7 @@ static Status take_one(HfExperts *x, const HfModel *m, const SafeFiles *files, l
     if (s->type != type || s->n_out != t->dims[0] || s->n_in != t->dims[1])
         return hf_refuse(t, "type and shape of the layer's other experts");
     uint8_t *to = s->data + (size_t)expert * n_bytes;
-    if (fp8_is(t)) TRY(fp8_dequantize(t, fp8_scale_of(files, t), (uint16_t *)(void *)to));
+    if (fp8_is(t)) TRY(fp8_dequantize(t, fp8_scale_of(files, t), m->fp8, (uint16_t *)(void *)to));
     else memcpy(to, t->data, t->n_bytes);
     s->n_found++;
     return OK;
@@ -160,7 +160,7 @@ static Status take_fp8(const HfModel *m, const SafeFiles *files, long layer, con
     size_t n_bytes = 2 * t->n_bytes;
     uint16_t *out = gate_up ? mem_alloc(n_bytes) : hf_view_alloc(m->g, n_bytes); // gate and up are copied from it
     whole.dtype = "BF16", whole.element = 2, whole.n_bytes = n_bytes, whole.data = (const uint8_t *)out;
-    Status st = fp8_dequantize_stack(t, fp8_scale_of(files, t), out);
+    Status st = fp8_dequantize_stack(t, fp8_scale_of(files, t), m->fp8, out);
     if (!st.code) st = gate_up ? take_gate_up(m, layer, &whole) : take_down(m, layer, &whole);
     if (gate_up) free(out);
     return st;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "files/gguf.h"
+#include "hf/fp8.h"
 
 // How a family names its tensors, where families differ (hf/tensors.c).
 typedef enum {
@@ -50,6 +51,7 @@ typedef struct {
     json_t *file;   // config.json
     json_t *config; // the part about the text model, with defaults filled in
     const HfFamily *family;
+    Fp8Block fp8; // the blocks of matrices in FP8
 } HfModel;
 
 // How jansson reads the small files: their numbers may be larger than any integer (model_max_length often is).

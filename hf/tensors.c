@@ -219,7 +219,7 @@ static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type
 static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **out) {
     uint16_t *weights = hf_view_alloc(r->m->g, 2 * t->n_bytes);
     *out = weights;
-    return fp8_dequantize(t, fp8_scale_of(r->files, t), weights);
+    return fp8_dequantize(t, fp8_scale_of(r->files, t), r->m->fp8, weights);
 }
 
 static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {

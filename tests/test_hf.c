@@ -252,8 +252,19 @@ static void check_fp8(const GgufTensor *got, const Gguf *g) {
     }
 }
 
+#define FP8_CONFIG(block) "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": " block "}}"
+
+static void check_fp8_directory(const Gguf *g, int block, bool v5, const char *config) {
+    Gguf *d;
+    char *dir = made_directory("fp8");
+    hf_directory_write(g, dir, &(HfDirectory){.fp8 = block, .v5 = v5, .config = config});
+    assert_ok(hf_open(dir, &d));
+    for (int k = 0; k < gguf_n_tensors(d); k++) check_fp8(gguf_tensor_at(d, k), g);
+    gguf_close(d);
+}
+
 // The last, incomplete block of a matrix has its own scale. Experts are one tensor each, or fused; a block of fused
-// ones may contain rows of gate and of up.
+// ones may contain rows of gate and of up. config.json states the block, or does not.
 static void test_fp8_blocks(void **state) {
     (void)state;
     static const TinyModel models[] = {
@@ -261,15 +272,14 @@ static void test_fp8_blocks(void **state) {
         {.arch = "qwen3moe", .n_experts = 5, .n_used = 2, .dim = 96, .head_dim = 24, .n_heads = 4, .ffn = 72},
         {.arch = "llama", .n_experts = 3, .n_used = 2, .ffn = 80}, // Mixtral's names
     };
+    char config[160];
     for (size_t i = 0; i < ARRAY_LEN(models); i++) {
-        Gguf *g = tiny_model(&models[i]), *d;
+        Gguf *g = tiny_model(&models[i]);
         for (int block = 16; block <= 128; block *= 2)
             for (int v5 = 0; v5 < 2; v5++) {
-                char *dir = made_directory("fp8");
-                hf_directory_write(g, dir, &(HfDirectory){.fp8 = block, .v5 = v5});
-                assert_ok(hf_open(dir, &d));
-                for (int k = 0; k < gguf_n_tensors(d); k++) check_fp8(gguf_tensor_at(d, k), g);
-                gguf_close(d);
+                check_fp8_directory(g, block, v5, NULL);
+                snprintf(config, sizeof config, FP8_CONFIG("[%d, %d]"), block, block);
+                check_fp8_directory(g, block, v5, config);
             }
         gguf_close(g);
     }
@@ -307,8 +317,10 @@ static void test_refused_experts(void **state) {
         {false, false, "experts.1.up_proj.weight\"", "F8_E4M3", "F8_E5M2", "F32, F16, BF16 or F8_E4M3 of 2 dimensions"},
         {false, false, "experts.1.up_proj.weight\"", "[32,64]", "[64,32]", "shape of the layer's other experts"},
         {false, false, "experts.1.up_proj.weight_scale_inv\"", "F32", "I32", "scales of F32, F16 or BF16 expected"},
-        {false, true, "experts.gate_up_proj\"", "[4,64,64]", "[8,32,64]", "scales of F32, F16 or BF16 expected"},
-        {false, true, "experts.gate_up_proj_scale_inv\"", "[4,4,4]", "[2,8,4]", "scales of F32, F16 or BF16 expected"},
+        {false, true, "experts.gate_up_proj\"", "[4,64,64]", "[8,32,64]",
+         "scales for each matrix of the stack expected"},
+        {false, true, "experts.gate_up_proj_scale_inv\"", "[4,4,4]", "[2,8,4]",
+         "scales for each matrix of the stack expected"},
         {false, true, "experts.down_proj\"", "F8_E4M3", "F8_E5M2", "of 3 dimensions"},
         {true, false, "experts.gate_up_proj_blocks\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
         {true, false, "experts.gate_up_proj_scales\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
@@ -325,6 +337,102 @@ static void test_refused_experts(void **state) {
         if (st.code != QUILL_MODEL || strchr(st.message, '\n') || !strstr(st.message, "experts.") ||
             !strstr(st.message, cases[i].message))
             fail_msg("%s %s: code %d: %s", cases[i].part, cases[i].to, st.code, st.message);
+    }
+}
+
+// Scales that do not fit their matrix, or not the block in config.json (NULL: none): one line with the file, the
+// tensor, and what was expected and found. Blocks are of 16 x 16; a text in the weights' header is replaced.
+static void test_refused_scales(void **state) {
+    (void)state;
+    static const TinyModel models[] = {{.arch = "qwen3", .dim = 48, .head_dim = 24, .n_heads = 3, .ffn = 80},
+                                       {.arch = "qwen3moe", .n_experts = 4, .n_used = 2, .dim = 64, .ffn = 32}};
+    static const struct {
+        bool experts, v5;
+        const char *block, *part, *from, *to, *message;
+    } cases[] = {
+        {false, false, NULL, "0.self_attn.q_proj.weight_scale_inv\"", "[5,3]", "[3,5]",
+         "scales of [5, 3] expected, F32 of [3, 5] found, for weights of [72, 48]"},
+        {false, false, "[16, 16]", "0.self_attn.q_proj.weight_scale_inv\"", "[5,3]", "[3,5]",
+         "scales of [5, 3] (config.json's weight_block_size is [16, 16]) expected, F32 of [3, 5] found"},
+        {false, true, "[16, 16]", "0.mlp.down_proj.weight_scale_inv\"", "[3,5]", "[15] ", "F32 of [15] found"},
+        {false, false, "[32, 16]", "layers", "layers", "layers",
+         "(config.json's weight_block_size is [32, 16]) expected, F32 of ["},
+        {false, false, "[16, 16]", "0.self_attn.q_proj.weight_scale_inv", "weight_scale_inv", "activation_scale",
+         "0.self_attn.q_proj.weight_scale_inv: scales of [5, 3] (config.json's"},
+        {true, false, NULL, "experts.1.up_proj.weight_scale_inv\"", "[2,4]", "[4,2]",
+         "scales of [2, 4] expected, F32 of [4, 2] found, for weights of [32, 64]"},
+        {true, false, "[16, 16]", "experts.1.up_proj.weight_scale_inv\"", "[2,4]", "[4,2]", "F32 of [4, 2] found"},
+        {true, true, NULL, "experts.down_proj_scale_inv\"", "[4,4,2]", "[4,2,4]",
+         "scales of [4, 2] expected, F32 of [2, 4] found, for weights of [64, 32]"},
+        {true, true, "[16, 16]", "experts.down_proj_scale_inv\"", "[4,4,2]", "[4,2,4]", "F32 of [2, 4] found"},
+        {true, true, "[16, 16]", "experts.down_proj_scale_inv\"", "[4,4,2]", "[4,1,8]", "F32 of [1, 8] found"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *dir = made_directory("fp8"), config[160];
+        snprintf(config, sizeof config, FP8_CONFIG("%s"), cases[i].block ? cases[i].block : "null");
+        Gguf *g = tiny_model(&models[cases[i].experts]), *d;
+        hf_directory_write(g, dir,
+                           &(HfDirectory){.fp8 = 16, .v5 = cases[i].v5, .no_tokenizer = true, .config = config});
+        gguf_close(g);
+        change_header(dir, cases[i].part, cases[i].from, cases[i].to);
+        Status st = hf_open(dir, &d);
+        if (st.code != QUILL_MODEL || strchr(st.message, '\n') || !strstr(st.message, cases[i].message) ||
+            !strstr(st.message, "/model.safetensors: tensor model.layers.") || !strstr(st.message, "; download "))
+            fail_msg("%s %s: code %d: %s", cases[i].part, cases[i].to, st.code, st.message);
+    }
+}
+
+// One scale for each row, or one block of a matrix smaller than it.
+static void test_accepted_scales(void **state) {
+    (void)state;
+    static const uint8_t weights[4 * 8] = {0x38, 0x38}; // two ones
+    static const float two[] = {2, 3, 4, 5, 6, 7, 8, 9};
+    static const struct {
+        int n_dims;
+        uint64_t dims[2];
+        size_t block;
+        int code;
+    } cases[] = {{0, {0}, 0, 0},    {1, {1}, 0, 0},    {2, {1, 1}, 0, 0},        {1, {4}, 0, 0},
+                 {2, {4, 1}, 0, 0}, {2, {1, 2}, 0, 0}, {2, {2, 4}, 0, 0},        {2, {1, 4}, 0, QUILL_MODEL},
+                 {0, {0}, 16, 0},   {1, {1}, 16, 0},   {2, {1, 1}, 16, 0},       {2, {4, 1}, 16, QUILL_MODEL},
+                 {2, {1, 2}, 4, 0}, {2, {2, 4}, 2, 0}, {1, {8}, 2, QUILL_MODEL}, {2, {2, 1}, 4, QUILL_MODEL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        SafeTensor t = {str_of("w"), "F8_E4M3", 1, 2, {4, 8}, weights, sizeof weights, "f"};
+        SafeTensor s = {str_of("s"),
+                        "F32",
+                        4,
+                        cases[i].n_dims,
+                        {cases[i].dims[0], cases[i].dims[1]},
+                        (const uint8_t *)(const void *)two,
+                        sizeof two,
+                        "f"};
+        uint16_t out[4 * 8];
+        size_t n = 1;
+        for (int k = 0; k < cases[i].n_dims; k++) n *= (size_t)cases[i].dims[k];
+        s.n_bytes = 4 * n;
+        Status st = fp8_dequantize(&t, &s, (Fp8Block){cases[i].block, cases[i].block}, out);
+        if (st.code != cases[i].code) fail_msg("case %zu: code %d: %s", i, st.code, st.message);
+        if (!st.code) assert_true(bf16_float(out[0]) == 2 && bf16_float(out[1]) == 2 && bf16_float(out[2]) == 0);
+    }
+}
+
+static void test_refused_block_sizes(void **state) {
+    (void)state;
+    static const char *const blocks[] = {"128",      "\"128\"",    "[]",           "[128]",     "[128, 0]",
+                                         "[-1, 16]", "[16, 16.5]", "[16, 16, 16]", "[1e12, 1]", "{\"0\": 16}"};
+    for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+        Gguf *g = gguf_new("d");
+        char config[200];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"qwen3\", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                 "\"weight_block_size\": %s}}",
+                 blocks[i]);
+        Status st = hf_config_memory("d", str_of(config), g);
+        if (st.code != QUILL_MODEL || strchr(st.message, '\n') ||
+            !strstr(st.message, " found; download config.json again") ||
+            !strstr(st.message, "d/config.json: quantization_config.weight_block_size: two whole numbers from 1 on"))
+            fail_msg("%s: code %d: %s", blocks[i], st.code, st.message);
+        gguf_close(g);
     }
 }
 
@@ -537,6 +645,9 @@ int main(void) {
         cmocka_unit_test(test_fp8_blocks),
         cmocka_unit_test(test_refused_experts),
         cmocka_unit_test(test_layer_types),
+        cmocka_unit_test(test_refused_scales),
+        cmocka_unit_test(test_accepted_scales),
+        cmocka_unit_test(test_refused_block_sizes),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_refused_configs),
