@@ -161,7 +161,7 @@ INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first
         total += p[0] + p[1];
         store_integers(scores + k / 2 * T, pair_of(to_integers(p[0] * most), to_integers(p[1] * most)));
     }
-    vf scale = exp_below(before, top);
+    vf scale = vselect(top > before, exp_below(before, top), vset(1)); // MASKED - MASKED need not be 0: it is an FMA
     vstore(l->max + half, top);
     vstore(l->sum + half, vload(l->sum + half) * scale + total);
     if (any(top > before))
