@@ -7,6 +7,9 @@
 // element of the head over the keys of a tile, and the weights of values count 4729 steps up to 1. bf16 has 256 steps
 // between two powers of two: scores in bf16 moved the logits of a model with large scores by a sixth more than int8
 // products do.
+//
+// A query must not depend on keys that it does not see, not even by the scale of their values. So values of a tile are
+// multiplied in integers only for lanes that see all of its keys, and in f32 for the others.
 #include "cpu/vector_attend.h"
 
 #include <limits.h>
@@ -130,8 +133,14 @@ static __attribute__((noinline)) void score_keys(int n_pairs, const float *keys,
             vstore(scores + k * T + v * VL, to_floats(sum[k][v]) * (key_scale[k] * vload(l->scale + v * VL)));
 }
 
-// The softmax of n keys for VL lanes from `half` on; scores become pairs of integers for two keys. `all`: every lane
-// sees every key. all is a constant.
+// Whether all lanes see all of n slots from `first` on.
+INLINE bool see_all(const AttendTask *t, const QueryLanes *l, int first, int n) {
+    int window = t->heads->window;
+    return first + n - 1 <= l->slot[0] && (!window || first > l->last - window);
+}
+
+// The softmax of n keys for VL lanes from `half` on. `all`, a constant: every lane sees every key, and the exponentials
+// become pairs of integers for two keys; otherwise floats.
 INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first, int n, bool all) {
     const int window = t->heads->window ? t->heads->window : INT_MAX;
     const float most = most_of(KEYS);
@@ -159,7 +168,8 @@ INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first
             if (!all) p[i] = vselect(score > MASKED, p[i], vset(0));
         }
         total += p[0] + p[1];
-        store_integers(scores + k / 2 * T, pair_of(to_integers(p[0] * most), to_integers(p[1] * most)));
+        if (all) store_integers(scores + k / 2 * T, pair_of(to_integers(p[0] * most), to_integers(p[1] * most)));
+        for (int i = 0; i < 2 && k + i < n && !all; i++) vstore(scores + (k + i) * T, p[i]);
     }
     vf scale = vselect(top > before, exp_below(before, top), vset(1)); // MASKED - MASKED need not be 0: it is an FMA
     vstore(l->max + half, top);
@@ -179,7 +189,7 @@ static void add_scores(const AttendTask *t, QueryTile *s, int first, int n) {
         for (int k = 0; k < n; k += NF)
             score_keys(n_pairs, s->tile + (size_t)k * HEAD_PAD, s->scale + k, l, l->scores + k * T);
         if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
-        bool all = first + n - 1 <= l->slot[0] && !t->heads->window;
+        bool all = see_all(t, l, first, n);
         for (int half = 0; half < T; half += VL) {
             if (all) softmax_half(t, l, half, first, n, true);
             else softmax_half(t, l, half, first, n, false);
@@ -226,9 +236,15 @@ static __attribute__((noinline)) void weigh_values(int n_pairs, const float *val
 
 static void add_values(const AttendTask *t, QueryTile *s, int first, int n) {
     const int v_dim = attend_dim(t, true);
-    begin_values(s, v_dim, n);
+    bool integers = false;
+    for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
+        integers = integers || see_all(t, l, first, n);
+        for (int i = 0; i < v_dim && lanes_see(l, first, n) && !see_all(t, l, first, n); i += NF)
+            multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
+    }
+    if (integers) begin_values(s, v_dim, n);
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++)
-        for (int i = 0; i < v_dim && lanes_see(l, first, n); i += V_ELEMENTS)
+        for (int i = 0; i < v_dim && see_all(t, l, first, n); i += V_ELEMENTS)
             weigh_values((n + 1) / 2, s->tile + i, s->value_scale + i, l->scores, l->out + i * T);
 }
 

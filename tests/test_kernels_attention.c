@@ -198,19 +198,19 @@ static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, fl
 typedef struct {
     const AttendKernel *kernel;
     int isa;
-    bool bf16;
+    bool rounds; // kernel is attend_16bit
 } AttendChoice;
 
-static AttendChoice attend_choice(int isa, bool bf16) {
+static AttendChoice attend_choice(int isa, bool rounds) {
     const CpuKernels *k = kernels(isa);
-    return (AttendChoice){bf16 ? k->attend_16bit : has_own(isa) ? &k->attend : NULL, isa, bf16};
+    return (AttendChoice){rounds ? k->attend_16bit : has_own(isa) ? &k->attend : NULL, isa, rounds};
 }
 
 // The AMX unit needs a 16-bit cache, and rounds queries, keys, weights and values to bf16. The others take any cache,
 // and round all four to integers of 16 bits.
 static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
     bool halves = c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
-    return choice.bf16 && (halves || strcmp(isa_name(choice.isa), "amx") != 0);
+    return choice.rounds && (halves || strcmp(isa_name(choice.isa), "amx") != 0);
 }
 
 static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
@@ -226,7 +226,7 @@ static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
     run_attend(c, choice.kernel, pairs, out);
     for (size_t r = 1; r < (size_t)s->n_rows; r++) memmove(out + r * row, out + r * stride, row * sizeof *out);
     bool rounded = rounds_attention(c, choice);
-    take_distance(rounded ? ATTEND_BF16 : ATTEND, choice.isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5,
+    take_distance(rounded ? ATTEND_16BIT : ATTEND, choice.isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5,
                   what);
     free(out);
 }
@@ -281,7 +281,7 @@ static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_
         merged[i] = (float)(value / sum);
     }
     bool rounded = rounds_attention(c, choice);
-    take_distance(rounded ? ATTEND_BF16 : ATTEND, choice.isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5,
+    take_distance(rounded ? ATTEND_16BIT : ATTEND, choice.isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5,
                   "parts");
     free(out);
     free(lse);

@@ -32,7 +32,7 @@ typedef enum {
     GATE,
     GATE_BF16,
     ATTEND,
-    ATTEND_BF16,
+    ATTEND_16BIT,
     N_KERNELS
 } Kernel;
 static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
