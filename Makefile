@@ -197,9 +197,9 @@ test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # builds all test programs
 # Checks of the GPU's kernels that need only nvcc and no GPU.
 $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h sampling.h $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
+	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
-	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.log)
+	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.report)
 ifeq ($(NVCC),)
 	@echo "skipped the check of the kernels' machine code: it needs nvcc, of the CUDA toolkit"
 endif
