@@ -53,7 +53,7 @@ static Status plan_eviction(Engine *e, const EngineConfig *config) {
     return OK;
 }
 
-static DraftTarget draft_target(const Engine *e) {
+DraftTarget engine_draft_target(const Engine *e) {
     return (DraftTarget){.gguf = e->gguf,
                          .tok = e->tok,
                          .model = &e->model,
@@ -65,7 +65,7 @@ static DraftTarget draft_target(const Engine *e) {
 
 // --speculate
 static Status plan_speculation(Engine *e, const EngineConfig *config) {
-    DraftTarget target = draft_target(e);
+    DraftTarget target = engine_draft_target(e);
     if (!config->speculate) return OK;
     TRY(drafters_begin(&e->drafters, config, &target));
     e->speculating = speculate_policy(e->drafters.speculate, e->policy);
@@ -84,7 +84,7 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
                             "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
                             gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
     e->pool = threads_new(config->threads);
-    DraftTarget target = draft_target(e);
+    DraftTarget target = engine_draft_target(e);
     if (config->speculate) TRY(drafters_open(config, &target, needs.n_seqs, &e->drafters));
     MemoryPlan plan = {.config = config,
                        .needs = needs,

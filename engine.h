@@ -76,6 +76,8 @@ void engine_run(Engine *e);
 
 // The largest -c whose KV cache fits into the memory that is available now.
 int engine_most_context(const Engine *e);
+// What the drafters of --speculate need to know of this engine; all pointers stay the engine's.
+DraftTarget engine_draft_target(const Engine *e);
 // Whether --evict lets a text grow past the context.
 bool engine_endless(const Engine *e);
 // The first failure of the GPU, of the model's file or of a router; all later results are void. QUILL_MODEL,

@@ -8,8 +8,8 @@
 #include "cpu/cpu.h"
 
 #include "cpu/bf16_pairs.h"
-#include "cpu/gate.h"
 #include "cpu/panels.h"
+#include "cpu/vector.h"
 
 enum {
     DEPTH = 256,       // elements of a panel's row: four tiles of rows of this depth stay in L1
@@ -177,14 +177,10 @@ static void run_bf16_panels(const Tensor *w, int first, int last, const void *pa
                scratch, run_panel);
 }
 
-// act(gate) * up of n_features from the sums of a tile, packed to h. Missing features up to a multiple of 32 have sums
-// of zero.
-INLINE void write_gated(Activation act, const float *gate, const float *up, int n_features, RowPairs *h) {
-    for (int f = 0; f < (int)round_up((size_t)n_features, 32); f += 2) {
-        const float *g = gate + f * LANES, *u = up + f * LANES;
-        vf even = gated(act, vload(g), vload(u)), odd = gated(act, vload(g + LANES), vload(u + LANES));
-        _mm512_storeu_si512(h[f / 2], pair_of((__m512)even, (__m512)odd));
-    }
+// Packs n_features values of a tile to h. Missing features up to a multiple of 32 have sums of zero.
+static void write_pairs(const float *values, int n_features, RowPairs *h) {
+    for (int k = 0; k < (int)pairs_of(n_features); k++, values += 2 * LANES)
+        _mm512_storeu_si512(h[k], pair_of(_mm512_loadu_ps(values), _mm512_loadu_ps(values + LANES)));
 }
 
 static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
@@ -198,10 +194,9 @@ static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int fi
     multiply_tasks(tasks, 2, first, last - first, scratch);
     RowPairs *to = (RowPairs *)h + tile * apart + first / 2;
     for (int i = 0; i * LANES < n_rows; i++, to += apart) {
-        const float *g = scratch->sums[0] + (size_t)i * TILE_SUMS, *u = scratch->sums[1] + (size_t)i * TILE_SUMS;
-        if (act == ACT_GELU) write_gated(ACT_GELU, g, u, last - first, to);
-        else if (act == ACT_SWIGLU_CLAMPED) write_gated(ACT_SWIGLU_CLAMPED, g, u, last - first, to);
-        else write_gated(ACT_SILU, g, u, last - first, to);
+        float *sums = scratch->sums[0] + (size_t)i * TILE_SUMS;
+        vector_gate(act, sums, scratch->sums[1] + (size_t)i * TILE_SUMS, (last - first) * LANES);
+        write_pairs(sums, last - first, to);
     }
 }
 

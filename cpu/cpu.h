@@ -154,7 +154,7 @@ typedef struct {
     void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch);
     int glu_features, glu_least; // features and least of a task of run_glu
-    GateRow *gate;               // computes the same bits as run_glu's gate, for fewer rows; or NULL
+    GateRow *gate;               // computes the bits of run_glu's gate, for fewer rows; NULL: CpuKernels.gate does
     const char
         *unit; // the unit that multiplies, by its name in bench/roofline.h; NULL: the best of its instruction set
 } MatrixKernel;

@@ -4,7 +4,7 @@
 //
 // A sum of n products of two integers up to sqrt(2^31 / n) fits into 32 bits. Queries and keys have one scale for a
 // whole head: 5792 steps up to its largest element with heads of 64, 4096 with 128. Values have a scale for each
-// element of the head over the keys of a tile, and the weights of values count 4729 steps up to 1. bf16 has 256 steps
+// element of the head over the keys of a tile, and the weights of values count 4729 steps up to 1. bf16 has 128 steps
 // between two powers of two: scores in bf16 moved the logits of a model with large scores by a sixth more than int8
 // products do.
 //

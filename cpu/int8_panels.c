@@ -10,8 +10,8 @@
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
-#include "cpu/gate.h"
 #include "cpu/int8_columns.h"
+#include "cpu/vector.h"
 
 enum {
     DEPTH = 512,               // elements of a panel's row: two tiles of rows of this depth stay in L1
@@ -321,7 +321,7 @@ static void add_panel(const PanelTask *t, int first, int n_features, int s, int 
     functions->unpack(t->w, first, n_features, s, n, scratch->rows);
     for (int tile = 0; tile < n_tiles; tile += 2) {
         PanelProduct p = {.w = scratch->rows,
-                          .n_features = (n_features + 11) / 12 * 12,
+                          .n_features = (int)round_up((size_t)n_features, 12),
                           .n = n,
                           .x = (const ActivationColumns *)t->x + (size_t)tile * n_superblocks + s,
                           .apart = n_superblocks,
@@ -337,7 +337,7 @@ static void add_panel(const PanelTask *t, int first, int n_features, int s, int 
 static void multiply_through_panels(const PanelTask *tasks, int n_tasks, int first, int n_features,
                                     PanelScratch *scratch) {
     const int n_tiles = (tasks->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(tasks->w->n_in);
-    const int padded = (n_features + 11) / 12 * 12;
+    const int padded = (int)round_up((size_t)n_features, 12);
     for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
     for (int i = 0; i < n_tasks; i++)
         for (int tile = 0; tile < n_tiles; tile++)
@@ -375,14 +375,12 @@ static void run_int8_panels(const Tensor *w, int first, int last, const void *pa
 
 // ---- gate and up ----------------------------------------------------------------------------------------------------
 
-// act(gate) * up of n_features, a multiple of 32, from the sums of a tile, packed from feature `first` of h on.
-INLINE void write_gated(Activation act, const float *gate, const float *up, int first, int n_features,
-                        ActivationColumns *h) {
-    for (int f = 0; f < n_features; f += 32) {
+// Packs n_features values of a tile, a multiple of 32, as features of h from `first` on.
+static void write_columns(const float *values, int first, int n_features, ActivationColumns *h) {
+    for (int f = first; f < first + n_features; f += 32) {
         __m512 v[32];
-        for (int i = 0; i < 32; i++)
-            v[i] = (__m512)gated(act, vload(gate + (f + i) * LANES), vload(up + (f + i) * LANES));
-        quantize_columns(v, h + (first + f) / SUPERBLOCK, (first + f) % SUPERBLOCK / 32);
+        for (int i = 0; i < 32; i++, values += LANES) v[i] = _mm512_loadu_ps(values);
+        quantize_columns(v, h + f / SUPERBLOCK, f % SUPERBLOCK / 32);
     }
 }
 
@@ -395,10 +393,9 @@ static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int fi
     multiply_tasks(tasks, 2, first, last - first, scratch);
     ActivationColumns *to = (ActivationColumns *)h + (size_t)(first_row / LANES) * superblocks_of(up->n_out);
     for (int tile = 0; tile * LANES < n_rows; tile++, to += superblocks_of(up->n_out)) {
-        const float *g = scratch->sums[0] + (size_t)tile * TILE_SUMS, *u = scratch->sums[1] + (size_t)tile * TILE_SUMS;
-        if (act == ACT_GELU) write_gated(ACT_GELU, g, u, first, last - first, to);
-        else if (act == ACT_SWIGLU_CLAMPED) write_gated(ACT_SWIGLU_CLAMPED, g, u, first, last - first, to);
-        else write_gated(ACT_SILU, g, u, first, last - first, to);
+        float *sums = scratch->sums[0] + (size_t)tile * TILE_SUMS;
+        vector_gate(act, sums, scratch->sums[1] + (size_t)tile * TILE_SUMS, (last - first) * LANES);
+        write_columns(sums, first, last - first, to);
         if (last == up->n_out && last % SUPERBLOCK) clear_columns(to + last / SUPERBLOCK, last % SUPERBLOCK / 32);
     }
 }

@@ -2,7 +2,6 @@
 // the store of K and V.
 #include "cpu/vector.h"
 
-#include "cpu/gate.h"
 #include "cpu/unpack.h"
 
 #define ROW_CASE(TYPE)                                                                                                 \
@@ -44,6 +43,16 @@ void vector_rope(float *head, const float *restrict cosine, const float *restric
         first[i] = x * cosine[i] - y * sine[i];
         second[i] = x * sine[i] + y * cosine[i];
     }
+}
+
+// act(gate) * up; all activations are gate * sigmoid(of something).
+INLINE vf gated(Activation act, vf gate, vf up) {
+    const vf limit = vset(SWIGLU_LIMIT);
+    if (act == ACT_SWIGLU_CLAMPED) {
+        gate = vselect(gate > limit, limit, gate);
+        up = vselect(up > limit, limit, vselect(up < -limit, -limit, up)) + 1.0f;
+    }
+    return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up;
 }
 
 // Uses the same arithmetic for all elements, including those past the last whole vector.

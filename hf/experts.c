@@ -24,7 +24,7 @@ static const char *const stack_names[PARTS] = {"ffn_gate_exps", "ffn_up_exps", "
 
 Status hf_refuse(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
-                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, expected, t->dtype, t->n_dims);
+                        SAFE_SHOW(t->name), expected, t->dtype, t->n_dims);
 }
 
 static void name_of(char out[64], long layer, int part, const char *kind) {
@@ -62,7 +62,7 @@ static Status take_one(HfExperts *x, const HfModel *m, const SafeFiles *files, l
     hf_config_experts(m, &n);
     if (expert < 0 || expert >= n || n > 1 << 16)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: an expert below config.json's %d expected", t->file,
-                            (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, (int)n);
+                            SAFE_SHOW(t->name), (int)n);
     if (!has_dims(t, 2) || type < 0) return hf_refuse(t, "F32, F16, BF16 or F8_E4M3 of 2 dimensions");
     HfStack *s = stack_of(x, layer, part);
     if (!s->data) {

@@ -46,8 +46,6 @@ static void put_shape(Buf *out, const SafeTensor *t) {
     buf_str(out, "]");
 }
 
-#define SHOW(name) (int)((name).n < 100 ? (name).n : 100), (name).data
-
 // `scale` has, or t lacks (NULL), other scales than `expected`. t and `scale` are as they are in the file, or one
 // matrix of a stack and its scales.
 static Status wrong_scale(const SafeTensor *t, const SafeTensor *scale, const char *expected) {
@@ -58,10 +56,11 @@ static Status wrong_scale(const SafeTensor *t, const SafeTensor *scale, const ch
         put_shape(&found, scale);
     } else buf_str(&found, "none");
     const SafeTensor *named = scale ? scale : t;
-    Status st = status_error(QUILL_MODEL,
-                             "%s: tensor %.*s%s: %s expected, %s found, for weights of %s; download the weights and "
-                             "config.json again, or take a GGUF file",
-                             named->file, SHOW(named->name), scale ? "" : "_scale_inv", expected, found.data, of.data);
+    Status st =
+        status_error(QUILL_MODEL,
+                     "%s: tensor %.*s%s: %s expected, %s found, for weights of %s; download the weights and "
+                     "config.json again, or take a GGUF file",
+                     named->file, SAFE_SHOW(named->name), scale ? "" : "_scale_inv", expected, found.data, of.data);
     buf_free(&found);
     buf_free(&of);
     return st;

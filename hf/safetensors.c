@@ -10,8 +10,6 @@
 
 enum { MAX_HEADER = 100 << 20 }; // the limit of the format's own library
 
-#define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
-
 static const struct {
     const char *name;
     size_t bytes;
@@ -33,21 +31,22 @@ static Status read_shape(const char *path, SafeTensor *t, const json_t *shape) {
     json_t *one;
     if (!json_is_array(shape) || json_array_size(shape) > SAFE_MAX_DIMS)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: shape: an array of at most %d numbers expected", path,
-                            SHOW(t->name), SAFE_MAX_DIMS);
+                            SAFE_SHOW(t->name), SAFE_MAX_DIMS);
     t->n_dims = (int)json_array_size(shape);
     json_array_foreach(shape, i, one) {
         if (!json_is_integer(one) || json_integer_value(one) < 0)
-            return status_error(QUILL_MODEL, "%s: tensor %.*s: shape: whole numbers expected", path, SHOW(t->name));
+            return status_error(QUILL_MODEL, "%s: tensor %.*s: shape: whole numbers expected", path,
+                                SAFE_SHOW(t->name));
         t->dims[i] = (uint64_t)json_integer_value(one);
         if (!size_mul(n, (size_t)t->dims[i], &n))
             return status_error(QUILL_MODEL, "%s: tensor %.*s: shape: a product that fits 64 bits expected", path,
-                                SHOW(t->name));
+                                SAFE_SHOW(t->name));
     }
     if (t->element == 0) return OK; // an unknown type is an error only if the tensor is used
     if (!size_mul(n, t->element, &n) || n != t->n_bytes)
         return status_error(QUILL_MODEL,
                             "%s: tensor %.*s: data_offsets: %zu bytes expected by its shape and %s, %zu found", path,
-                            SHOW(t->name), n, t->dtype, t->n_bytes);
+                            SAFE_SHOW(t->name), n, t->dtype, t->n_bytes);
     return OK;
 }
 
@@ -55,17 +54,17 @@ static Status read_tensor(const char *path, SafeTensor *t, const json_t *entry, 
     const json_t *dtype = json_object_get(entry, "dtype"), *offsets = json_object_get(entry, "data_offsets");
     if (!json_is_object(entry) || !json_is_string(dtype))
         return status_error(QUILL_MODEL, "%s: tensor %.*s: an object with dtype, shape and data_offsets expected", path,
-                            SHOW(t->name));
+                            SAFE_SHOW(t->name));
     const json_t *from = json_array_get(offsets, 0), *to = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(from) || !json_is_integer(to))
         return status_error(QUILL_MODEL, "%s: tensor %.*s: data_offsets: two whole numbers expected", path,
-                            SHOW(t->name));
+                            SAFE_SHOW(t->name));
     json_int_t begin = json_integer_value(from), end = json_integer_value(to);
     if (begin < 0 || end < begin || (uint64_t)end > n_data)
         return status_error(QUILL_MODEL,
                             "%s: tensor %.*s: data_offsets: a range within the file's %zu bytes of data expected, "
                             "%" JSON_INTEGER_FORMAT " to %" JSON_INTEGER_FORMAT " found%s",
-                            path, SHOW(t->name), n_data, begin, end,
+                            path, SAFE_SHOW(t->name), n_data, begin, end,
                             begin >= 0 && end >= begin ? "; is the file complete?" : "");
     t->dtype = json_string_value(dtype);
     t->element = dtype_bytes(t->dtype);
@@ -91,7 +90,7 @@ static Status check_overlaps(const SafeFiles *s, const char *path, int first) {
         if (sorted[i - 1]->data + sorted[i - 1]->n_bytes > sorted[i]->data)
             st = status_error(QUILL_MODEL,
                               "%s: tensor %.*s: data_offsets: bytes of its own expected, %.*s has some of them", path,
-                              SHOW(sorted[i]->name), SHOW(sorted[i - 1]->name));
+                              SAFE_SHOW(sorted[i]->name), SAFE_SHOW(sorted[i - 1]->name));
     free(sorted);
     return st;
 }

@@ -12,6 +12,9 @@
 #include "base/base.h"
 #include "files/names.h"
 
+// Arguments of %.*s that show a tensor's name in a message, its first 100 bytes at most.
+#define SAFE_SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
+
 enum { SAFE_MAX_DIMS = 8 };
 
 typedef struct {

@@ -14,8 +14,6 @@
 
 enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 
-#define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
-
 // The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
@@ -118,8 +116,8 @@ static bool lfm(const TensorReader *r) { return r->m->family->names == HF_NAMES_
 static const char *last_norm(const TensorReader *r) { return lfm(r) ? "embedding_norm.weight" : "norm.weight"; }
 
 static Status refuse_type(const SafeTensor *t, const char *expected) {
-    return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SHOW(t->name), expected,
-                        t->dtype);
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SAFE_SHOW(t->name),
+                        expected, t->dtype);
 }
 
 // ---- names ----------------------------------------------------------------------------------------------------------
@@ -178,7 +176,7 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
     if (!rest.data || layer_name(r, rest, out)) return OK;
     return status_error(QUILL_MODEL,
                         "%s: tensor %.*s: no part of a %s model; is the directory's config.json this one's?", t->file,
-                        SHOW(t->name), r->m->family->model_type);
+                        SAFE_SHOW(t->name), r->m->family->model_type);
 }
 
 // ---- data -----------------------------------------------------------------------------------------------------------
@@ -224,15 +222,16 @@ static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **
 
 static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
     if (gguf_tensor(r->m->g, name))
-        return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SHOW(t->name), name);
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SAFE_SHOW(t->name),
+                            name);
     size_t n = 1;
     if (t->n_dims < 1 || t->n_dims > 2)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: one or two dimensions expected, %d found", t->file,
-                            SHOW(t->name), t->n_dims);
+                            SAFE_SHOW(t->name), t->n_dims);
     for (int d = 0; d < t->n_dims; d++) {
         if (t->dims[d] < 1 || t->dims[d] > INT32_MAX)
             return status_error(QUILL_MODEL, "%s: tensor %.*s: dimensions of 1 to %d expected, %llu found", t->file,
-                                SHOW(t->name), INT32_MAX, (unsigned long long)t->dims[d]);
+                                SAFE_SHOW(t->name), INT32_MAX, (unsigned long long)t->dims[d]);
         n *= (size_t)t->dims[d];
     }
     int type = hf_type_of(t);
@@ -265,7 +264,7 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
         return status_error(QUILL_MODEL,
                             "%s: tensor %.*s: num_attention_heads * (qk_nope_head_dim + v_head_dim) rows "
                             "expected, others found",
-                            t->file, SHOW(t->name));
+                            t->file, SAFE_SHOW(t->name));
     int type = hf_type_of(t);
     size_t rank = (size_t)t->dims[1], size = type == TYPE_F32 ? 4 : 2;
     const void *whole = t->data;

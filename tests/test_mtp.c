@@ -472,13 +472,7 @@ static void shrink_cache(Engine *e) {
 // The drafters of `--speculate mtp`, as the engine sets them up.
 static void open_planned(const Engine *e, Drafters *out) {
     EngineConfig o = e->config;
-    DraftTarget target = {.gguf = e->gguf,
-                          .tok = e->tok,
-                          .model = &e->model,
-                          .be = e->be,
-                          .pool = e->pool,
-                          .kv = &e->shape,
-                          .unit = engine_prefill_unit(e)};
+    DraftTarget target = engine_draft_target(e);
     o.speculate = "mtp";
     assert_ok(drafters_open(&o, &target, CROWD, out));
     assert_ok(drafters_begin(out, &o, &target));
