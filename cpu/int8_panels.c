@@ -243,9 +243,62 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
     }
 }
 
+// sums = FEW features of Q8_0 from `first` on times one tile. Bytes need no unpacking: four of a row are broadcast from
+// the file, and the same instruction makes them unsigned.
+enum { FEW = 12 };
+INLINE void multiply_bytes(const PanelTask *t, int first, float *sums) {
+    enum { FAR = 2048, BLOCK = sizeof(BlockQ8_0) };
+    const size_t stride = t->w->row_bytes;
+    const int n = t->w->n_in / 32;
+    const __m512i sign = _mm512_set1_epi8((char)128);
+    const uint8_t *row[FEW / 3]; // every third row: few registers address all of them
+    __m512 sum[FEW];
+    UNROLL(4)
+    for (int i = 0; i < FEW / 3; i++) row[i] = (const uint8_t *)t->w->data + (size_t)(first + 3 * i) * stride;
+    UNROLL(12)
+    for (int f = 0; f < FEW; f++) sum[f] = _mm512_setzero_ps();
+    for (int b = 0; b < n; b++) {
+        const ActivationColumns *x = (const ActivationColumns *)t->x + b / 8;
+        if (b % 2 == 0) { // at the end of these rows: the first bytes of the next FEW
+            size_t far = FAR + ((size_t)b * BLOCK + FAR < stride ? 0 : (FEW - 1) * stride);
+            UNROLL(12)
+            for (int f = 0; f < FEW; f++) __builtin_prefetch(row[f / 3] + (size_t)(f % 3) * stride + far, 0, 2);
+        }
+        __m512i dot[FEW], less = _mm512_add_epi32(_mm512_loadu_si512(x->less16[2 * (b % 8)]),
+                                                  _mm512_loadu_si512(x->less16[2 * (b % 8) + 1]));
+        UNROLL(12)
+        for (int f = 0; f < FEW; f++) dot[f] = start_of(TYPE_Q8_0, less);
+        UNROLL(8)
+        for (int k = 0; k < 8; k++) {
+            __m512i four = _mm512_loadu_si512(x->q[b % 8][k]);
+            UNROLL(12)
+            for (int f = 0; f < FEW; f++) {
+                int32_t q;
+                memcpy(&q, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, qs) + 4 * k, sizeof q);
+                dot[f] = _mm512_dpbusd_epi32(dot[f], _mm512_xor_si512(_mm512_set1_epi32(q), sign), four);
+            }
+        }
+        __m512 scale = _mm512_loadu_ps(x->scale[b % 8]);
+        UNROLL(12)
+        for (int f = 0; f < FEW; f++) {
+            int16_t d;
+            memcpy(&d, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, d), sizeof d);
+            __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f]), scale);
+            sum[f] = _mm512_fmadd_ps(product, _mm512_cvtph_ps(_mm256_set1_epi16(d)), sum[f]);
+        }
+        UNROLL(4)
+        for (int i = 0; i < FEW / 3; i++) row[i] += BLOCK;
+    }
+    UNROLL(12)
+    for (int f = 0; f < FEW; f++) _mm512_storeu_ps(sums + f * LANES, sum[f]);
+}
+
 // Multiplies features [first, first + n_features) by one or two tiles without a panel: F features at a time, from the
 // first superblock to the last. Each superblock is unpacked while the one before is multiplied.
 INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, int n_features, float *sums) {
+    if (type == TYPE_Q8_0 && V == 1)
+        for (; n_features >= FEW; first += FEW, n_features -= FEW, sums += FEW * LANES) multiply_bytes(t, first, sums);
+    if (n_features == 0) return;
     enum { FAR = 2048 }; // prefetch distance in bytes from the unpacked weights
     PanelRow rows[2][12];
     __m512 sum[12];

@@ -61,6 +61,11 @@ MIXES = {
                        filler=(0, 0, 0.1, 0.3, 0.8), asks=1, most=(16, 24, 32), bytes=900, copy_bytes=300, drill=40),
     "back-long": dict(raw=0.10, conversation=0.28, stories=0.10, copies=0.14, drills=0.10, turns=0.14, first=0.4, long=0, invented=0.4,
                       filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(16, 24, 32), bytes=2400, copy_bytes=500, drill=80),
+    # Then texts up to the context, few drills, and every other task.
+    "look-long": dict(raw=0.08, conversation=0.34, stories=0.10, copies=0.14, drills=0.10, turns=0.16, first=0.4, long=0, invented=0.4,
+                      filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(12, 18, 24), bytes=4000, copy_bytes=500, drill=80),
+    "look-all": dict(raw=0.10, conversation=0.40, stories=0.12, copies=0.10, drills=0.04, turns=0.14, first=0.4, long=0, invented=0.4,
+                     filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(8, 12, 20), bytes=6000, copy_bytes=600, drill=80),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
