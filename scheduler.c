@@ -439,6 +439,7 @@ bool scheduler_next(Scheduler *s, Batch **out) {
         Request *r = too_large(s);
         finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
         if (s->first) release(s, r);  // other requests need its blocks
+        s->kv->n_copies = 0;          // those of its beams that did get a block; no step executes them
     }
     return false;
 }

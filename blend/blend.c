@@ -245,8 +245,8 @@ static bool end_loading(Blend *b, Sequence *q, Request *r) {
     if (!st.code) return true;
     note(b, st);
     forget(b);
-    // QUILL_MODEL: the damaged file was removed. After another error the file is still there, and would fail again.
-    for (int i = 0; i < b->n_spans && st.code != QUILL_MODEL; i++)
+    // The chunk is not loaded again: its file may still be there, and would fail again.
+    for (int i = 0; i < b->n_spans; i++)
         if (b->spans[i].first <= bad && bad < b->spans[i].first + b->spans[i].n) b->spans[i].n = 0;
     kvcache_release(b->context->kv, q);
     r->fetched = false;

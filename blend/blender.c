@@ -351,6 +351,14 @@ Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out) {
     *out = NULL;
     TRY(plan_parse(plan, &p));
     TRY(blend_check(&e->model, e->kv.pool));
+    if (e->evict)
+        return status_error(QUILL_USAGE, "chunks: the whole KV cache expected, found --evict, which frees parts of it; "
+                                         "leave one of them out");
+    if (p.mode != BLEND_FULL && e->kv.partner && !e->kv.keep_partners)
+        return status_error(QUILL_USAGE,
+                            "chunks: K and V of whole texts expected, found a model with windows, which "
+                            "frees parts of them; start with --blend %s, or with --blend full",
+                            plan ? plan : BLEND_DEFAULT);
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Blender *b = mem_alloc(sizeof *b);
     *b = (Blender){.e = e, .store = chunkstore_new(e->kv_dir.store, &like)};

@@ -407,7 +407,8 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         if (g.chunks) chunks_drop(&c->chunks);
     } else {
         keep_messages(c, keep);
-        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // the array still has room for them
+        c->messages = mem_resize(c->messages, (size_t)(keep + n_aside) * sizeof *c->messages + 1);
+        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i];
         if (refused) c->n_left_out = left_out, c->n_said = n_said;
         else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
     }

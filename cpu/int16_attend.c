@@ -54,7 +54,6 @@ INLINE vi dot(vi sum, vi a, vi b) {
 
 INLINE vi load_integers(const float *p) { return (vi)vload(p); }
 INLINE void store_integers(float *p, vi v) { vstore(p, (vf)v); }
-INLINE vf vabs(vf v) { return vmax(v, -v); }
 // most / top, or 0
 INLINE vf inverse_of(float most, vf top) { return vselect(top == 0, vset(0), most / top); }
 
@@ -92,7 +91,7 @@ static void begin(const AttendTask *t, QueryLanes *l) {
     for (int half = 0; half < T; half += VL) {
         float *q = l->queries + half;
         vf top = {0};
-        for (int i = 0; i < hd; i++) top = vmax(vabs(vload(q + i * T)), top);
+        for (int i = 0; i < hd; i++) top = vlargest(top, vload(q + i * T));
         vf inverse = inverse_of(most, top);
         vstore(l->scale + half, top / most);
         for (int i = 0; i < hd; i += 2) {
@@ -110,8 +109,8 @@ static void begin_keys(const AttendTask *t, QueryTile *s, int n) {
     for (int k = 0; k < n; k++) {
         float *row = s->tile + (size_t)k * HEAD_PAD;
         vf tops = {0};
-        for (int i = 0; i < hd; i += VL) tops = vmax(vabs(vload(row + i)), tops);
-        float top = vmax_of(tops), inverse = top != 0 ? most / top : 0;
+        for (int i = 0; i < hd; i += VL) tops = vlargest(tops, vload(row + i));
+        float top = vlargest_of(tops), inverse = top != 0 ? most / top : 0;
         s->scale[k] = top / most;
         for (int i = 0; i < hd; i += VL) store_16bit(row + i / 2, to_integers(vload(row + i) * inverse));
     }
@@ -165,7 +164,7 @@ INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first
         for (int i = 0; i < 2; i++) {
             vf score = k + i < n ? vload(scores + (k + i) * T) : vset(MASKED);
             p[i] = exp_below(score, top);
-            if (!all) p[i] = vselect(score > MASKED, p[i], vset(0));
+            if (!all) p[i] = vselect(score <= MASKED, vset(0), p[i]);
         }
         total += p[0] + p[1];
         if (all) store_integers(scores + k / 2 * T, pair_of(to_integers(p[0] * most), to_integers(p[1] * most)));
@@ -205,7 +204,7 @@ static void begin_values(QueryTile *s, int v_dim, int n) {
     for (int i = 0; i < v_dim; i += VL) {
         float *column = s->tile + i;
         vf top = {0};
-        for (int k = 0; k < n; k++) top = vmax(vabs(vload(column + (size_t)k * HEAD_PAD)), top);
+        for (int k = 0; k < n; k++) top = vlargest(top, vload(column + (size_t)k * HEAD_PAD));
         vf inverse = inverse_of(most, top);
         vstore(s->value_scale + i, top / (most * most)); // both integers are multiplied by `most`
         for (int k = 0; k < n; k += 2) {

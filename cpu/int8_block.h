@@ -116,8 +116,8 @@ INLINE int book_offset(int type) {
 #if QUILL_SIMD == 256
 static void quantize32(const float *x, Int8Activations *a, int b) {
     vf tops = {0};
-    for (int i = 0; i < NV; i++) tops = vmax(tops, vmax(vload(x + VL * i), -vload(x + VL * i)));
-    float top = vmax_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    for (int i = 0; i < NV; i++) tops = vlargest(tops, vload(x + VL * i));
+    float top = vlargest_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
     for (int half = 0; half < 2; half++) {
         __m256i v[2];
         for (int i = 0; i < 2; i++) // to nearest, ties to even
@@ -242,7 +242,7 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
 #if QUILL_SIMD == 512
 static void quantize32(const float *x, Int8Activations *a, int b) {
     __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
-    float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
+    float top = vlargest_of(vlargest(vlargest((vf){0}, (vf)v[0]), (vf)v[1]));
     float scale = top / 127, inverse = top > 0 ? 127 / top : 0;
     for (int half = 0; half < 2; half++) {
         __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v[half], _mm512_set1_ps(inverse))); // to nearest, ties to even

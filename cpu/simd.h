@@ -50,8 +50,8 @@ INLINE vf vselect(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~
 #if QUILL_SIMD == 512
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vi vmax_bits(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 INLINE float vsum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
-INLINE float vmax_of(vf a) { return _mm512_reduce_max_ps((__m512)a); }
 INLINE vf vload_half(const uint16_t *p) {
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
@@ -65,15 +65,11 @@ INLINE void vstore_half(uint16_t *p, vf v) {
 #elif QUILL_SIMD == 256
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE vi vmax_bits(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INLINE float vsum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)a), _mm256_extractf128_ps((__m256)a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-INLINE float vmax_of(vf a) {
-    float best = a[0];
-    for (int i = 1; i < VL; i++) best = a[i] > best ? a[i] : best;
-    return best;
 }
 INLINE vf vload_half(const uint16_t *p) {
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -87,12 +83,8 @@ INLINE void vstore_half(uint16_t *p, vf v) {
 #else
 INLINE vf vmax(vf a, vf b) { return vselect(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return vselect(a < b, a, b); }
+INLINE vi vmax_bits(vi a, vi b) { return (vi)vselect(a > b, (vf)a, (vf)b); }
 INLINE float vsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
-INLINE float vmax_of(vf a) {
-    float best = a[0];
-    for (int i = 1; i < VL; i++) best = a[i] > best ? a[i] : best;
-    return best;
-}
 #if defined(__aarch64__)
 typedef __fp16 v4h __attribute__((vector_size(8)));
 INLINE vf vload_half(const uint16_t *p) {
@@ -165,9 +157,19 @@ INLINE void vstore_bf16(uint16_t *p, vf v) { // to nearest, ties to even; NaN st
     for (int i = 0; i < VL; i++) p[i] = float_bf16(v[i]);
 }
 
-// e^x to about 2 units in the last place; below -87 it is about 1e-38, above 88 about 1e38.
+// The larger of `top` >= 0 and |x|, lane by lane. Bits of absolute values compare like the values, and NaN is above
+// all.
+INLINE vf vlargest(vf top, vf x) { return (vf)vmax_bits((vi)top, (vi)x & 0x7fffffff); }
+// The largest lane of some that vlargest gave.
+INLINE float vlargest_of(vf top) {
+    for (int d = VL / 2; d > 0; d /= 2) top = vlargest(top, vswap(top, d));
+    return top[0];
+}
+
+// e^x to about 2 units in the last place; below -87 it is about 1e-38, above 88 about 1e38. NaN stays NaN: where one
+// operand is NaN, vmax and vmin give the second.
 INLINE vf vexp(vf x) {
-    x = vmin(vmax(x, vset(-87.0f)), vset(88.0f));
+    x = vmin(vset(88.0f), vmax(vset(-87.0f), x));
     vf t = x * 1.44269504f + 0x1.8p23f; // the nearest integer lands in the low bits
     vf n = t - 0x1.8p23f;
     vf r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; // ln 2 in two parts, the first with bits to spare

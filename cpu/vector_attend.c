@@ -166,7 +166,7 @@ static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
         for (int k = 0; k < n; k++) {
             float *row = s->scores + k * T + half;
             vf score = vload(row);
-            vf p = vselect(score > MASKED, vexp(score - top), vset(0));
+            vf p = vselect(score <= MASKED, vset(0), vexp(score - top));
             vstore(row, p);
             total += p;
         }

@@ -211,6 +211,9 @@ static Status write_named(const KvStore *s, const ChainHash *name, const char *p
     Status st = write(arg, &w);
     *n_bytes = (size_t)lseek(fd, 0, SEEK_CUR);
     kvwriter_free(&w);
+    if (!st.code && *n_bytes > s->most_bytes)
+        st = status_error(QUILL_IO, "%zu bytes at most expected (size=), %zu found; give the directory a larger size",
+                          s->most_bytes, *n_bytes);
     st = publish_temp(temp, fd, path, st);
     free(temp);
     return st;
@@ -351,7 +354,7 @@ Status kvstore_write_file(KvStore *s, const ChainHash *name, const char *ending,
     char *path = path_of(s, name, ending);
     Status st = write_named(s, name, path, write, arg, &size);
     free(path);
-    s->refused = st.code;
+    s->refused = st.code && size <= s->most_bytes; // a smaller one may fit
     if (st.code) return st;
     s->stats.saved_bytes += size;
     if (s->stats.saved_bytes > s->look) make_room(s);

@@ -63,12 +63,14 @@ static void attend_exactly(const Reference *r, int row, int head, double *scores
     int vd = heads_v_dim(h);
     int kv_head = head / (h->n_heads / h->n_kv_heads);
     const float *q = r->w->q + (size_t)row * (size_t)r->w->q_dim + (size_t)head * (size_t)hd;
-    double most = -INFINITY, sum = 0;
+    const float *sink = r->l->sinks ? &r->l->sinks[head] : NULL;
+    double most = sink ? (double)*sink : -INFINITY;
     for (int i = first; i <= pos; i++) {
         scores[i] = (double)h->scale * dot(q, r->c->k + held_at(r->c, r->l, i, kv_head, hd), hd);
         if (h->softcap != 0) scores[i] = (double)h->softcap * tanh(scores[i] / (double)h->softcap);
         most = fmax(most, scores[i]);
     }
+    double sum = sink ? exp((double)*sink - most) : 0;
     memset(out, 0, (size_t)vd * sizeof *out);
     for (int i = first; i <= pos; i++) {
         const float *v = r->c->v + held_at(r->c, r->l, i, kv_head, vd);

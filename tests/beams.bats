@@ -201,3 +201,16 @@ END
     cmp foundcpu foundcuda
     cmp foundcpu found-ngl1
 }
+
+@test "beams that fill the cache end, and the jobs after them are answered, also with --kv-dir" {
+    needs_builtin
+    text="Once upon a time there was a little dog who lived in a big house with a red door and a green roof and he liked to play all day"
+    for i in 0 1 2; do
+        echo "{\"id\":$i,\"prompt\":\"$text $i\",\"raw\":true,\"beams\":3,\"n\":3,\"max_tokens\":50,\"ignore_eos\":true}"
+    done >jobs
+    for dir in '' '--kv-dir kd'; do
+        # shellcheck disable=SC2086
+        "$QUILL" batch -q -m builtin -c 96 --kv-mem 300K -np 3 $dir jobs >out
+        [ "$(grep -c '"finish_reason":"length"' out)" -eq 3 ]
+    done
+}

@@ -95,6 +95,27 @@ tokens_of() { # of a prompt, in lines
     cmp want again
 }
 
+@test "a damaged chunk that cannot be removed is computed with the prompt" {
+    [ "$(id -u)" -ne 0 ] || skip "root removes files from any directory"
+    "$QUILL" chunk add --no-config -q --kv-dir d a.txt
+    file=$(ls d/*.chunk)
+    printf '\377\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 3000)) conv=notrunc status=none
+    chmod 555 d
+    run -0 --separate-stderr timeout 60 "$QUILL" --no-config --greedy -n 4 --kv-dir d --chunk a.txt "Where is the blue cup?"
+    chmod 755 d
+    [ -n "$output" ]
+    [ "$(grep -c damaged <<<"$stderr")" -eq 1 ]
+}
+
+@test "a chunk larger than the directory may become is not saved, and no other file is removed for it" {
+    seq 1 400 >long.txt
+    "$QUILL" chunk add --no-config -q --kv-dir d,size=200k a.txt
+    run -6 "$QUILL" chunk add --no-config --kv-dir d,size=200k long.txt
+    [[ $output == *"204800 bytes at most expected (size=), "*" found"* ]]
+    [ "$(ls d/*.chunk | wc -l)" -eq 1 ]
+    run -0 "$QUILL" chunk add --no-config --kv-dir d,size=200k b.txt
+}
+
 @test "a store of another model is left alone and computed again" {
     "$MAKE_TINY" tiny.gguf
     "$QUILL" chunk add --no-config -q --kv-dir d -m tiny.gguf a.txt
@@ -183,6 +204,18 @@ tokens_of() { # of a prompt, in lines
     grep -q 'computed separately and cannot be saved' errors
     [ ! -e talk.json.kv ]
     jq -e '.messages | map(.content) | .[0] == "Who are you?" and .[2] == "one text\n\nanother\n\nWhat?"' talk.json
+}
+
+@test "chunks need whole texts in the KV cache" {
+    seq 1 120 >long.txt
+    printf '%s\n' '/chunk long.txt' 'Who are you?' | "$QUILL" --no-config --greedy -n 8 -c 1024 -i --evict sinks,sink=4,window=32 >out 2>errors
+    grep -q 'the whole KV cache expected, found --evict' errors
+    [ -s out ]
+    "$MAKE_TINY" gemma3.gguf arch=gemma3 ctx=4096
+    line="{\"id\":1,\"chunks\":[\"$(seq -s ' ' 1 120)\"],\"prompt\":\"Who?\",\"raw\":true,\"max_tokens\":3}"
+    run -2 "$QUILL" batch --no-config -q -m gemma3.gguf <<<"$line"
+    [[ $output == *"found a model with windows"*"--blend cacheblend"* ]]
+    run -0 "$QUILL" batch --no-config -q -m gemma3.gguf --blend cacheblend <<<"$line"
 }
 
 @test "what cannot be a chunk" {

@@ -131,6 +131,8 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
         sort -g worse | cmp - worse
         awk 'NR == 1 && !($1 > 0 && $1 < 1e-5) { exit 1 }' worse
     done
+    "$MAKE_TINY" sinks.gguf arch=gpt-oss # the reference has the attention sinks too
+    "$QUILL" perplexity -m sinks.gguf -p "some words" -ctk f32 -ctv f32 --kv-error | awk '/^layer/ && !($NF < 1e-5) { exit 1 }'
     "$QUILL" perplexity -f text -ctk kivi2 -ctv kivi2 --kv-error | grep '^layer [01]  attention error' >errors
     [ "$(wc -l <errors)" -eq 2 ]
     [ "$(grep -c 'error 0.000' errors)" -eq 0 ]

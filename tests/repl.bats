@@ -481,6 +481,26 @@ EOF
     [ ! -s before ] # of the new message
 }
 
+@test "a conversation stays as it was when an edited message does not fit" {
+    printf '#!/bin/sh\nfor i in $(seq 4000); do printf "word "; done >"$1"\n' >editor
+    chmod +x editor
+    EDITOR=./editor drive <<'EOF'
+spawn $QUILL -c 64 -n 1 --greedy
+expect "> "
+send "first words\r"
+expect "\e[?2004h"
+send "/edit\r"
+expect "the context 64; write a shorter"
+expect "\e[?2004h"
+send "/save talk.json\r"
+expect "\e[?2004h"
+send "\x04"
+exit 0
+modes usual
+EOF
+    jq -e '.messages | map(.role) == ["user", "assistant"] and .[0].content == "first words"' talk.json
+}
+
 # ---- conversations that are saved -------------------------------------------------------------------------------------
 
 @test "--autosave saves each turn, and --continue continues it, in a chat and for one answer" {

@@ -387,11 +387,45 @@ static void test_attend_large_scores(void **state) {
     }
 }
 
+static void check_nan(const AttendCase *c, const AttendKernel *k, bool one_element, const char *what, const char *isa) {
+    size_t n = (size_t)(c->s.n_rows * c->heads.n_heads * 64);
+    float *out = poisoned(n * sizeof *out);
+    run_attend(c, k, k->pairs, out);
+    for (size_t i = 0; i < n; i++) {
+        int head = (int)(i / 64) % c->heads.n_heads, element = (int)(i % 64);
+        bool want = head < c->s.group && (!one_element || element == 21);
+        if (!isfinite(out[i]) != want) fail_msg("%s: NaN in %s: output %zu is %g", isa, what, i, (double)out[i]);
+    }
+    free(out);
+}
+
+// NaN in Q, K or V of KV head 0 must reach the outputs that depend on it, and no others: a damaged model must not
+// answer.
+static void test_attend_nan(void **state) {
+    (void)state;
+    for (int rows = 1; rows <= 40; rows += 39)
+        for (int i = 0; i < 2 * isa_count(); i++) {
+            AttendChoice choice = attend_choice(i / 2, i % 2);
+            if (!choice.kernel || strcmp(isa_name(choice.isa), "amx") == 0) continue;
+            for (int of = 0; of < 3; of++) {
+                AttendCase c = attend_new(&(AttendShape){
+                    .head_dim = 64, .group = 2, .block = 16, .context = 200, .n_rows = rows, .seed = (uint64_t)i});
+                for (int r = 0; r < c.s.n_rows && of == 0; r++)
+                    for (int h = 0; h < c.s.group; h++) c.q[(r * c.heads.n_heads + h) * 64 + (9 * r + 40) % 64] = NAN;
+                if (of == 1) put_kv(c.kv.k, c.s.type_k, value_at(&c, false, 0, 0) + 21, NAN);
+                if (of == 2) put_kv(c.kv.v, c.s.type_v, value_at(&c, true, 0, 0) + 21, NAN);
+                check_nan(&c, choice.kernel, of == 2, of == 0 ? "Q" : of == 1 ? "K" : "V", isa_name(choice.isa));
+                attend_free(&c);
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attend),
         cmocka_unit_test(test_attend_narrow_values),
         cmocka_unit_test(test_attend_large_scores),
+        cmocka_unit_test(test_attend_nan),
         cmocka_unit_test(test_attend_windows_apart),
     };
     return cmocka_run_group_tests(tests, isa_print, print_distances);

@@ -500,6 +500,56 @@ static void test_int8_tiles(void **state) {
             int8_tiles_of(all_weights[w], widths[i], &random);
 }
 
+enum { NAN_ROWS = 19, NAN_IN = 512, NAN_OUT = 33 };
+
+// Rows 0, 3, 6 ... have one NaN.
+static void check_nan(const float *y, const char *what) {
+    for (int i = 0; i < NAN_ROWS * NAN_OUT; i++)
+        if (!isfinite(y[i]) != (i / NAN_OUT % 3 == 0)) fail_msg("%s: result %d is %g", what, i, (double)y[i]);
+}
+
+static void nan_of(const TestMatrix *m, int isa, const float *x) {
+    const CpuKernels *k = kernels(isa);
+    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->bf16_lanes};
+    Tensor t = m->t;
+    char what[100];
+    float y[NAN_ROWS * NAN_OUT];
+    void *scratch = poisoned(k->f32_panels ? k->f32_panels->scratch : 0);
+    t.n_out = NAN_OUT;
+    snprintf(what, sizeof what, "%s, %s", isa_name(isa), type_name(t.type));
+    k->matvec(&t, 0, NAN_OUT, x, NAN_IN, NAN_ROWS, y, NAN_OUT, false, scratch);
+    check_nan(y, what);
+    free(scratch);
+    for (size_t i = 0; i < ARRAY_LEN(of); i++) {
+        const MatrixKernel *matrix = of[i] ? of[i](t.type) : NULL;
+        if (!matrix) continue;
+        void *packed = pack_all(matrix, x, NAN_IN, NAN_ROWS, NAN_IN);
+        scratch = poisoned(matrix->scratch);
+        matrix->run(&t, 0, NAN_OUT, packed, 0, NAN_ROWS, y, NAN_OUT, false, scratch);
+        check_nan(y, what);
+        free(packed);
+        free(scratch);
+    }
+}
+
+// A NaN among a row's activations must reach all its results, whatever its lane: a damaged model must not answer.
+static void test_nan(void **state) {
+    (void)state;
+    uint64_t random = 16;
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++) {
+        TestMatrix m;
+        if (!matrix_new(&m, all_weights[w], MOST_OUT, NAN_IN, &random)) continue;
+        for (int turn = 0; turn < 5; turn++) {
+            float *x = random_floats(NAN_ROWS * NAN_IN, &random);
+            for (int r = 0; r < NAN_ROWS; r += 3) x[r * NAN_IN + pick(&random, NAN_IN)] = NAN;
+            for (int isa = 0; isa < isa_count(); isa++)
+                if (strcmp(isa_name(isa), "amx") != 0) nan_of(&m, isa, x);
+            free(x);
+        }
+        matrix_free(&m);
+    }
+}
+
 // The kernel tables must be consistent: a table with a special kernel also has the kernel that it falls back to.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
@@ -521,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nan),
         cmocka_unit_test(test_int8_tiles),
     };
     return cmocka_run_group_tests(tests, isa_print, print_distances);
