@@ -95,6 +95,7 @@ struct Request {
     int n_new;          // number of generated tokens
     DraftCounts drafts; // added to the counts that the caller gave
     Finish finish;
+    bool no_logit; // with FINISH_BROKEN: the model gave no finite logit; otherwise biases or a form forbid all tokens
     bool fetched;  // Policy.fetch has nothing more to load for it
     int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
     Timeline time; // the caller may set .start, the time when the request arrived; 0: now

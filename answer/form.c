@@ -148,6 +148,7 @@ void form_settle(Request *r) {
 
 Status form_complete(const Request *r) {
     if (!r->constraint || r->finish == FINISH_INTERRUPT) return OK;
+    if (r->finish == FINISH_BROKEN && r->no_logit) return OK; // the model's fault, not the form's: answer_broken
     if (constraint_complete(r->constraint, NULL, 0)) return OK;
     Buf missing = {0}, shown = {0};
     constraint_missing(r->constraint, NULL, 0, &missing);

@@ -317,7 +317,7 @@ static void run(BatchRun *b) {
 
 // The Status of the run: one message for all failures.
 static Status outcome(const BatchRun *b) {
-    if (b->stopped_by) return interrupted(b);
+    if (b->stopped_by && b->failed.code != QUILL_IO) return interrupted(b); // not if answers could not be written
     if (b->gone || b->failed.code) return b->failed;
     if (b->unread.code || !b->first.code) return b->unread;
     const BatchStats *t = &b->stats;

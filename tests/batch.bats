@@ -101,6 +101,19 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q 'stdout' errors
 }
 
+@test "answers that could not be written are exit 6, also after SIGINT" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    for i in $(seq 8); do job "$i" 400; done >jobs
+    hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >/dev/full 2>errors &
+    pid=$!
+    sleep 0.2
+    kill -INT "$pid" 2>/dev/null || true
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq 6 ]
+    grep -q '^quill: stdout: cannot write' errors
+}
+
 @test "SIGINT finishes started jobs and says which lines are left" {
     for i in $(seq 60); do job "$i" 400; done >jobs
     hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
