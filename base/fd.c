@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/signals.h"
@@ -34,8 +35,18 @@ ssize_t fd_read(int fd, void *out, size_t n) {
     }
 }
 
+// Endless input (yes | quill) must not fill memory.
+static Status too_long(const char *name, bool file) {
+    return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected%s, found more", name,
+                        file ? INT_MAX : FD_STREAM_MOST, file ? "" : " from a pipe or a device");
+}
+
 Status fd_read_all(int fd, const char *name, Buf *out) {
+    struct stat info;
+    bool file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    size_t most = file ? INT_MAX : out->n + FD_STREAM_MOST;
     buf_append(out, "", 0);
+    if (file && info.st_size - lseek(fd, 0, SEEK_CUR) > INT_MAX) return too_long(name, true);
     for (;;) {
         buf_reserve(out, 65536);
         ssize_t n = fd_read(fd, out->data + out->n, out->cap - out->n - 1);
@@ -44,8 +55,7 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
         out->n += (size_t)n;
         out->data[out->n] = 0;
         if (n == 0) return OK;
-        if (out->n > INT_MAX) // endless input (yes | quill) must not fill memory
-            return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected, found more", name, INT_MAX);
+        if (out->n > most) return too_long(name, file);
     }
 }
 

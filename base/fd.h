@@ -13,8 +13,9 @@
 // Like read(2), but waits until there are bytes or the end of the input. -1 with EINTR: a signal of base/signals.h has
 // arrived; other signals do not end the wait.
 ssize_t fd_read(int fd, void *out, size_t n);
-// Appends everything up to the end; messages call it `name`. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count;
-// a signal, as above.
+// Appends everything up to the end; messages call it `name`. QUILL_IO; QUILL_CONTEXT: a regular file of more bytes than
+// an int can count, or more than FD_STREAM_MOST bytes from anything else, which may never end; a signal, as above.
+enum { FD_STREAM_MOST = 256 << 20 }; // a prompt for a context of 2^20 tokens has some 4 MB
 Status fd_read_all(int fd, const char *name, Buf *out);
 // Writes all n bytes, and waits if there is no room. QUILL_IO, with errno unchanged; a signal, if the reader has taken
 // nothing for two seconds.

@@ -10,5 +10,7 @@
 // Writes n bytes to stdout. A reader that has closed the pipe (| head) is no error: *gone becomes true, and later calls
 // write nothing. QUILL_IO, and the errors of fd_write_all for signals.
 Status output_write(const void *bytes, size_t n, bool *gone);
+// The same for a stdout that was redirected to the file `name`, for messages.
+Status output_write_to(const char *name, const void *bytes, size_t n, bool *gone);
 
 #endif

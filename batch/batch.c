@@ -181,7 +181,8 @@ static void write_replies(BatchRun *b) {
             continue;
         }
         progress_erase(&b->progress);
-        Status st = output_write(line->reply.data, line->reply.n, &b->gone);
+        const char *file = b->o->batch.resume ? b->o->batch.resume : "stdout";
+        Status st = output_write_to(file, line->reply.data, line->reply.n, &b->gone);
         if (st.code) {
             b->failed = st;
             return;
@@ -327,6 +328,18 @@ static Status outcome(const BatchRun *b) {
                         b->first.message);
 }
 
+// Refuses to append answers to the file of the jobs: they would be read as jobs, without end.
+static Status check_out(const BatchRun *b) {
+    struct stat in, out;
+    const char *resume = b->o->batch.resume;
+    bool known = resume ? stat(resume, &out) == 0 : fstat(STDOUT_FILENO, &out) == 0;
+    if (!known || fstat(b->feed.fd, &in) != 0 || !S_ISREG(in.st_mode) || in.st_dev != out.st_dev ||
+        in.st_ino != out.st_ino)
+        return OK;
+    return status_error(QUILL_USAGE, "quill batch: %.500s: a file other than that of the jobs expected, found the same",
+                        resume ? resume : "stdout");
+}
+
 static Status open_run(BatchRun *b, const Options *o) {
     b->o = o;
     b->job_config = o->answer;
@@ -338,6 +351,7 @@ static Status open_run(BatchRun *b, const Options *o) {
                                          "a terminal; give - to read from the terminal");
     TRY(prompt_system(&o->answer, &b->system));
     TRY(feed_open(o->input, &b->feed));
+    TRY(check_out(b));
     TRY(engine_open(
         &b->e, &o->engine,
         (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true, .whole = o->answer.blend}));

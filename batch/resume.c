@@ -47,24 +47,40 @@ static void add(Resume *r, const char *key, int change) {
     jsonio_put(r->answered, key, json_integer(n + change));
 }
 
-// Counts the answers in the output. Returns the length of the output without an incomplete last line.
-static size_t read_answers(Resume *r, Str text) {
+// Whether the line has what batch/replies.c writes, so that the file is an output of an earlier run.
+static bool is_reply(const json_t *line) {
+    return (json_object_get(line, "text") && json_object_get(line, "finish_reason")) ||
+           json_object_get(line, "choices") || json_object_get(line, "error") || json_object_get(line, "response");
+}
+
+static bool is_blank(Str line) {
+    size_t n = 0;
+    while (n < line.n && strchr(" \t\r", line.data[n])) n++; // strchr finds a NUL as well
+    return n == line.n;
+}
+
+// Counts the answers in the output. *end: the length of the output without an incomplete last line. False: line *number
+// is not one of an output, so that nothing may be appended or removed.
+static bool read_answers(Resume *r, Str text, size_t *end, long long *number) {
     size_t begin = 0;
-    while (begin < text.n) {
-        const char *end = memchr(text.data + begin, '\n', text.n - begin);
-        size_t n = end ? (size_t)(end - text.data) - begin : text.n - begin;
-        json_t *line = jsonio_read((Str){text.data + begin, n}, JSON_ALLOW_NUL, NULL);
+    for (*number = 1; begin < text.n; ++*number) {
+        const char *stop = memchr(text.data + begin, '\n', text.n - begin);
+        Str bytes = {text.data + begin, stop ? (size_t)(stop - text.data) - begin : text.n - begin};
+        json_t *line = jsonio_read(bytes, JSON_ALLOW_NUL, NULL);
         Buf key = {0};
-        if (!line && !end) return begin; // an incomplete last line
+        bool cut = !line && !stop && bytes.data[0] == '{', ours = cut || is_reply(line) || is_blank(bytes);
         if (line && answer_key(line, &key)) {
             add(r, key.data, 1);
             r->n++;
         }
         json_decref(line);
         buf_free(&key);
-        begin += n + (end != NULL);
+        if (!ours) return false;
+        if (cut) break;
+        begin += bytes.n + (stop != NULL);
     }
-    return begin;
+    *end = begin;
+    return true;
 }
 
 static Status io_error(const char *path, const char *what) {
@@ -85,10 +101,14 @@ Status resume_open(const char *path, Resume *out) {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) return io_error(path, "open");
     Status st = fd_read_all(fd, path, &text);
-    if (!st.code) {
-        size_t end = read_answers(out, (Str){text.data, text.n});
-        st = append_to(path, fd, end, end > 0 && text.data[end - 1] != '\n');
-    }
+    size_t end = 0;
+    long long number = 0;
+    if (!st.code && !read_answers(out, (Str){text.data, text.n}, &end, &number))
+        st = status_error(QUILL_USAGE,
+                          "--resume %.500s: line %lld: an answer of quill batch expected, found something else; the "
+                          "file was not changed",
+                          path, number);
+    if (!st.code) st = append_to(path, fd, end, end > 0 && text.data[end - 1] != '\n');
     close(fd);
     buf_free(&text);
     return st;

@@ -16,6 +16,7 @@
 #include "base/jsonio.h"
 #include "base/output.h"
 #include "base/progress.h"
+#include "base/tempfile.h"
 #include "bench/drafts.h"
 #include "bench/ops.h"
 #include "bench/roofline.h"
@@ -517,6 +518,7 @@ static Status measure_roofline(Bench *b) {
 static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
     if (!o->bench.shape) return OK;
+    if (o->bench.save) TRY(tempfile_check(o->bench.save));
     const TypeInfo *info = type_by_name(o->bench.type ? o->bench.type : "Q8_0");
     TRY(shape_model(o->bench.shape, info->id, o->answer.seed_given ? o->answer.sampling.seed : 1, out));
     Status st = o->bench.save ? gguf_save(*out, o->bench.save) : OK;

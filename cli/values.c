@@ -172,12 +172,21 @@ static Status add_file(const char *flag, const char *value, AnswerConfig *out) {
     return OK;
 }
 
-// Parses DIR or DIR,size=N.
+// Whether the text begins with a word and "=".
+static bool is_setting(const char *s) {
+    const char *end = s;
+    while (isalpha((unsigned char)*end)) end++;
+    return end > s && *end == '=';
+}
+
+// Parses DIR or DIR,size=N. Another setting is an error: it would be a part of the directory's name.
 static Status parse_store(const Option *o, const char *flag, const char *value, EngineConfig *out) {
     static const char key[] = ",size=";
     const char *comma = strrchr(value, ',');
     bool sized = comma && strncmp(comma, key, strlen(key)) == 0;
     int64_t size = 8ll << 30;
+    if (!sized && comma && is_setting(comma + 1))
+        return cli_bad_value(flag, value, "a directory, and after its last comma only size=N, as cache,size=8G,");
     if (sized && (!parse_whole(comma + strlen(key), &size) || size < 1 || (double)size > o->most))
         return cli_bad_value(flag, value, "a directory and a size from 1, as cache,size=8G,");
     size_t n = sized ? (size_t)(comma - value) : strlen(value);

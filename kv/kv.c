@@ -14,10 +14,9 @@
 
 #include "base/file.h"
 #include "base/output.h"
-#include "base/tempfile.h"
 #include "kernels.h"
 #include "kv/chain.h"
-#include "kv/kvframes.h"
+#include "kv/kvfile.h"
 #include "kv/kvstore.h"
 
 // ---- a file that is read --------------------------------------------------------------------------------------------
@@ -238,9 +237,6 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
 static Status cut(const Options *o, const char *const *files) {
     if (!o->kv.out || o->kv.n_tokens < 1)
         return status_error(QUILL_USAGE, "quill kv cut: -n N and --kv-out FILE expected, one of them is missing");
-    bool piped = strcmp(o->kv.out, "-") == 0;
-    if (piped && isatty(STDOUT_FILENO))
-        return status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal");
     KvInput in;
     TempFile temp;
     Status st = open_input(&in, files[0]);
@@ -249,11 +245,8 @@ static Status cut(const Options *o, const char *const *files) {
                           "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of --kv-dir, which "
                           "cannot be cut; quill prefill --kv-out writes files that can",
                           in.r.name);
-    if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->kv.n_tokens, STDOUT_FILENO);
-    else if (!st.code) {
-        st = tempfile_open(o->kv.out, 0666, &temp);
-        if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd));
-    }
+    if (!st.code) st = kvfile_create(o->kv.out, &temp);
+    if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd));
     close_input(&in);
     return st;
 }
@@ -556,7 +549,8 @@ Status kv_run(const Options *o) {
         bool many = what[i].n_files == INT_MAX && o->kv.n_words > 1;
         if (!many && o->kv.n_words - 1 != what[i].n_files)
             return status_error(QUILL_USAGE, "quill kv %s: %s expected, found %d", word,
-                                what[i].n_files == 1   ? "1 file"
+                                what[i].run == list    ? "1 directory"
+                                : what[i].n_files == 1 ? "1 file"
                                 : what[i].n_files == 2 ? "2 files"
                                                        : "files of a --kv-dir directory",
                                 o->kv.n_words - 1);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/tempfile.h"
 #include "kv/fingerprint.h"
 #include "kv/kvrows.h"
 
@@ -81,6 +80,14 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
     TRY(kvfile_begin(w, e, s, s->n_cached));
     TRY(kvfile_send(w, e, s));
     return kvfile_end(w, e, s, NULL);
+}
+
+Status kvfile_create(const char *path, TempFile *out) {
+    if (strcmp(path, "-") != 0) TRY(tempfile_open(path, 0666, out));
+    else *out = (TempFile){.path = "stdout", .fd = dup(STDOUT_FILENO)};
+    if (out->fd < 0) return status_error(QUILL_IO, "stdout: cannot open: %s", strerror(errno));
+    if (!isatty(out->fd)) return OK;
+    return tempfile_publish(out, status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal"));
 }
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {

@@ -6,6 +6,7 @@
 #ifndef QUILL_KVFILE_H
 #define QUILL_KVFILE_H
 
+#include "base/tempfile.h"
 #include "engine.h"
 #include "kv/kvframes.h"
 
@@ -13,6 +14,9 @@
 // error `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were evicted, K and V are those of blended chunks, or the
 // model has no attention. Do not save or load between kvcache_reserve and the step that makes its copies.
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s);
+
+// Opens `path` to write a KV file: "-" is stdout. QUILL_USAGE: a terminal; the errors of tempfile_open.
+Status kvfile_create(const char *path, TempFile *out);
 
 // Fills the empty sequence s: tokens, blocks, K and V, n_cached. After an error s is empty and its blocks are free.
 // QUILL_MODEL: another model, tokenizer, RoPE or KV type; a damaged or truncated file. QUILL_MEMORY: more tokens than

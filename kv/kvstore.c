@@ -183,6 +183,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
 static Status open_temp(const KvStore *s, const ChainHash *name, char **path, int *fd) {
     char *stem = path_of(s, name, ".");
     Status st = tempfile_create(stem, 0600, path, fd);
+    if (st.code) st = status_error(st.code, "%.300s: %.600s", stem, st.message);
     free(stem);
     return st;
 }

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "answer/answer.h"
@@ -15,7 +14,6 @@
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/signals.h"
-#include "base/tempfile.h"
 #include "kv/kvfile.h"
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
@@ -85,29 +83,10 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     return s.gone ? (Status){.code = 128 + SIGPIPE} : st;
 }
 
-// Whether to write into the path directly: "-", or an existing path that is not a regular file (a pipe, a device).
-static bool is_stream(const char *path) {
-    struct stat info;
-    return strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
-}
-
-static Status into_stream(const Options *o, Engine *e, Request *r) {
-    bool out = strcmp(o->kv.out, "-") == 0;
-    const char *name = out ? "stdout" : o->kv.out;
-    int fd = out ? STDOUT_FILENO : open(name, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
-    Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal")
-                           : compute_and_send(o, e, r, fd);
-    if (st.code == QUILL_IO) st = status_error(QUILL_IO, "%.500s: %.400s", name, st.message);
-    if (!out && close(fd) != 0 && !st.code)
-        st = status_error(QUILL_IO, "%.500s: cannot close: %s", name, strerror(errno));
-    return st;
-}
-
-static Status into_file(const Options *o, Engine *e, Request *r) {
-    TempFile temp;
-    TRY(tempfile_open(o->kv.out, 0666, &temp));
-    return tempfile_publish(&temp, compute_and_send(o, e, r, temp.fd));
+static Status compute_to(const Options *o, Engine *e, Request *r) {
+    TempFile out;
+    TRY(kvfile_create(o->kv.out, &out));
+    return tempfile_publish(&out, compute_and_send(o, e, r, out.fd));
 }
 
 static Status prefill(const Options *o, Engine *e, Str prompt) {
@@ -117,7 +96,7 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     Rendered text = {0};
     Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &template);
     if (!st.code) st = answer_prepare(e, &o->answer, prompt, template, &text, r.seq);
-    if (!st.code) st = is_stream(o->kv.out) ? into_stream(o, e, &r) : into_file(o, e, &r);
+    if (!st.code) st = compute_to(o, e, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
@@ -130,6 +109,7 @@ Status transfer_prefill(const Options *o) {
     Buf prompt = {0};
     bool given = false;
     Engine e;
+    if (strcmp(o->kv.out, "-") != 0) TRY(tempfile_check(o->kv.out));
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!st.code && !given)
         st = status_error(QUILL_USAGE, "quill prefill: a prompt expected: words, -p, -f or a pipe on stdin");

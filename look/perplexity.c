@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
+#include "base/tempfile.h"
 #include "look/activations.h"
 #include "look/all_logits.h"
 #include "look/kl.h"
@@ -205,6 +206,8 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status look_perplexity(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
+    if (o->look.kl_base) TRY(tempfile_check(o->look.kl_base));
+    if (o->look.imatrix_out) TRY(tempfile_check(o->look.imatrix_out));
     TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
     Score s = {0};
     Status st = look_text_tokens(o, e.tok, false, &ids, &n);

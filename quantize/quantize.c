@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
+#include "base/tempfile.h"
 #include "base/threads.h"
 #include "engine_file.h"
 #include "formats/types.h"
@@ -20,6 +21,7 @@
 
 static Status check_out(const Options *o) {
     struct stat in, out;
+    if (!o->engine.dry_run) TRY(tempfile_check(o->quantize.out));
     if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && in.st_dev == out.st_dev &&
         in.st_ino == out.st_ino)
         return status_error(QUILL_USAGE, "quill quantize: %s: a file other than IN expected for OUT, found the same",

@@ -37,6 +37,15 @@ refused() {
     refused 2 -m fifo --no-mmap hi # nobody writes into it
 }
 
+@test "endless input and a file of 3 GB are refused, before they fill memory" {
+    run -5 bash -c 'yes | "$0" -m "$1" hi' "$QUILL" "$TINY/base.gguf"
+    [ "$output" = "quill: stdin: a text of at most 268435456 bytes expected from a pipe or a device, found more" ]
+    refused 5 -m "$TINY/base.gguf" -f /dev/zero hi
+    truncate -s 3G holes
+    refused 5 -m "$TINY/base.gguf" -f holes hi
+    grep -q 'holes: a text of at most 2147483647 bytes expected, found more' errors
+}
+
 @test "a model file that is truncated anywhere is refused" {
     size="$(stat -c %s "$TINY/base.gguf")"
     for n in 1 4 8 16 23 24 31 100 200 333 1000 2000 4000 5000 8000 $((size / 2)) $((size - 32)) $((size - 1)); do

@@ -274,3 +274,45 @@ EOF
     [ "$(grep -c '"custom_id":"r"' new)" -eq 1 ]
     run -6 "$QUILL" batch --resume ./no/such jobs
 }
+
+@test "--resume changes no file that has no answers in it" {
+    job 1 1 >jobs
+    job 2 1 >more
+    printf 'keep me\nlast line without newline' >notes
+    printf 'one line' >one
+    printf '{"id":3,"prompt":"a job"}\n' >other
+    printf '{"text":"of a data set"}\n' >texts
+    printf '[1]\n' >list
+    for file in notes one other texts list more; do
+        cp "$file" before
+        run -2 --separate-stderr "$QUILL" batch --resume "$file" jobs
+        [ "$stderr" = "quill: --resume $file: line 1: an answer of quill batch expected, found something else; the file was not changed" ]
+        cmp "$file" before
+    done
+    { "$QUILL" batch -q jobs; echo; echo half; } >damaged
+    run -2 "$QUILL" batch --resume damaged more
+    [[ "$output" == *"damaged: line 3: "* ]]
+    { head -n 2 damaged; printf '{'; } >good # a blank line, and one byte of the next answer
+    "$QUILL" batch -q --resume good more
+    [ "$(grep -c finish_reason good)" -eq 2 ]
+    [ "$(wc -l <good)" -eq 3 ]
+}
+
+@test "answers are not appended to the file of the jobs" {
+    job 1 1 >jobs
+    cp jobs before
+    ln -s jobs link
+    for file in jobs link; do
+        run -2 "$QUILL" batch --resume "$file" jobs
+        [ "$output" = "quill: quill batch: $file: a file other than that of the jobs expected, found the same" ]
+        run -2 bash -c '"$0" batch "$1" <jobs >>jobs' "$QUILL" "$([ $file = jobs ] && echo jobs || echo -)"
+        [ "$output" = "quill: quill batch: stdout: a file other than that of the jobs expected, found the same" ]
+    done
+    cmp jobs before
+}
+
+@test "--resume names its file where it cannot be written" {
+    for i in 1 2 3; do job "$i" 4; done >jobs
+    run -6 bash -c 'ulimit -f 0; exec "$0" batch -q --resume out jobs' "$QUILL"
+    [[ "$output" == "quill: out: cannot write "*": File too large" ]]
+}

@@ -80,6 +80,8 @@ tokens_of() { # of a prompt, in lines
     run -0 "$QUILL" kv remove d/*.chunk
     [ -z "$(ls d/*.chunk 2>/dev/null)" ]
     run -6 "$QUILL" kv list nowhere
+    run -2 "$QUILL" kv list
+    [[ $output == *"kv list: 1 directory expected, found 0" ]]
 }
 
 @test "a damaged chunk is removed and computed again" {

@@ -35,7 +35,7 @@ one_line() {
     rc=0
     (ulimit -f 4; exec "$QUILL" prefill --kv-out o.kv --raw -f "$TINY/long.txt") 2>errors || rc=$?
     [ "$rc" -eq 6 ]
-    one_line "cannot write .*: File too large"
+    one_line "o.kv: cannot write .*: File too large"
     [ ! -e o.kv ]
     rc=0
     (ulimit -f 1; exec "$QUILL" --raw --greedy --ignore-eos --special -n 1500 abc >answer) 2>errors || rc=$?
@@ -110,6 +110,14 @@ PYTHON
     [ "$rc" -eq 6 ]
     one_line "/nowhere/talk.json.*cannot create"
     [ "$(grep -c . answer)" -ge 1 ]
+}
+
+@test "a saved conversation keeps its mode" {
+    printf 'hello\n/save talk.json\n' | "$QUILL" -i -q -m "$TINY/chat.gguf" --greedy -n 4 >answer 2>errors
+    chmod 600 talk.json
+    printf '/load talk.json\nand now\n/save\n' | "$QUILL" -i -q -m "$TINY/chat.gguf" --greedy -n 4 >answer 2>errors
+    [ "$(stat -c %a talk.json)" = 600 ]
+    [ "$(grep -c '"role"' talk.json)" -eq 4 ]
 }
 
 # hostile FILE TOKENS MERGES: a GGUF of a gigabyte or more, nearly all holes, with so many empty strings as tokens and as merges.

@@ -158,9 +158,40 @@ P
     cmp in.gguf "$TINY/f32.gguf"
     run "$QUILL" quantize "$TINY/f32.gguf" /dev/full/out.gguf Q8_0
     [ "$status" -eq 6 ] && [ "${#lines[@]}" -eq 1 ]
+    mkdir folder
+    for out in /nowhere/s.gguf folder ""; do # before any work, and in the user's words
+        run "$QUILL" quantize "$TINY/f32.gguf" "$out" Q8_0
+        [ "$status" -ne 0 ] && [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == "quill: ${out:-the name}"* && "$output" != *.quill-* ]]
+    done
     run "$QUILL" quantize missing.gguf out.gguf Q8_0
     [ "$status" -eq 3 ]
     [ ! -e out.gguf ]
+}
+
+@test "a FIFO and a link as OUT stay, and a file keeps its mode" {
+    "$QUILL" quantize -q "$TINY/f32.gguf" want.gguf Q4_0
+    mkfifo fifo
+    cat fifo >got.gguf &
+    "$QUILL" quantize -q "$TINY/f32.gguf" fifo Q4_0
+    wait $!
+    [ -p fifo ]
+    cmp want.gguf got.gguf
+    echo old >old.gguf
+    chmod 600 old.gguf
+    ln -s old.gguf link.gguf
+    "$QUILL" quantize -q "$TINY/f32.gguf" link.gguf Q4_0
+    [ -L link.gguf ]
+    [ "$(stat -c %a old.gguf)" = 600 ]
+    cmp want.gguf old.gguf
+    cat fifo >base.kl &
+    "$QUILL" perplexity -p "some text for the model" -m want.gguf --kl-base fifo >/dev/null
+    wait $!
+    run -0 "$QUILL" perplexity -p "some text for the model" -m want.gguf --kl base.kl
+    [[ "$output" == *"kl mean 0.000000"* ]]
+    run -6 "$QUILL" perplexity -p "some text for the model" -m missing.gguf --imatrix-out /nowhere/i.gguf
+    [[ "$output" == "quill: /nowhere/i.gguf: cannot create: "* ]]
+    [ -z "$(ls -A | grep quill-)" ]
 }
 
 # broken VALUE: a copy of the model whose last four bytes of weights, an element of the last tensor, are that float.

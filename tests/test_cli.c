@@ -94,6 +94,12 @@ static void test_values(void **state) {
     assert_int_equal(o.answer.n_stop, 3);
     assert_string_equal(o.answer.stop[1], "b");
     cli_free(&o);
+    good("-m x --kv-dir a,b=1,size=3M", &o); // only what follows the last comma is a setting
+    assert_string_equal(o.engine.kv_dir, "a,b=1");
+    cli_free(&o);
+    good("-m x --kv-dir a,1=b", &o);
+    assert_string_equal(o.engine.kv_dir, "a,1=b");
+    cli_free(&o);
     good("-m x --kv-dir=a --kv-dir b,c,size=3M", &o);
     assert_string_equal(o.engine.kv_dir, "b,c");
     assert_true(o.engine.kv_dir_size == 3 << 20);
@@ -253,6 +259,7 @@ static const struct {
     {"-m x --kv-mem -1", "--kv-mem", "size"},
     {"-m x --kv-dir _", "--kv-dir", "a directory"},
     {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
+    {"-m x --kv-dir a,sz=1G", "--kv-dir", "only size=N"},
     {"-m x --kv-dir a,size=", "--kv-dir", "size=8G"},
     {"-m x -s -5", "-s", "-5"},
     {"-m x -s 9223372036854775808", "-s", "9223372036854775807"},

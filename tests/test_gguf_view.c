@@ -67,7 +67,7 @@ static void test_save_errors(void **state) {
     Gguf *g = gguf_new("memory");
     Status st = gguf_save(g, test_tmp("no_such_folder/x.gguf"));
     assert_int_equal(st.code, QUILL_IO);
-    assert_non_null(strstr(st.message, "no_such_folder/x.gguf.quill-"));
+    assert_non_null(strstr(st.message, "no_such_folder/x.gguf: cannot create"));
     static const char data[64];
     gguf_add_tensor(g, "w", TYPE_I8G, 8, 4, data, (const void *)(data + 33), 8);
     st = gguf_save(g, test_tmp("quill_test_i8g.gguf"));

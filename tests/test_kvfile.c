@@ -278,11 +278,11 @@ static void test_unwritable_paths(void **state) {
     generate(&e, &s, 1, run);
     Status st = kvfile_save(test_tmp("no-such/x.kv"), &e, &s);
     assert_int_equal(st.code, QUILL_IO);
-    assert_non_null(strstr(st.message, "no-such/x.kv.quill-"));
+    assert_non_null(strstr(st.message, "no-such/x.kv: cannot create"));
     mkdir(test_tmp("directory.kv"), 0777);
     st = kvfile_save(test_tmp("directory.kv"), &e, &s);
     assert_int_equal(st.code, QUILL_IO);
-    assert_non_null(strstr(st.message, "cannot rename"));
+    assert_non_null(strstr(st.message, "directory.kv: a file to write expected, found a directory"));
     assert_int_equal(count_entries(test_tmp(""), "directory.kv."), 0);
 
     // A disk that fills up in the middle must leave the old file.
@@ -298,8 +298,7 @@ static void test_unwritable_paths(void **state) {
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, handler);
     assert_int_equal(st.code, QUILL_IO);
-    assert_non_null(strstr(st.message, "full.kv.quill-"));
-    assert_non_null(strstr(st.message, ": cannot write"));
+    assert_non_null(strstr(st.message, "full.kv: cannot write"));
     assert_int_equal(count_entries(test_tmp(""), "full.kv."), 0);
     Bytes old = read_bytes(path);
     assert_int_equal(old.n, 3);

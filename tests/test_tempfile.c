@@ -7,6 +7,7 @@
 #include "tests/rig/directory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -129,11 +130,81 @@ static void test_not_ours(void **state) {
     assert_non_null(strstr(st.message, "cannot create: No such file"));
 }
 
+static mode_t mode_of(const char *where) {
+    struct stat info;
+    assert_int_equal(lstat(where, &info), 0);
+    return info.st_mode;
+}
+
+static Status put(const char *where, const char *text) {
+    TempFile d;
+    TRY(tempfile_check(where));
+    TRY(tempfile_open(where, 0666, &d));
+    return tempfile_publish(&d, fd_write_all(d.fd, text, strlen(text)));
+}
+
+// A file keeps its mode, and a link leads to the new file, also one that led nowhere and one through another folder.
+static void test_links(void **state) {
+    (void)state;
+    char link[4200], far[4200];
+    mode_t mask = umask(022);
+    for (mode_t mode = 0600; mode <= 0666; mode += 066) {
+        write_text(path, "old");
+        assert_int_equal(chmod(path, mode), 0);
+        assert_ok(put(path, "new"));
+        assert_int_equal(mode_of(path), S_IFREG | mode);
+    }
+    umask(mask);
+    snprintf(link, sizeof link, "%s.link", path);
+    snprintf(far, sizeof far, "%s.far", path);
+    assert_int_equal(symlink("file.kv", link), 0);
+    assert_int_equal(symlink(link, far), 0); // an absolute link to a relative one
+    for (int i = 0; i < 2; i++) {
+        assert_ok(put(far, i ? "third" : "second"));
+        assert_true(S_ISLNK(mode_of(link)) && S_ISLNK(mode_of(far)) && S_ISREG(mode_of(path)));
+        expect_text(path, i ? "third" : "second");
+        assert_int_equal(entries(), 3);
+        if (i == 0) unlink(path);
+    }
+    unlink(link);
+    assert_int_equal(symlink("file.kv.far", link), 0); // the two lead to each other
+    assert_int_equal(put(link, "none").code, QUILL_IO);
+    assert_int_equal(entries(), 3);
+}
+
+// What is no file is never replaced: it is written, or refused before any work.
+static void test_not_files(void **state) {
+    (void)state;
+    char got[8] = {0}, open_file[64];
+    Status st = put("", "none");
+    assert_int_equal(st.code, QUILL_USAGE);
+    st = put(test_tmp("temp"), "none");
+    assert_int_equal(st.code, QUILL_IO);
+    assert_non_null(strstr(st.message, "/temp: a file to write expected, found a directory"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDONLY | O_NONBLOCK);
+    assert_ok(put(path, "text"));
+    assert_int_equal(read(fd, got, sizeof got), 4);
+    assert_string_equal(got, "text");
+    close(fd);
+    assert_true(S_ISFIFO(mode_of(path)));
+    unlink(path);
+    write_text(path, "before,");
+    fd = open(path, O_WRONLY);
+    snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", fd); // as >(...) and /dev/stdout are
+    assert_ok(put(open_file, "after"));
+    close(fd);
+    expect_text(path, "before,after");
+    assert_int_equal(entries(), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_links, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_files, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,9 @@ PYTHON
     [ "$(cat a.kv)" = old ]
     [ -z "$(ls | grep quill-)" ]
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /nowhere/a.kv hello)" -eq 6 ]
+    grep -q '^quill: /nowhere/a.kv: cannot create: ' errors
+    [ "$(code "$QUILL" prefill -m missing.gguf --kv-out . hello)" -eq 6 ] # before the model is opened
+    grep -q '^quill: \.: a file to write expected, found a directory$' errors
     "$QUILL" prefill -m "$TINY/chat.gguf" --raw -f "$TINY/long" --kv-out - 2>errors | head -c 10 >/dev/null
     [ ! -s errors ]
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /dev/full hello)" -eq 6 ]
@@ -289,6 +292,7 @@ PYTHON
     [ "$(code "$QUILL" kv info "$TINY/base.gguf")" -eq 3 ]
     head -c 2000 a.kv >cut.kv
     [ "$(code "$QUILL" kv cut -n 5 --kv-out g.kv cut.kv)" -eq 3 ]
+    grep -q '^quill: cut.kv: ' errors # the input is to blame
     [ ! -e g.kv ]
     [ "$(code "$QUILL" prefill hello)" -eq 2 ]
     [ "$(code "$QUILL" decode)" -eq 2 ]
