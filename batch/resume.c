@@ -4,16 +4,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/jsonio.h"
 
 // Appends the key of a job: its id, or without one its line number. Appends nothing if it has neither.
 static void key_of(const json_t *id, int64_t line, Buf *out) {
-    if (json_is_string(id)) buf_printf(out, "id %s", json_string_value(id));
-    else if (json_is_integer(id)) buf_printf(out, "number %lld", (long long)json_integer_value(id));
+    char *text = json_is_string(id) || json_is_integer(id) ? json_dumps(id, JSON_ENCODE_ANY) : NULL; // escapes NUL
+    if (text) buf_printf(out, "id %s", text);
     else if (line > 0) buf_printf(out, "line %lld", (long long)line);
+    free(text);
 }
 
 static bool is_whole(const json_t *answer) {
@@ -87,9 +90,9 @@ static Status io_error(const char *path, const char *what) {
     return status_error(QUILL_IO, "--resume %.500s: cannot %s: %s", path, what, strerror(errno));
 }
 
-// Truncates the file to `end` bytes, ends its last line if that is open, and redirects stdout to it.
-static Status append_to(const char *path, int fd, size_t end, bool open_line) {
-    if (ftruncate(fd, (off_t)end) != 0) return io_error(path, "remove the line that was cut");
+// Truncates the file from n to `end` bytes, ends its last line if that is open, and redirects stdout to it.
+static Status append_to(const char *path, int fd, size_t n, size_t end, bool open_line) {
+    if (end < n && ftruncate(fd, (off_t)end) != 0) return io_error(path, "remove the line that was cut");
     if (open_line) TRY(fd_write_all(fd, "\n", 1));
     if (dup2(fd, STDOUT_FILENO) < 0) return io_error(path, "write there");
     return OK;
@@ -100,6 +103,11 @@ Status resume_open(const char *path, Resume *out) {
     *out = (Resume){.answered = json_object()};
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) return io_error(path, "open");
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { // stdout keeps the lock until the process ends
+        close(fd);
+        return status_error(
+            QUILL_IO, "--resume %.500s: a file that no other quill is writing expected; wait for it to end", path);
+    }
     Status st = fd_read_all(fd, path, &text);
     size_t end = 0;
     long long number = 0;
@@ -108,7 +116,7 @@ Status resume_open(const char *path, Resume *out) {
                           "--resume %.500s: line %lld: an answer of quill batch expected, found something else; the "
                           "file was not changed",
                           path, number);
-    if (!st.code) st = append_to(path, fd, end, end > 0 && text.data[end - 1] != '\n');
+    if (!st.code) st = append_to(path, fd, text.n, end, end > 0 && text.data[end - 1] != '\n');
     close(fd);
     buf_free(&text);
     return st;
@@ -118,8 +126,8 @@ bool resume_skips(Resume *r, Str line, int64_t number) {
     if (!r->answered) return false;
     json_t *job = jsonio_read(line, JSON_ALLOW_NUL, NULL);
     Buf key = {0};
-    const json_t *id = json_object_get(job, "id");
-    if (job && !json_object_get(job, "cancel")) key_of(id ? id : json_object_get(job, "custom_id"), number, &key);
+    const json_t *custom = json_object_get(job, "custom_id");
+    if (job && !json_object_get(job, "cancel")) key_of(custom ? custom : json_object_get(job, "id"), number, &key);
     bool skips = key.n > 0 && json_integer_value(json_object_get(r->answered, key.data)) > 0;
     if (skips) add(r, key.data, -1);
     json_decref(job);

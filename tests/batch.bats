@@ -142,8 +142,8 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
 }
 
 @test "SIGTERM ends the jobs that an earlier SIGINT let finish" {
-    for i in $(seq 60); do job "$i" 480; done >jobs
-    hears_int "$QUILL" batch -np 8 -t 1 --isa scalar jobs >out 2>errors &
+    { job short 20; for i in $(seq 60); do job "$i" 480; done; } >jobs # most of the work is left when the first line comes
+    hears_int "$QUILL" batch -np 30 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
     has . out
     kill -INT "$pid"
@@ -309,6 +309,32 @@ EOF
         [ "$output" = "quill: quill batch: stdout: a file other than that of the jobs expected, found the same" ]
     done
     cmp jobs before
+}
+
+@test "--resume knows ids to the last character, and custom_id before id" {
+    echo '{"custom_id":"x","id":"own","url":"/v1/completions","body":{"prompt":"a","max_tokens":1}}' >jobs
+    printf '{"id":"a\\u0000b","prompt":"a","max_tokens":1}\n' >>jobs
+    "$QUILL" batch -q --resume out jobs
+    cp out before
+    "$QUILL" batch -q --resume out jobs
+    cmp out before
+    printf '{"id":"a\\u0000c","prompt":"a","max_tokens":1}\n' >other
+    "$QUILL" batch -q --resume out other
+    [ "$(wc -l <out)" -eq 3 ]
+}
+
+@test "--resume: one process at a time writes the file" {
+    mkfifo jobs
+    "$QUILL" batch -q --resume out jobs &
+    exec 9>jobs
+    job 1 1 >&9
+    has . out
+    run -6 "$QUILL" batch -q --resume out </dev/null
+    [[ "$output" == "quill: --resume out: a file that no other quill is writing expected; "* ]]
+    exec 9>&-
+    wait
+    "$QUILL" batch -q --resume out </dev/null
+    [ "$(wc -l <out)" -eq 1 ]
 }
 
 @test "--resume names its file where it cannot be written" {
