@@ -53,6 +53,32 @@ modes usual
 EOF
 }
 
+@test "keys that work on a line work on one line of a message" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+expect "/help lists commands"
+prompt
+send "one\ntwo cut\x15TWO\x15\x15three\e[Ha\x05b\x01c\e[Fd\r"
+expect "user\r\none\r\ncathreebd<|im_end|>"
+prompt
+send "one\ntwo gone\nthree\e[A\x01\e[C\e[C\e[C\x0b\x0b\x19\x19\r"
+expect "user\r\none\r\ntwo gone gone\r\nthree<|im_end|>"
+prompt
+send "one\ntwo\e[A\x15ONE \x19\r"
+expect "user\r\nONE one\r\ntwo<|im_end|>"
+prompt
+send "/exit\r"
+exit 0
+modes usual
+EOF
+    mkdir -p home
+    printf 'bind -v\n' >home/.editrc # vi's keys
+    HOME="$PWD/home" talk -n 1 --dump-prompt <<'EOF'
+send "one\ntwo cut\x15TWO\r"
+expect "user\r\none\r\nTWO<|im_end|>"
+EOF
+}
+
 @test "unbound keys type nothing" {
     while read -r name keys; do
         printf '%s# %s\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$next" "$name" "$keys"
