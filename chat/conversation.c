@@ -366,9 +366,10 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     if (a.gone) st = (Status){.code = 128 + SIGPIPE};
     if (r.finish == FINISH_CONTEXT)
         screen_note("quill: the context of %d tokens is full, so the answer ends here; /undo and /clear make room%s, a "
-                    "larger -c gives more",
+                    "larger %s gives more",
                     c->e->shape.n_ctx,
-                    c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+                    c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out",
+                    engine_context_option(c->e));
     answer_free(&a);
     timeline_free(&r.time);
     return st;
