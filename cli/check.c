@@ -38,6 +38,8 @@ const CliConflict cli_conflicts[] = {
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},
+    {"--extract", "--echo", false,
+     "--extract and --echo: one of them expected, found both; --extract prints a part of the answer alone"},
     {"--evict", "--kv-dir", false,
      "--evict and --kv-dir: one of them expected, found both; --kv-dir needs the whole KV cache, and --evict frees "
      "parts"},
@@ -246,6 +248,9 @@ Status cli_check_together(const Options *o) {
 }
 
 Status cli_check_chat(const Options *o) {
+    if (o->answer.echo && !o->chat.echo_is_usual)
+        return status_error(QUILL_USAGE,
+                            "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
     if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)

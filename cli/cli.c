@@ -270,6 +270,7 @@ static Status from_elsewhere(const Args *a, Options *o) {
     TRY(from_environment(a, o));
     TRY(config_apply(o, a->origins));
     const Origin *model = origin_of(a, "--model", o), *shift = origin_of(a, "--context-shift", o);
+    const Origin *echo = origin_of(a, "--echo", o);
     if (model && o->engine.model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
         Buf from = {0};
         config_origin(cli_find("--model", 1u << o->mode), model, &from);
@@ -277,6 +278,7 @@ static Status from_elsewhere(const Args *a, Options *o) {
         o->model_from = from.data;
     }
     o->chat.shift_is_usual = shift && shift->by != BY_FLAG;
+    o->chat.echo_is_usual = echo && echo->by != BY_FLAG;
     return OK;
 }
 
