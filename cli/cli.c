@@ -305,7 +305,8 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
         *stop = true;
     }
     if (!st.code && !*stop) st = cli_check_together(o);
-    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1) cli_hint(argv[1], a.n_words, a.word, &a.notes);
+    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1 && !a.words_only)
+        cli_hint(argv[1], a.n_words, a.word, &a.notes);
     if (!st.code && !*stop && !o->answer.quiet && a.notes.n) fputs(a.notes.data, stderr);
     complete_parts(o);
     if (!o->answer.seed_given) cli_draw_seed(&o->answer);

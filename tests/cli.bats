@@ -344,7 +344,7 @@ PYTHON
 
 @test "the total of --verbose is TTFT and TPOT" {
     "$QUILL" -v -n 7 --ignore-eos hello >/dev/null 2>errors </dev/null
-    for word in model backend context memory weights "KV cache" scratch available template end seed load prefill decode \
+    for word in model backend context memory weights "KV cache" scratch available template end sampling seed load prefill decode \
         TTFT TPOT ITL total TFLOP/s GB/s FLOP/byte blocks; do
         grep -q -- "$word" errors
     done
