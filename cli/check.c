@@ -45,9 +45,8 @@ const CliConflict cli_conflicts[] = {
      "parts"},
     {FORMS, FORMS " --tools", false, NULL},
     {"--beams", "--best-of", false, NULL},
-    {OF_BEAMS, DRAWING " --best-of", true, NULL}, // candidates_check reports values that are not the defaults
-    {"--best-of", "--greedy", true, NULL},        // the same; --best-of 1 --greedy is allowed
-    {"--beams --best-of", "--chunk", true, NULL},
+    {OF_BEAMS, DRAWING " --best-of --chunk --evict -i", true, NULL}, // values that are not the defaults are checked
+    {"--best-of", "--greedy --chunk", true, NULL},                   // in candidates_check: --best-of 1 may be greedy
     {"--beams", "--evict", false, NO_EVICT},
     {"--best-of", "--evict", false, NO_EVICT},
     {"--beams", "-i", false, NO_CHAT},

@@ -19,7 +19,7 @@
 // clang-format off
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
-    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model by file or name: GGUF, a Hugging Face directory, llama2.c .bin with its tokenizer.bin, or a name of quill models (environment: QUILL_MODEL); builtin, the default: the model in the binary (--version names it)"},
+    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model by file or name: GGUF, a Hugging Face directory, llama2.c .bin (see -z), or a name of quill models (environment: QUILL_MODEL); builtin, the default: the model in the binary (--version names it)"},
     {"-hf --hf-repo -hfr", "USER/REPO[:TYPE]", MODES_FILE, G_MODEL, TEXT, AT(hub.repo), 0, 0, NULL, "a model of the Hugging Face Hub, fetched if the cache does not have it (quill pull); without TYPE: Q4_K_M, else Q8_0, else safetensors"},
     {"--offline", NULL, MODES_FILE | M(PULL), G_MODEL, FLAG, AT(hub.offline), 0, 0, NULL, "make no requests to the Hub, use only the cache (environment: HF_HUB_OFFLINE)"},
     {"-y --yes", NULL, M(MODELS), G_MODEL, FLAG, AT(hub.yes), 0, 0, NULL, "rm: remove without asking"},

@@ -136,6 +136,7 @@ device = cuda"
     runs 'best-of = 2' --temp 0
     runs $'beams = 2\nlength-penalty = 2' --top-p 0.5
     runs $'beams = 2\nlength-penalty = 2' --best-of 2
+    runs $'beams = 2\nlength-penalty = 2' -i
     config "model = $TINY/chat.gguf"$'\ntemp = 0.5\nregex = a'
     [ "$(shown temp --best-of 2)" = "0.5 # $PWD/xdg/quill/config:2" ]      # draws: no conflict
     [ "$(shown regex --json-object=off)" = "a # $PWD/xdg/quill/config:3" ] # what is off excludes nothing
