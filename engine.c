@@ -282,6 +282,11 @@ void engine_run(Engine *e) {
 
 int engine_most_context(const Engine *e) { return memory_plan_most_context(&e->shape, e->scratch, e->config.kv_mem); }
 
+const char *engine_context_option(const Engine *e) {
+    int wished = e->config.ctx_size ? e->config.ctx_size : e->model.c.n_ctx_train;
+    return e->config.kv_mem && e->shape.n_ctx < wished ? "--kv-mem" : "-c";
+}
+
 bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
 
 Status engine_fault(const Engine *e) {

@@ -76,6 +76,8 @@ void engine_run(Engine *e);
 
 // The largest -c whose KV cache fits into the memory that is available now.
 int engine_most_context(const Engine *e);
+// The option that a longer context needs: "--kv-mem" if that has made the context shorter than the model's, else "-c".
+const char *engine_context_option(const Engine *e);
 // What the drafters of --speculate need to know of this engine; all pointers stay the engine's.
 DraftTarget engine_draft_target(const Engine *e);
 // Whether --evict lets a text grow past the context.

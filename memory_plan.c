@@ -134,6 +134,12 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
     return fixed <= limit / 2 && (!asked || rest >= context_bytes);
 }
 
+static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
+    bool own = p->config->kv_mem;
+    note(p->config, "%s has room for %zu tokens of context, fewer than the model's %d; %s", own ? "--kv-mem" : "memory",
+         n_ctx, p->shape.n_ctx, own ? "a larger one makes it longer" : "-c sets another size");
+}
+
 // Decides the number of blocks of a pool: as many as memory allows, at least one context, at most a context for each
 // sequence. Without --kv-mem it uses at most half of the free memory, except that one context may take more: finished
 // sequences leave their blocks for later prompts with the same beginning, so that a pool fills up over time.
@@ -158,8 +164,7 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
         return too_large(p, limit);
     }
     if (most < one) {
-        note(p->config, "memory has room for %zu tokens of context, fewer than the model's %d; -c sets another size",
-             most * (size_t)s->block, s->n_ctx);
+        note_shorter(p, most * (size_t)s->block);
         one = most;
         s->n_ctx = (int)most * s->block;
     }
@@ -258,8 +263,7 @@ Status memory_plan_make(MemoryPlan *p) {
         return OK;
     int fits = context_within(s, limit, p->config->kv_mem);
     if (asked || fits < 1) return too_large(p, limit);
-    note(p->config, "memory has room for %d tokens of context, fewer than the model's %d; -c sets another size", fits,
-         s->n_ctx);
+    note_shorter(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);
     p->scratch = computes ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
     return OK;

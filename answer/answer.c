@@ -329,8 +329,8 @@ void answer_free(Answer *a) {
 
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template) {
     if (config->quiet || (!template && !config->verbose)) return;
-    fprintf(stderr, "quill: note: the context of %d tokens is full, so the answer ends here; a larger -c gives more\n",
-            e->shape.n_ctx);
+    fprintf(stderr, "quill: note: the context of %d tokens is full, so the answer ends here; a larger %s gives more\n",
+            e->shape.n_ctx, engine_context_option(e));
 }
 
 Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,

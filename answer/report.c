@@ -77,6 +77,30 @@ static void report_drafters(const Engine *e) {
     else if (e->drafters.speculate) paragraph_item("drafts by", "n-grams of all texts of this run");
 }
 
+static void list_value(Buf *out, bool acts, const char *name, double value) {
+    if (acts) buf_printf(out, "%s %.6g, ", name, value);
+}
+
+// Prints the options that act on how tokens are drawn.
+static void report_drawing(const SamplerParams *p) {
+    Buf all = {0};
+    list_value(&all, true, "temp", (double)p->temp);
+    list_value(&all, p->top_k > 0, "top-k", p->top_k);
+    list_value(&all, p->typical < 1, "typical", (double)p->typical);
+    list_value(&all, p->top_p < 1, "top-p", (double)p->top_p);
+    list_value(&all, p->min_p > 0, "min-p", (double)p->min_p);
+    bool xtc = p->xtc_probability > 0 && p->xtc_threshold <= 0.5F;
+    list_value(&all, xtc, "xtc-probability", (double)p->xtc_probability);
+    list_value(&all, xtc, "xtc-threshold", (double)p->xtc_threshold);
+    bool penalties = p->repeat_last_n != 0;
+    list_value(&all, penalties && p->repeat_penalty != 1, "repeat-penalty", (double)p->repeat_penalty);
+    list_value(&all, penalties && p->presence_penalty != 0, "presence-penalty", (double)p->presence_penalty);
+    list_value(&all, penalties && p->frequency_penalty != 0, "frequency-penalty", (double)p->frequency_penalty);
+    list_value(&all, p->n_bias > 0, "biases", p->n_bias);
+    paragraph_item("sampling", "%sseed %llu", all.data, (unsigned long long)p->seed);
+    buf_free(&all);
+}
+
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
     const ModelConfig *c = &e->model.c;
     char size[24], count[24];
@@ -103,7 +127,7 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     if (config->beams)
         paragraph_item("sampling", "none: a beam search with %d beam%s", config->beams, config->beams > 1 ? "s" : "");
     else if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
-    else paragraph_item("seed", "%llu", (unsigned long long)config->sampling.seed);
+    else report_drawing(&config->sampling);
 }
 
 // At least three significant digits, and no exponent.

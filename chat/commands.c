@@ -98,6 +98,16 @@ static Status set_system(Chat *c, const char *arg, Status *end) {
 
 // ---- settings -------------------------------------------------------------------------------------------------------
 
+// Checks the settings that conversation_check names, and puts those back that held before if they are refused.
+static Status check_forms(Chat *c, const AnswerConfig *before) {
+    Status st = conversation_check(c->talk);
+    if (!st.code) return OK;
+    c->config->form = before->form;
+    c->config->tools = before->tools;
+    c->config->context_shift = before->context_shift;
+    return st;
+}
+
 static Status set(Chat *c, const char *arg, Status *end) {
     (void)end;
     char name[64];
@@ -105,11 +115,12 @@ static Status set(Chat *c, const char *arg, Status *end) {
     snprintf(name, sizeof name, "%.*s", (int)n, arg);
     const char *value = arg + n + strspn(arg + n, " =");
     if (!*value) return settings_show(&c->settings, name);
-    int n_bias = c->config->sampling.n_bias;
+    AnswerConfig before = *c->config;
     TRY(settings_set(&c->settings, name, value));
     Status st = conversation_settings(c->talk);
+    if (!st.code) st = check_forms(c, &before);
     if (!st.code) return OK;
-    c->config->sampling.n_bias = n_bias; // drops a bias with an unknown token id; the array may have moved
+    c->config->sampling.n_bias = before.sampling.n_bias; // drops a bias with an unknown token; the array may have moved
     TRY(conversation_settings(c->talk));
     return st;
 }
@@ -179,10 +190,13 @@ static Status add_chunks(Chat *c, const char *arg, Status *end) {
     return st;
 }
 
-// Strips --kv from the front of the argument. *kv: it was there.
-static const char *without_kv(const char *arg, bool *kv) {
+// Strips --kv from the front of the argument of a command. *kv: it was there. *file: the rest.
+static Status without_kv(const char *command, const char *arg, bool *kv, const char **file) {
     *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
-    return *kv ? arg + 4 + strspn(arg + 4, " ") : arg;
+    *file = *kv ? arg + 4 + strspn(arg + 4, " ") : arg;
+    if (strncmp(*file, "--", 2) != 0) return OK;
+    return status_error(QUILL_USAGE, "/%s: --kv or a file expected, found %.100s; ./%.100s names a file", command,
+                        *file, *file);
 }
 
 // Saves or loads the KV cache of the conversation: the file FILE.kv beside FILE.
@@ -220,7 +234,8 @@ static Status check_overwrite(const Chat *c, const char *path) {
 static Status save(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
-    const char *name = without_kv(arg, &kv);
+    const char *name;
+    TRY(without_kv("save", arg, &kv, &name));
     if (!*name && !c->file) return usage("save", "a file");
     char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
     Status st = check_overwrite(c, path);
@@ -237,7 +252,10 @@ static Status save(Chat *c, const char *arg, Status *end) {
 
 // Applies the settings of a file whose conversation has been loaded.
 static Status load_settings(Chat *c, const char *path, Str json, bool given) {
+    AnswerConfig before = *c->config;
     settings_load(&c->settings, path, json, given);
+    Status form = check_forms(c, &before);
+    if (form.code) fprintf(stderr, "quill: %.500s: settings: %s\n", path, form.message);
     Status st = conversation_settings(c->talk);
     if (st.code != QUILL_USAGE) return st;
     c->config->sampling.n_bias = 0; // drops the biases: they are for tokens of another model
@@ -263,7 +281,8 @@ Status commands_load(Chat *c, const char *path, bool given) {
 static Status load(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
-    const char *name = without_kv(arg, &kv);
+    const char *name;
+    TRY(without_kv("load", arg, &kv, &name));
     TRY(check_file("load", name));
     char *path = path_of(name);
     Status st = commands_load(c, path, false);

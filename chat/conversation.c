@@ -366,9 +366,10 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     if (a.gone) st = (Status){.code = 128 + SIGPIPE};
     if (r.finish == FINISH_CONTEXT)
         screen_note("quill: the context of %d tokens is full, so the answer ends here; /undo and /clear make room%s, a "
-                    "larger -c gives more",
+                    "larger %s gives more",
                     c->e->shape.n_ctx,
-                    c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+                    c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out",
+                    engine_context_option(c->e));
     answer_free(&a);
     timeline_free(&r.time);
     return st;
@@ -543,11 +544,25 @@ Status conversation_settings(Conversation *c) {
     return OK;
 }
 
+Status conversation_check(Conversation *c) {
+    if (c->e->evict && c->config->context_shift)
+        return status_error(QUILL_USAGE, "context-shift: a chat without --evict expected; --evict frees single tokens, "
+                                         "context-shift drops whole turns");
+    Request r = {0};
+    Tools tools;
+    Status st = tools_read(&c->config->tools, &tools); // also a choice without tools
+    tools_free(&tools);
+    if (!st.code) st = form_constrain(c->e, &(FormSetup){c->config, c->template, {"", 0}, !c->template}, &r);
+    form_drop(c->e, &r);
+    return st;
+}
+
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
     *c = (Conversation){.e = e, .config = config};
     Buf system = {0};
     Status st = conversation_settings(c);
     if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->template);
+    if (!st.code) st = conversation_check(c);
     if (!st.code) st = prompt_system(config, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);

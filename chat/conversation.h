@@ -49,6 +49,9 @@ typedef struct {
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
 void conversation_close(Conversation *c);
 Status conversation_settings(Conversation *c); // call it after a change of `config`. QUILL_USAGE: as answer_sampling
+// Checks the form and the tools of `config`, which an answer reads, and context_shift, which --evict excludes. Errors
+// as form_constrain. A message said with such settings would be refused.
+Status conversation_check(Conversation *c);
 
 // ---- turns ----------------------------------------------------------------------------------------------------------
 // An error ends the chat. A refused message is reported on stderr with Status OK and changes nothing.

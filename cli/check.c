@@ -18,6 +18,10 @@
     "leave -i out"
 #define CHAT_JSON "-i: a chat has no JSON form; leave --json out, or give one prompt without -i"
 
+#define FORMS "--json-schema --json-schema-file --json-object --regex --choice --grammar --grammar-file"
+#define DRAWING "--temp --top-k --top-p --min-p --typical --xtc-probability"
+#define OF_BEAMS "--beams --length-penalty --early-stopping"
+
 const CliConflict cli_conflicts[] = {
     {"--raw", "--chat", false, NULL},
     {"-m", "-hf", false, NULL},
@@ -34,10 +38,15 @@ const CliConflict cli_conflicts[] = {
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},
+    {"--extract", "--echo", false,
+     "--extract and --echo: one of them expected, found both; --extract prints a part of the answer alone"},
     {"--evict", "--kv-dir", false,
      "--evict and --kv-dir: one of them expected, found both; --kv-dir needs the whole KV cache, and --evict frees "
      "parts"},
+    {FORMS, FORMS " --tools", false, NULL},
     {"--beams", "--best-of", false, NULL},
+    {OF_BEAMS, DRAWING " --best-of --chunk --evict -i", true, NULL}, // values that are not the defaults are checked
+    {"--best-of", "--greedy --chunk", true, NULL},                   // in candidates_check: --best-of 1 may be greedy
     {"--beams", "--evict", false, NO_EVICT},
     {"--best-of", "--evict", false, NO_EVICT},
     {"--beams", "-i", false, NO_CHAT},
@@ -66,13 +75,20 @@ static bool is_given(const Options *o, const char *flag) {
     return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
 }
 
+static Status check_conflict(const Options *o, const CliConflict *c) {
+    char a[32], b[32];
+    for (const char *at = c->a; (at = cli_next_name(at, a));)
+        for (const char *other = c->b; is_given(o, a) && (other = cli_next_name(other, b));) {
+            if (strcmp(a, b) == 0 || !is_given(o, b)) continue;
+            if (c->message) return status_error(QUILL_USAGE, "%s", c->message);
+            return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", a, b);
+        }
+    return OK;
+}
+
 static Status check_conflicts(const Options *o) {
-    for (int i = 0; i < cli_n_conflicts; i++) {
-        const CliConflict *c = &cli_conflicts[i];
-        if (c->allowed_together || !is_given(o, c->a) || !is_given(o, c->b)) continue;
-        if (c->message) return status_error(QUILL_USAGE, "%s", c->message);
-        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", c->a, c->b);
-    }
+    for (int i = 0; i < cli_n_conflicts; i++)
+        if (!cli_conflicts[i].allowed_together) TRY(check_conflict(o, &cli_conflicts[i]));
     return OK;
 }
 
@@ -231,6 +247,9 @@ Status cli_check_together(const Options *o) {
 }
 
 Status cli_check_chat(const Options *o) {
+    if (o->answer.echo && !o->chat.echo_is_usual)
+        return status_error(QUILL_USAGE,
+                            "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
     if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)

@@ -4,10 +4,11 @@
 
 #include "cli/table.h"
 
-// Two options that conflict. Between the command line and the configuration file, the stronger one is used and the
-// weaker one is ignored (cli/config.c). On one command line they are an error, unless allowed_together.
+// Options that conflict: each of `a` with each of `b`. Between the command line and the configuration file, the
+// stronger one is used and the weaker one is ignored (cli/config.c). On one command line they are an error, unless
+// allowed_together.
 typedef struct {
-    const char *a, *b; // as messages name them
+    const char *a, *b; // names as messages show them, separated by spaces
     bool allowed_together;
     const char *message; // of the error; NULL: "A and B: one of them expected, found both"
 } CliConflict;

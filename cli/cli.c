@@ -270,6 +270,7 @@ static Status from_elsewhere(const Args *a, Options *o) {
     TRY(from_environment(a, o));
     TRY(config_apply(o, a->origins));
     const Origin *model = origin_of(a, "--model", o), *shift = origin_of(a, "--context-shift", o);
+    const Origin *echo = origin_of(a, "--echo", o);
     if (model && o->engine.model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
         Buf from = {0};
         config_origin(cli_find("--model", 1u << o->mode), model, &from);
@@ -277,6 +278,7 @@ static Status from_elsewhere(const Args *a, Options *o) {
         o->model_from = from.data;
     }
     o->chat.shift_is_usual = shift && shift->by != BY_FLAG;
+    o->chat.echo_is_usual = echo && echo->by != BY_FLAG;
     return OK;
 }
 
@@ -303,7 +305,8 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
         *stop = true;
     }
     if (!st.code && !*stop) st = cli_check_together(o);
-    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1) cli_hint(argv[1], a.n_words, a.word, &a.notes);
+    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1 && !a.words_only)
+        cli_hint(argv[1], a.n_words, a.word, &a.notes);
     if (!st.code && !*stop && !o->answer.quiet && a.notes.n) fputs(a.notes.data, stderr);
     complete_parts(o);
     if (!o->answer.seed_given) cli_draw_seed(&o->answer);

@@ -62,6 +62,7 @@ static void put_words(const Option *o) {
 
 static const char kv_verbs[] = "info check cut diff list remove"; // the words after quill kv
 static const char model_verbs[] = "list rm";                      // after quill models
+static const char chunk_verbs[] = "add";                          // after quill chunk
 
 static void put_modes(void) {
     const char *between = "";
@@ -106,6 +107,8 @@ static void bash_mode(int m) {
     if (m == MODE_KV)
         printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (%s)\\  ]] || words='%s'\n",
                "info|check|cut|diff|list|remove", kv_verbs);
+    if (m == MODE_CHUNK)
+        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" add \"* ]] || words='%s'\n", chunk_verbs);
     printf("        case $before in\n");
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
@@ -209,6 +212,7 @@ static void zsh_mode(int m) {
     if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
     if (m == MODE_KV) printf("            '1:what:(%s)' \\\n", kv_verbs);
     if (m == MODE_MODELS) printf("            '1:what:(%s)' \\\n", model_verbs);
+    if (m == MODE_CHUNK) printf("            '1:what:(%s)' \\\n", chunk_verbs);
     printf("            '*:%s' ;;\n", takes_files(m)   ? "file:_files"
                                       : takes_names(m) ? "model:_quill_models"
                                                        : "text:");
@@ -287,11 +291,15 @@ static void fish_completions(void) {
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         cli_put(brief, fish);
         printf("'\n");
-        const char *seen = m == MODE_KV ? "; and __fish_seen_subcommand_from info check cut diff list remove" : "";
+        const char *seen = m == MODE_KV      ? "; and __fish_seen_subcommand_from info check cut diff list remove"
+                           : m == MODE_CHUNK ? "; and __fish_seen_subcommand_from add"
+                                             : "";
         if (takes_files(m)) printf("complete -c quill -n '__quill_in %s%s' -F\n", cli_modes[m], seen);
     }
     printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,
            kv_verbs);
+    printf("complete -c quill -n '__quill_in chunk; and not __fish_seen_subcommand_from %s' -xa '%s'\n", chunk_verbs,
+           chunk_verbs);
     printf("complete -c quill -n '__quill_in models; and not __fish_seen_subcommand_from %s' -xa '%s'\n", model_verbs,
            model_verbs);
     printf("complete -c quill -n '__quill_in models; and __fish_seen_subcommand_from rm' -xa '(quill models --names "

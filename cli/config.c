@@ -163,14 +163,43 @@ static Status check_preset(const Config *c, const char *preset) {
 
 // ---- setting --------------------------------------------------------------------------------------------------------
 
-// Whether an option that excludes this one was given by a stronger source.
-static bool has_stronger_rival(const Option *row, Mode m, Giver by, const Origin *origins) {
-    for (int i = 0; i < cli_n_conflicts; i++) {
-        const Option *a = cli_find(cli_conflicts[i].a, 1u << m), *b = cli_find(cli_conflicts[i].b, 1u << m);
-        const Option *rival = row == a ? b : row == b ? a : NULL;
-        if (rival && origins[rival - cli_options].by > by) return true;
+// Whether these names, separated by spaces, have the row of a mode.
+static bool names_row(const char *names, const Option *row, Mode m) {
+    char name[32];
+    while ((names = cli_next_name(names, name)))
+        if (cli_find(name, 1u << m) == row) return true;
+    return false;
+}
+
+// Whether one of the named options other than this one was given by a stronger source, and not as --flag=off.
+static bool names_stronger(const char *names, const Option *row, Giver by, const Options *o, const Origin *origins) {
+    char name[32];
+    while ((names = cli_next_name(names, name))) {
+        const Option *rival = cli_find(name, 1u << o->mode);
+        bool off = rival && rival->kind == FLAG && !*(const bool *)((const char *)o + rival->at);
+        if (rival && rival != row && !off && origins[rival - cli_options].by > by) return true;
     }
     return false;
+}
+
+// The same for --temp 0, which is greedy, and --best-of; other temperatures do not exclude it.
+static bool is_greedy_rival(const Option *row, const char *value, Giver by, const Options *o, const Origin *origins) {
+    const Option *temp = cli_find("--temp", 1u << o->mode), *best = cli_find("--best-of", 1u << o->mode);
+    if (!temp || !best) return false;
+    if (row == temp) return strtof(value, NULL) <= 0 && origins[best - cli_options].by > by;
+    return row == best && o->answer.sampling.temp <= 0 && origins[temp - cli_options].by > by;
+}
+
+// Whether an option that excludes this one with this value was given by a stronger source.
+static bool has_stronger_rival(const Option *row, const char *value, Giver by, const Options *o,
+                               const Origin *origins) {
+    for (int i = 0; i < cli_n_conflicts; i++) {
+        const CliConflict *c = &cli_conflicts[i];
+        bool first = names_row(c->a, row, o->mode);
+        if (!first && !names_row(c->b, row, o->mode)) continue;
+        if (names_stronger(first ? c->b : c->a, row, by, o, origins)) return true;
+    }
+    return is_greedy_rival(row, value, by, o, origins);
 }
 
 // Replaces ~/ by the home directory if the value is a path. The options own the new text.
@@ -189,7 +218,7 @@ static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o,
     if (!row) return OK; // an option of other modes
     Origin *origin = &origins[row - cli_options];
     bool adds = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
-    if ((origin->by > by && !adds) || has_stronger_rival(row, o->mode, by, origins)) return OK;
+    if ((origin->by > by && !adds) || has_stronger_rival(row, e->value, by, o, origins)) return OK;
     const char *value = with_home(row, e->value, o);
     Status st =
         is_prompt(row) ? cli_add_part(row, value, o->n_preset_parts++, o) : cli_set_option(row, e->name, value, o);

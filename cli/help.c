@@ -174,15 +174,19 @@ static void print_wrapped(const char *text, int at, int column) {
     paragraph_print(stdout, text, column, column);
 }
 
-// n_help: bytes of the help that are shown.
-static void print_option(const Option *o, int n_help, int column) {
+// n_help: bytes of the help that are shown; usual: the default, with (default ...) around it.
+static void print_text(const Option *o, int n_help, const char *usual, int column) {
     char names[NAMES], help[256];
-    bool shown = o->fallback != NULL;
     print_names(o, names);
-    snprintf(help, sizeof help, "%.*s%s%s%s", n_help, o->help, shown ? " (default " : "", shown ? o->fallback : "",
-             shown ? ")" : "");
+    snprintf(help, sizeof help, "%.*s%s", n_help, o->help, usual);
     printf("%s", names);
     print_wrapped(help, (int)strlen(names) + 1 > column ? column : (int)strlen(names), column);
+}
+
+static void print_option(const Option *o, int column) {
+    char usual[64] = "";
+    if (o->fallback) snprintf(usual, sizeof usual, " (default %s)", o->fallback);
+    print_text(o, (int)strlen(o->help), usual, column);
 }
 
 void cli_brief(Mode m, char brief[256]) {
@@ -204,15 +208,40 @@ void cli_put(const char *text, const CliEscape *escapes) {
 
 // ---- the short help -------------------------------------------------------------------------------------------------
 
-// Length of the part of a help text that the short help shows: up to a ; or a bracket, and up to a comma if the line
-// would be too long.
-static int essence(const Option *o) {
-    int n = (int)strcspn(o->help, ";"), room = PARAGRAPH_WIDTH - SHORT_COLUMN;
+// What a number as the default means, which the help says behind a semicolon: "0 or -1: one for each core". NULL: the
+// help does not say it. *n: its length.
+static const char *meaning(const Option *o, int *n) {
+    const char *at = o->fallback && strspn(o->fallback, "-0123456789.") == strlen(o->fallback) ? o->help : NULL;
+    while (at && (at = strstr(at, "; "))) {
+        at += 2;
+        size_t length = strlen(o->fallback);
+        bool this = strncmp(at, o->fallback, length) == 0 && (at[length] == ':' || at[length] == ' ');
+        const char *colon = this ? strstr(at, ": ") : NULL;
+        if (!colon) continue;
+        *n = (int)strcspn(colon + 2, ",;");
+        return colon + 2;
+    }
+    return NULL;
+}
+
+// Length of the part of a help text that the short help shows: up to a ; or a bracket. If that is longer than `room`,
+// it ends before a list, which a colon begins, or a comma.
+static int essence(const Option *o, int room) {
+    int n = (int)strcspn(o->help, ";");
     const char *bracket = strstr(o->help, " (");
     if (bracket && bracket - o->help < n) n = (int)(bracket - o->help);
-    if (o->fallback) room -= (int)strlen(" (default )") + (int)strlen(o->fallback);
-    int comma = (int)strcspn(o->help, ",");
-    return n > room && comma < n ? comma : n;
+    return n > room && (int)strcspn(o->help, ",") < n ? (int)strcspn(o->help, ",:") : n;
+}
+
+static void print_short_option(const Option *o) {
+    enum { ROOM = PARAGRAPH_WIDTH - SHORT_COLUMN };
+    char usual[64] = "";
+    int n = 0;
+    const char *means = meaning(o, &n);
+    if (means) snprintf(usual, sizeof usual, " (default: %.*s)", n, means);
+    if (o->fallback && (!means || essence(o, ROOM - (int)strlen(usual)) + (int)strlen(usual) > ROOM))
+        snprintf(usual, sizeof usual, " (default %s)", o->fallback);
+    print_text(o, essence(o, ROOM - (int)strlen(usual)), usual, SHORT_COLUMN);
 }
 
 static void print_mode_names(void) {
@@ -227,10 +256,8 @@ static void print_mode_names(void) {
 void cli_short_help(Mode m) {
     char flag[32];
     printf("Usage: %s\n\n%s\n\n%s\nCommon options\n", cli_about[m].usage, cli_about[m].what, cli_about[m].examples);
-    for (const char *at = cli_about[m].common; (at = cli_next_name(at, flag));) {
-        const Option *o = cli_find(flag, 1u << m);
-        print_option(o, essence(o), SHORT_COLUMN);
-    }
+    for (const char *at = cli_about[m].common; (at = cli_next_name(at, flag));)
+        print_short_option(cli_find(flag, 1u << m));
     printf("\n");
     if (m == MODE_RUN) print_mode_names();
     printf("quill%s%s --help lists all options%s.\n", m ? " " : "", cli_modes[m],
@@ -258,7 +285,7 @@ void cli_help(Mode m) {
             if (o->group != (Group)group || !(o->modes & 1u << m) || !o->help) continue;
             if (!titled) printf("\n%s\n", cli_groups[group]);
             titled = true;
-            print_option(o, (int)strlen(o->help), HELP_COLUMN);
+            print_option(o, HELP_COLUMN);
         }
     }
     printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works,\n"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "cli/docs.h"
 
@@ -106,17 +106,44 @@ static const char *known_command(const char *word, int n) {
     return NULL;
 }
 
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_mode(const char *word) {
+    for (int m = MODE_RUN + 1; m < N_MODES; m++)
+        if (strcmp(word, cli_modes[m]) == 0) return true;
+    return false;
+}
+
 // The mode that a mistyped word probably means, stored in *nearest; NULL: none, or the word is probably part of a
-// prompt.
+// prompt. Before other words than a file it is one if it is long: prompts begin with words like "match" and "full".
 static const char *nearly_mode(const char *word, int n, const char *second, Nearest *nearest) {
+    enum { MOST_WORDS = 4, LONG = 6 };
     *nearest = (Nearest){.word = word};
-    if (strlen(word) < 4 || (n > 1 && access(second, F_OK) != 0)) return NULL;
+    bool text = n > 1 && !is_file(second);
+    if (strlen(word) < 4 || (text && (n > MOST_WORDS || strlen(word) < LONG))) return NULL;
     for (int m = MODE_RUN + 1; m < N_MODES; m++) nearest_try(nearest, cli_modes[m]);
     return nearest_found(nearest);
 }
 
+// Notes for the only word of a prompt, wherever it stands: a mode that is not the first argument, or a file. False: it
+// is neither.
+static bool hint_only_word(const char *word, Buf *notes) {
+    bool mode = is_mode(word);
+    if (mode)
+        buf_printf(notes, "quill: note: \"%s\" is taken as a prompt; a mode is the first word: quill %s ...\n", word,
+                   word);
+    else if (is_file(word))
+        buf_printf(notes, "quill: note: \"%.200s\" is taken as a prompt; -f reads the file of this name\n", word);
+    else return false;
+    return true;
+}
+
 void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes) {
-    if (n_words == 0 || first != words[0]) return; // after an option it is meant as a prompt
+    if (n_words == 0 || (n_words == 1 && hint_only_word(words[0], notes))) return;
+    if (first != words[0]) return; // after an option it is meant as a prompt
     Nearest nearest;
     const char *instead = known_command(first, n_words);
     const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "", &nearest);

@@ -57,6 +57,7 @@ typedef struct {
         bool autosave;       // each turn is saved
         bool no_history;     // the history file is neither read nor written
         bool shift_is_usual; // context_shift comes from the configuration file: a single prompt ignores it
+        bool echo_is_usual;  // the same for answer.echo, which a chat ignores
     } chat;
     struct {
         int parallel;    // sequences at once, at most

@@ -19,7 +19,7 @@
 // clang-format off
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
-    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, a Hugging Face directory, llama2.c .bin with its tokenizer.bin, or a name of quill models (environment: QUILL_MODEL); builtin, the default: the model in the binary (--version names it)"},
+    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model by file or name: GGUF, a Hugging Face directory, llama2.c .bin (see -z), or a name of quill models (environment: QUILL_MODEL); builtin, the default: the model in the binary (--version names it)"},
     {"-hf --hf-repo -hfr", "USER/REPO[:TYPE]", MODES_FILE, G_MODEL, TEXT, AT(hub.repo), 0, 0, NULL, "a model of the Hugging Face Hub, fetched if the cache does not have it (quill pull); without TYPE: Q4_K_M, else Q8_0, else safetensors"},
     {"--offline", NULL, MODES_FILE | M(PULL), G_MODEL, FLAG, AT(hub.offline), 0, 0, NULL, "make no requests to the Hub, use only the cache (environment: HF_HUB_OFFLINE)"},
     {"-y --yes", NULL, M(MODELS), G_MODEL, FLAG, AT(hub.yes), 0, 0, NULL, "rm: remove without asking"},
@@ -52,13 +52,13 @@ const Option cli_options[] = {
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(look.no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it"},
     {"--chat-template", "NAME", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)"},
     {"--chat-template-file", "FILE", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template_file), 0, 0, NULL, "the same from a file, in Jinja"},
-    {"--think", "on|off|show|hide", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(answer.think), 0, 0, NULL, "on, off: whether the model thinks, if its template has such a switch; show, hide: whether its thoughts are printed (by default on a terminal and in JSON)"},
+    {"--think", "on|off|show|hide", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(answer.think), 0, 0, NULL, "whether the model thinks: on, off, if its template has such a switch; whether its thoughts are printed: show, hide (by default on a terminal and in JSON)"},
     {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.bos), 0, 0, NULL, "the template's bos_token, instead of the model's"},
     {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.eos), 0, 0, NULL, "the same for eos_token"},
     {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(look.now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05"},
     {"--no-generation-prompt", NULL, M(TEMPLATE), G_PROMPT, FLAG, AT(look.no_generation_prompt), 0, 0, NULL, "leave out the beginning of the assistant's answer"},
 
-    {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", MODES_ANSWER, G_LENGTH, INT, AT(answer.predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context"},
+    {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", MODES_ANSWER, G_LENGTH, INT, AT(answer.predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end, or a full context"},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less"},
     {"-c --ctx-size", "N", MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(CHUNK), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory"},
     {"--ignore-eos", NULL, MODES_ANSWER, G_LENGTH, FLAG, AT(answer.ignore_eos), 0, 0, NULL, "never generate an end-of-generation token"},
@@ -76,7 +76,7 @@ const Option cli_options[] = {
     {"--presence-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.presence_penalty), -100, 100, "0", "subtracted once if a token occurred"},
     {"--frequency-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.frequency_penalty), -100, 100, "0", "subtracted for each time it occurred"},
     {"--logit-bias", "ID+B|ID-B", MODES_ANSWER, G_SAMPLING, BIAS, AT(answer.sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated"},
-    {"-s --seed", "N", MODES_ANSWER, G_SAMPLING, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
+    {"-s --seed", "N", MODES_ANSWER, G_SAMPLING, SEED, AT(answer.sampling.seed), 0, 0, "-1", "random seed; -1: from the system, shown by -v and --json"},
     {"--greedy", NULL, MODES_ANSWER, G_SAMPLING, FLAG, AT(answer.sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
     {"--beams --num-beams", "N", M(RUN) | M(BATCH), G_SEARCH, INT, AT(answer.beams), 1, 128, NULL, "beam search: find the most likely text by extending the N best beginnings in parallel; nothing is sampled, and the text is shown at the end; --json has all N texts with their scores"},
@@ -156,7 +156,7 @@ const Option cli_options[] = {
 
     {"--tensor", "PATTERN=TYPE,...", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.tensors), 0, 0, NULL, "another type for the matrices whose name matches: 'blk.*.attn_v.weight=Q8_0,output.weight=F16'; the first pattern that matches decides"},
     {"--imatrix", "FILE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.imatrix), 0, 0, NULL, "importance of columns, from quill perplexity --imatrix-out or llama.cpp: reduces the rounding errors of columns that matter"},
-    {"--prune", "N:M|SHARE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.prune), 0, 0, NULL, "zero weights of the layers first: all but N of each M neighbours (2:4), or a share of each row (0.5)"},
+    {"--prune", "N:M|SHARE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.prune), 0, 0, NULL, "zero weights of the layers first; all but N of each M neighbours (2:4), or a share of each row (0.5)"},
     {"--prune-by", "magnitude|wanda", M(QUANTIZE), G_QUANTIZE, CHOICE, AT(quantize.by), 0, 0, "magnitude", "zero the smallest weights, or the smallest products of weight and activation norm (needs --imatrix)"},
     {"--dry-run", NULL, M(QUANTIZE), G_QUANTIZE, FLAG, AT(engine.dry_run), 0, 0, NULL, "show each tensor's type and size, and write nothing"},
 

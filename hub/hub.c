@@ -153,13 +153,20 @@ Status hub_get(const char *text, HubWay way, Buf *path) {
     return st;
 }
 
-// Whether the text can only be a name of the Hub: it has the form user/repo, and no file name's ending.
-static bool is_hub_name(const char *text) {
-    HubName name;
+static bool is_file_name(const char *text) {
     static const char *const files[] = {".gguf", ".bin", ".safetensors"};
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        if (str_has_suffix(str_of(text), files[i])) return false;
-    return hub_name_read(text, false, &name);
+        if (str_has_suffix(str_of(text), files[i])) return true;
+    return false;
+}
+
+// The error for a name that is no file and not in the cache; `bare`: without a user, which a fetch needs.
+static Status not_in_cache(const char *text, bool bare) {
+    return status_error(QUILL_MODEL,
+                        "%s: a file, a directory or a model in the cache expected, none found; %squill pull %s%s "
+                        "fetches %s from the Hugging Face Hub",
+                        text, bare ? "quill models lists the cache, " : "", bare ? "USER/" : "", text,
+                        bare ? "one" : "it");
 }
 
 Status hub_find(const char *text, Buf *path, bool *found) {
@@ -170,11 +177,8 @@ Status hub_find(const char *text, Buf *path, bool *found) {
     if (!hub_name_read(text, true, &name) || hub_places_cache(&root).code) return OK;
     Status st = hub_cached_find(root.data, &name, path, &whole, &there);
     *found = !st.code;
-    if (st.code == QUILL_MODEL && !there && is_hub_name(text))
-        st = status_error(QUILL_MODEL,
-                          "%s: a file, a directory or a model in the cache expected, none found; quill pull %s fetches "
-                          "it from the Hugging Face Hub",
-                          text, text);
+    if (st.code == QUILL_MODEL && !there && !is_file_name(text))
+        st = not_in_cache(text, !hub_name_read(text, false, &name));
     else if (st.code == QUILL_MODEL && !there) st = OK;
     buf_free(&root);
     buf_free(&whole);

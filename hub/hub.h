@@ -23,7 +23,7 @@ typedef struct {
 // signal.
 Status hub_get(const char *name, HubWay way, Buf *path);
 // Finds a name in the cache. OK with *found false: the cache has no such name. QUILL_MODEL: it has several such models,
-// or only incomplete ones, or `text` can only be a name of the Hub.
+// or only incomplete ones, or `text` has the form of a name and no file's ending.
 Status hub_find(const char *text, Buf *path, bool *found);
 
 #endif

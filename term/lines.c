@@ -16,6 +16,7 @@
 #include <wchar.h>
 
 #include "term/keys.h"
+#include "term/line_keys.h"
 #include "term/recall.h"
 #include "base/signals.h"
 #include "term/terminal.h"
@@ -263,12 +264,6 @@ static void insert(EditLine *el, Str text) {
     free(wide);
 }
 
-// Whether vi's keys are used. Then ESC ends insert mode, and the rest of an escape sequence is a command.
-static bool vi_keys(EditLine *el) {
-    const char *name = NULL;
-    return el_get(el, EL_EDITOR, &name) == 0 && name && strcmp(name, "vi") == 0;
-}
-
 // Bound to ESC [200~, a bracketed paste: inserts everything up to ESC [201~ as text, including line ends.
 static unsigned char paste(EditLine *el, int key) {
     (void)key;
@@ -287,11 +282,11 @@ static unsigned char paste(EditLine *el, int key) {
         buf_free(&text);
         return CC_EOF;
     }
-    if (vi_keys(el)) el_cursor(el, 1); // ESC moved the cursor back by one
+    if (line_keys_vi(el)) el_cursor(el, 1); // ESC moved the cursor back by one
     insert(el, (Str){text.data, text.n - 6});
     const LineInfoW *line = el_wline(el);
-    bool at_end = line->cursor == line->lastchar;     // after the last character, only `a` inserts
-    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // returns to insert mode
+    bool at_end = line->cursor == line->lastchar;          // after the last character, only `a` inserts
+    if (line_keys_vi(el)) el_push(el, at_end ? "a" : "i"); // returns to insert mode
     buf_free(&text);
     return CC_REFRESH;
 }
@@ -301,45 +296,6 @@ static unsigned char new_line(EditLine *el, int key) {
     (void)key;
     insert(el, str_of("\n"));
     return CC_REFRESH;
-}
-
-// The beginning and the end of the message's line that contains `at`.
-static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
-    while (at > all->buffer && at[-1] != '\n') at--;
-    return at;
-}
-static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
-    while (at < all->lastchar && *at != '\n') at++;
-    return at;
-}
-
-// Up and Down: move to the line above or below in a message of several lines; on its first or last line, use the
-// history.
-static unsigned char go_up(EditLine *el, int key) {
-    (void)key;
-    const LineInfoW *all = el_wline(el);
-    const wchar_t *start = line_start(all, all->cursor);
-    if (start == all->buffer) {
-        el_push(el, "\020"); // Ctrl-P
-        return CC_NORM;
-    }
-    const wchar_t *above = line_start(all, start - 1);
-    ptrdiff_t column = all->cursor - start, most = start - 1 - above;
-    el_cursor(el, (int)(above + (column < most ? column : most) - all->cursor));
-    return CC_CURSOR;
-}
-
-static unsigned char go_down(EditLine *el, int key) {
-    (void)key;
-    const LineInfoW *all = el_wline(el);
-    const wchar_t *end = line_end(all, all->cursor);
-    if (end == all->lastchar) {
-        el_push(el, "\016"); // Ctrl-N
-        return CC_NORM;
-    }
-    ptrdiff_t column = all->cursor - line_start(all, all->cursor), most = line_end(all, end + 1) - (end + 1);
-    el_cursor(el, (int)(end + 1 + (column < most ? column : most) - all->cursor));
-    return CC_CURSOR;
 }
 
 // ---- Tab ------------------------------------------------------------------------------------------------------------
@@ -416,18 +372,21 @@ static void bind_keys(EditLine *el) {
         {"^J", "quill-newline"},
         {"^R", "em-inc-search-prev"},
         {"^W", "ed-delete-prev-word"},
-        {"^U", "vi-kill-line-prev"},
+        {"^U", "quill-kill-before"},
+        {"^K", "quill-kill-after"},
         {"\033[3~", "ed-delete-next-char"},
         {"\033[3;5~", "em-delete-next-word"}, // with Ctrl
         {"\033[3;3~", "em-delete-next-word"}, // with Alt
-        {"\033[1~", "ed-move-to-beg"},
-        {"\033[4~", "ed-move-to-end"},
-        {"\033[H", "ed-move-to-beg"},
-        {"\033[F", "ed-move-to-end"},
-        {"\033[1;2H", "ed-move-to-beg"}, // with Shift
-        {"\033[1;2F", "ed-move-to-end"},
-        {"\033[1;5H", "ed-move-to-beg"}, // with Ctrl
-        {"\033[1;5F", "ed-move-to-end"},
+        {"\033[1~", "quill-line-start"},
+        {"\033[4~", "quill-line-end"},
+        {"\033[H", "quill-line-start"},
+        {"\033[F", "quill-line-end"},
+        {"\033OH", "quill-line-start"}, // of a keypad in application mode
+        {"\033OF", "quill-line-end"},
+        {"\033[1;2H", "quill-line-start"}, // with Shift
+        {"\033[1;2F", "quill-line-end"},
+        {"\033[1;5H", "quill-line-start"}, // with Ctrl
+        {"\033[1;5F", "quill-line-end"},
         {"\033[1;2D", "ed-prev-char"}, // with Shift
         {"\033[1;2C", "ed-next-char"},
         {"\033[1;5D", "ed-prev-word"}, // with Ctrl
@@ -438,13 +397,11 @@ static void bind_keys(EditLine *el) {
         {"\033\033[C", "em-next-word"},
         {"\033Od", "ed-prev-word"}, // with Ctrl, as rxvt sends it
         {"\033Oc", "em-next-word"},
-        {"\033[7~", "ed-move-to-beg"}, // Home and End of rxvt
-        {"\033[8~", "ed-move-to-end"},
+        {"\033[7~", "quill-line-start"}, // Home and End of rxvt
+        {"\033[8~", "quill-line-end"},
     };
-    static const char *const arrows[][2] = {
-        {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
-    bool vi = vi_keys(el);
-    for (size_t i = 0; !vi && i < ARRAY_LEN(arrows); i++) el_set(el, EL_BIND, arrows[i][0], arrows[i][1], NULL);
+    bool vi = line_keys_vi(el);
+    if (!vi) line_keys_bind_emacs(el);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         bool escaped = keys[i][0][0] == '\033';
         if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
@@ -483,8 +440,7 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_HIST, history_w, l->past);
     el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
     el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
-    el_wset(l->el, EL_ADDFN, L"quill-up", L"the line above, or the history", go_up);
-    el_wset(l->el, EL_ADDFN, L"quill-down", L"the line below, or the history", go_down);
+    line_keys_add(l->el);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // reads ~/.editrc, before quill's own bindings: its `bind -v` clears the table

@@ -344,13 +344,40 @@ PYTHON
 
 @test "the total of --verbose is TTFT and TPOT" {
     "$QUILL" -v -n 7 --ignore-eos hello >/dev/null 2>errors </dev/null
-    for word in model backend context memory weights "KV cache" scratch available template end seed load prefill decode \
+    for word in model backend context memory weights "KV cache" scratch available template end sampling seed load prefill decode \
         TTFT TPOT ITL total TFLOP/s GB/s FLOP/byte blocks; do
         grep -q -- "$word" errors
     done
     [ "$(wc -L <errors)" -le 80 ] || [ "$(grep -v gguf errors | wc -L)" -le 80 ] # the path alone may be longer
     awk '/^latency/ { gsub(",", ""); ttft = $3; tpot = $6 }
          /^total/ { total = $2; n = $9; sub(",", "", n); d = total - ttft - tpot * n; exit !(d < 1e-6 && d > -1e-6 && n == 6) }' errors
+}
+
+@test "--verbose says how tokens are drawn, by the options that act" {
+    sampling() {
+        "$QUILL" -v -n 1 "$@" hi 2>&1 >/dev/null </dev/null | sed -n '/^sampling/,/^[a-z]*:/p' | tr -s ' \n' ' ' | grep -o '^sampling.* seed [0-9]*\|^sampling greedy'
+    }
+    [ "$(sampling --seed 3)" = 'sampling temp 0.8, top-k 40, top-p 0.95, min-p 0.05, seed 3' ]
+    [ "$(sampling --seed 3 --top-k 0 --top-p 1 --repeat-penalty 1.5 --xtc-probability 0.5)" = \
+        'sampling temp 0.8, min-p 0.05, xtc-probability 0.5, xtc-threshold 0.1, repeat-penalty 1.5, seed 3' ]
+    [ "$(sampling --temp 0)" = 'sampling greedy' ]
+}
+
+@test "a full context names the option that gives more" {
+    full() { "$QUILL" -m builtin --ignore-eos -n 100 "$@" hi 2>&1 >/dev/null </dev/null; }
+    full --kv-mem 100k | grep -q 'a larger --kv-mem gives more'
+    full --kv-mem 100k --best-of 2 -v | grep -q 'note: --kv-mem has room for 32 tokens'
+    full -c 32 --kv-mem 1M | grep -q 'a larger -c gives more'
+}
+
+@test "a chat refuses --echo, which is for one prompt" {
+    run "$QUILL" -i --echo </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--echo: one prompt expected, found a chat"* ]]
+    echo hi | "$QUILL" -i --echo --single-turn -n 0 | grep -q hi
+    mkdir -p xdg/quill
+    echo 'echo = on' >xdg/quill/config # one that is usual is ignored
+    XDG_CONFIG_HOME="$PWD/xdg" "$QUILL" -i </dev/null
 }
 
 @test "the same seed gives the same text, and temperature 0 is greedy" {

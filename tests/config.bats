@@ -120,7 +120,29 @@ device = cuda"
     [ "$(cat errors)" = hi ]
     printf 'From a file' >sys
     "$QUILL" -sysf sys -q --device cpu -n 0 --dump-prompt hi 2>&1 </dev/null | grep -q 'From a file'
+    # forms, searches and sampling
+    runs() { # runs CONFIG FLAGS...: quill answers
+        config "model = $TINY/chat.gguf"$'\n'"$1"
+        run "$QUILL" -n 2 --seed 1 "${@:2}" hi </dev/null
+        echo "$output"
+        [ "$status" -eq 0 ] || [ "$status" -eq 7 ] # 7: the form is not complete yet
+    }
+    runs 'regex = [a-z]+' --json-object
+    runs 'json-schema = {}' --regex '[a-z]{2}'
+    runs "tools = $PWD/none.json" --choice yes,no
+    runs $'temp = 0.3\ntop-k = 5\nbest-of = 3' --beams 2
+    runs 'greedy = on' --best-of 2
+    runs 'temp = 0' --best-of 2
+    runs 'best-of = 2' --temp 0
+    runs $'beams = 2\nlength-penalty = 2' --top-p 0.5
+    runs $'beams = 2\nlength-penalty = 2' --best-of 2
+    runs $'beams = 2\nlength-penalty = 2' -i
+    config "model = $TINY/chat.gguf"$'\ntemp = 0.5\nregex = a'
+    [ "$(shown temp --best-of 2)" = "0.5 # $PWD/xdg/quill/config:2" ]      # draws: no conflict
+    [ "$(shown regex --json-object=off)" = "a # $PWD/xdg/quill/config:3" ] # what is off excludes nothing
+    [ "$(shown regex --choice a,b)" = "" ]
     # two of the same strength are an error still
+    [ "$(code "$QUILL" --regex a --choice b hi)" -eq 2 ]
     config "raw = on
 chat = on"
     [ "$(code "$QUILL" -m "$TINY/chat.gguf" hi)" -eq 2 ]

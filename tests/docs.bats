@@ -47,6 +47,8 @@ offered() {
     mkdir -p hf/hub/models--me--tiny/snapshots/c0ffee
     touch hf/hub/models--me--tiny/snapshots/c0ffee/{a-Q4_K_M,a-Q8_0}.gguf
     [ "$(offered "$QUILL" models '')" = "list rm" ]
+    [ "$(offered "$QUILL" chunk '')" = "add" ]
+    [[ "$(offered "$QUILL" chunk add '')" != "add" ]]
     [ "$(offered "$QUILL" models rm '')" = "me/tiny:Q4_K_M me/tiny:Q8_0" ]
     [ "$(offered "$QUILL" models rm me/tiny :)" = "Q4_K_M Q8_0" ]
     [ "$(offered "$QUILL" models rm me/tiny : Q8)" = "Q8_0" ]
@@ -137,6 +139,16 @@ EOF
         [ "$(wc -l <long)" -gt "$(wc -l <short)" ] || [ "$mode" = kv ]
         sed -n '/^Common options/,/^$/p' short | grep -oE '^ +-[-a-z]+' | while read -r flag; do grep -qE -- "^ +(-[a-z]+, )?$flag\\b" long; done
     done
+}
+
+@test "-h cuts no text in a list, and says what a default of 0 or -1 means" {
+    [[ "$("$QUILL" template -h)" == *"whether the model thinks"$'\n'* ]]
+    [[ "$("$QUILL" prefill -h)" == *"where the KV is written"$'\n'* ]]
+    [[ "$("$QUILL" bench -h)" == *" a random model"$'\n'* ]]
+    "$QUILL" -h >short
+    grep -q 'threads (default: one for each physical core)$' short
+    grep -q 'context in tokens (default: the model.s)$' short
+    not grep -E 'default -?[0-9]+: |default -1' short
 }
 
 # Without the examples that need another machine or minutes.

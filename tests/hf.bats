@@ -81,7 +81,7 @@ refused() {
 @test "a missing or broken file of a directory is one line that names it" {
     mkdir empty
     refused 3 "without config.json" -m empty hi
-    refused 3 "cannot open" -m missing hi
+    refused 3 "a file, a directory or a model in the cache expected" -m missing hi
     cp -r "$TINY/shards" d
     refused 2 "--no-mmap: a GGUF file expected" -m d --no-mmap hi
     refused 2 "d is a directory and has its own vocabulary" -m d -z tokenizer.bin hi

@@ -109,6 +109,8 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     "$QUILL" quantize -q tiny:Q8_0 o.gguf Q8_0
     [ "$(code "$QUILL" -m me/other --raw hi)" -eq 3 ]
     said 'me/other: a file, a directory or a model in the cache expected, none found; quill pull me/other fetches it'
+    [ "$(code "$QUILL" -m other --raw hi)" -eq 3 ]
+    said 'other: a file, a directory or a model in the cache expected, none found; .* quill pull USER/other fetches one'
     [ "$(code "$QUILL" -m tiny:Q5_K_M --raw hi)" -eq 3 ]
     said 'it has Q4_K_M, Q8_0'
     [ "$(code "$QUILL" -m none.gguf --raw hi)" -eq 3 ]

@@ -53,6 +53,32 @@ modes usual
 EOF
 }
 
+@test "keys that work on a line work on one line of a message" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+expect "/help lists commands"
+prompt
+send "one\ntwo cut\x15TWO\x15\x15three\e[Ha\x05b\x01c\e[Fd\r"
+expect "user\r\none\r\ncathreebd<|im_end|>"
+prompt
+send "one\ntwo gone\nthree\e[A\x01\e[C\e[C\e[C\x0b\x0b\x19\x19\r"
+expect "user\r\none\r\ntwo gone gone\r\nthree<|im_end|>"
+prompt
+send "one\ntwo\e[A\x15ONE \x19\r"
+expect "user\r\nONE one\r\ntwo<|im_end|>"
+prompt
+send "/exit\r"
+exit 0
+modes usual
+EOF
+    mkdir -p home
+    printf 'bind -v\n' >home/.editrc # vi's keys
+    HOME="$PWD/home" talk -n 1 --dump-prompt <<'EOF'
+send "one\ntwo cut\x15TWO\r"
+expect "user\r\none\r\nTWO<|im_end|>"
+EOF
+}
+
 @test "unbound keys type nothing" {
     while read -r name keys; do
         printf '%s# %s\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$next" "$name" "$keys"
@@ -860,6 +886,38 @@ PYTHON
     done
     [ "$(grep -c 'a file expected, found -' errors)" -eq 3 ]
     [ "$(wc -l <errors)" -eq 23 ]
+}
+
+@test "a form that cannot be is refused when it is set, and the next message is answered" {
+    printf '[' >broken.json
+    printf '%s\n' '/set regex [a-z' '/set tools /nonexist' '/set tools broken.json' '/set tool-choice required' \
+        '/set regex [ab]{2}' '/set choice yes,no' '/set regex' hi | "$QUILL" -i >out 2>errors || rc=$?
+    [ "$rc" -eq 6 ] # a file could not be read
+    grep -qxE '[ab]{2}' out
+    for text in '--regex: ' '/nonexist: ' 'broken.json: ' 'tools expected with it' '--regex and --choice: one of them'; do
+        grep -q -- "$text" errors
+    done
+    [ "$(grep -c '^quill: ' errors)" -eq 5 ]
+    grep -qxE 'regex +\[ab\]\{2\}' errors
+    [ "$(code "$QUILL" -i --regex '[a-z' </dev/null)" -eq 2 ] # at the start too
+    # a saved conversation
+    printf '{"messages":[{"role":"user","content":"x"}],"settings":{"choice":"yes,no","temp":0.5}}' >talk.json
+    printf '%s\n' '/load talk.json' '/set temp' hi | "$QUILL" -i --regex '[ab]{2}' >out 2>errors
+    grep -qxE '[ab]{2}' out
+    grep -q 'talk.json: settings: --regex and --choice' errors
+    grep -qE '^temp +0.5' errors
+}
+
+@test "/save and /load refuse options that they do not have" {
+    printf '%s\n' hi '/save --foo x' '/save --kv --foo' '/load --kvx' '/save ./--foo' | "$QUILL" -i -n 1 >/dev/null 2>errors
+    [ "$(grep -c 'a file expected, found --' errors)" -eq 3 ]
+    [ -e ./--foo ] && [ ! -e '--foo x' ]
+}
+
+@test "context-shift cannot be set beside --evict" {
+    printf '%s\n' '/set context-shift on' '/set context-shift' | "$QUILL" -i --evict shift 2>errors
+    grep -q 'without --evict expected' errors
+    grep -qE '^context-shift +off' errors
 }
 
 @test "a refused setting leaves the earlier biases unchanged" {

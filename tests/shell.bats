@@ -201,12 +201,21 @@ PYTHON
     noted '-m or -hf names' run llama3 hi
     noted 'did you mean quill bench?' bnech
     noted 'did you mean quill tokenize?' tokenise
+    noted 'did you mean quill tokenize?' tokenise foo bar baz
+    noted '' tokenise as fast as you can
+    noted '' match these pairs
     noted '' run as fast as you can
     noted '' "help me"
     noted '' match the words to their meaning
     noted "" -n 0 --echo -- help
     noted '' -q help
     noted '' -p help
+    noted '' -n 0 --echo -- bench
+    # an only word, after options too
+    printf 'Dear Ann' >letter.txt
+    noted '-f reads the file' letter.txt
+    [ "$("$QUILL" -n 0 --echo bench 2>&1 >/dev/null </dev/null)" = 'quill: note: "bench" is taken as a prompt; a mode is the first word: quill bench ...' ]
+    noted '' "bench press"
 }
 
 @test "decode given a question says where questions belong" {

@@ -231,6 +231,7 @@ PYTHON
     block='root ::= "Sure {x}:\n```json\n{\"a\": [1]}\n```\nDone [1]"'
     [ "$(ask --extract --grammar "$block")" = '{"a": [1]}' ]
     [ "$(ask --extract --grammar 'root ::= "It is [1, {}] and ```no```"')" = '[1, {}]' ]
+    run -2 ask --extract --echo --choice '[1]' # it would be taken from the prompt
     run -7 --separate-stderr ask --extract --choice 'nothing here'
     [ -z "$output" ]
     [[ "$stderr" == *"--extract: a code block or a JSON value expected"* ]]
