@@ -66,6 +66,9 @@ MIXES = {
                       filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(12, 18, 24), bytes=4000, copy_bytes=500, drill=80),
     "look-all": dict(raw=0.10, conversation=0.40, stories=0.12, copies=0.10, drills=0.04, turns=0.14, first=0.4, long=0, invented=0.4,
                      filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(8, 12, 20), bytes=6000, copy_bytes=600, drill=80),
+    # Many questions about short texts: in the mixes above there are four times fewer in as many tokens.
+    "look-ask": dict(raw=0.05, conversation=0.55, stories=0.05, copies=0.03, turns=0.24, first=0.4, long=0, invented=0.4,
+                     filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(16, 24, 32), bytes=1600, copy_bytes=400, unknown=0.3),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
@@ -597,9 +600,10 @@ def chat_of_stories(g, rng):
 # ---- long texts and copies ----
 
 
-def much_to_ask_about(g, rng, n_bytes, held_out=False, two_hop=0.55, unknown=0.2):
+def much_to_ask_about(g, rng, n_bytes, held_out=False, two_hop=0.55, unknown=None):
     """As to_ask_about, from as many stories as make up n_bytes: one after the other, or paragraph by paragraph."""
     used, apart, stories, size = set(), rng.random() < 0.4, [], 0
+    unknown = unknown or MIX.get("unknown", 0.2)
     while not stories or size < 0.85 * n_bytes:
         s = Story(g, rng, held_out, apart, rng.choice(MIX["filler"]), used)
         stories.append(s.add_plots(rng.choice((1, 1, 2, 2, 3)), two_hop))
