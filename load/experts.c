@@ -144,6 +144,20 @@ static Status load_gate_up(const Loader *l, int i) {
     return OK;
 }
 
+// Loads what is added to the scores that experts are chosen by. The backends compare the sums, so NaN must not occur.
+static Status load_expert_bias(const Loader *l, int i) {
+    static const float most = 1e30f; // far above any trained one; two of them and two scores add up to a finite f32
+    Layer *y = &l->m->layers[i];
+    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, l->m->c.n_experts, false));
+    for (int k = 0; y->expert_bias && k < l->m->c.n_experts; k++)
+        if (!(fabsf(y->expert_bias[k]) <= most)) // NaN too
+            return status_error(QUILL_MODEL,
+                                "%s: tensor blk.%d.exp_probs_b.bias: numbers from %g to %g expected, %g found for "
+                                "expert %d",
+                                l->file, i, -(double)most, (double)most, (double)y->expert_bias[k], k);
+    return OK;
+}
+
 Status loader_experts(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
@@ -151,7 +165,7 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, c->n_experts, false));
+    TRY(load_expert_bias(l, i));
     TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;

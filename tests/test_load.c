@@ -188,6 +188,22 @@ static void test_refused_rope_freqs(void **state) {
     }
 }
 
+// NaN would be compared, and no expert would be the best one.
+static void test_refused_expert_bias(void **state) {
+    (void)state;
+    const float values[] = {NAN, INFINITY, -INFINITY, 2e30f, -3e38f};
+    for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "deepseek2", .n_groups = 4, .seed = 1});
+        float *bias = (float *)tiny_tensor(g, "blk.1.exp_probs_b.bias")->data;
+        bias[5] = 1e30f;
+        assert_ok(load(g));
+        bias[5] = values[i];
+        assert_refused(g, "blk.1.exp_probs_b.bias");
+        assert_non_null(strstr(load(g).message, "for expert 5"));
+        gguf_close(g);
+    }
+}
+
 static void test_vocabulary_and_embedding(void **state) {
     (void)state;
     static Str many[400];
@@ -381,6 +397,7 @@ int main(void) {
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_wrong_shapes_and_types),
         cmocka_unit_test(test_refused_rope_freqs),
+        cmocka_unit_test(test_refused_expert_bias),
         cmocka_unit_test(test_vocabulary_and_embedding),
         cmocka_unit_test(test_accepted_oddities),
         cmocka_unit_test(test_absent_keys),
