@@ -5,7 +5,12 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_EXPERTS = 1 << 12, MAX_GROUPS = 64, MAX_WIDTH = 1 << 24 };
+enum {
+    MAX_EXPERTS = 1 << 12,
+    MAX_GROUPS = 64,
+    MAX_WIDTH = 1 << 24,
+    MAX_USED = 1 << 30, // elements of a row's experts together, which Workspace.ffn counts as an int
+};
 
 // Reads the groups of experts (LayerKind.n_groups), which stay 0 if every group is used.
 static Status load_groups(const Loader *l, LayerKind *k) {
@@ -89,6 +94,9 @@ Status loader_experts_shape(Loader *l) {
     TRY(loader_int(l, "expert_used_count", 1, c->n_experts, true, 0, &c->n_used));
     usual = always ? int_max(1, dense / c->n_used) : dense;
     TRY(loader_int(l, "expert_feed_forward_length", 1, MAX_WIDTH, false, usual, &c->ffn));
+    if ((int64_t)c->ffn * c->n_used > MAX_USED)
+        return status_error(QUILL_MODEL, "%s: %s.expert_used_count: at most %d experts of width %d expected, %d found",
+                            l->file, f->arch, MAX_USED / c->ffn, c->ffn, c->n_used);
     return load_shared_width(l, dense);
 }
 
@@ -112,7 +120,7 @@ static Status load_dense_beside(const Loader *l, int i) {
     TRY(loader_layer_vector(l, i, "post_ffw_norm_1", &y->norm_shared_out, c->dim, true));
     TRY(loader_layer_vector(l, i, "post_ffw_norm_2", &y->norm_experts_out, c->dim, true));
     TRY(loader_layer_named(l, i, "ffn_gate_inp.scale", &scale, c->dim, false));
-    float *norm = loader_own_floats(l->m, c->dim), root = sqrtf((float)c->dim);
+    float *norm = loader_own_floats(l->m, (size_t)c->dim), root = sqrtf((float)c->dim);
     for (int k = 0; k < c->dim; k++) norm[k] = (scale ? scale[k] : 1) / root;
     y->norm_router = norm;
     TRY(loader_layer_matrix(l, i, "ffn_gate", &y->shared_gate, c->ffn_shared, c->dim));
