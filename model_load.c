@@ -180,7 +180,7 @@ static Status load_ends(const Loader *l) {
     snprintf(name, sizeof name, "%s.weight", norm_out);
     TRY(loader_vector(l, &e->norm_out, name, c->dim, true));
     if (l->logits != 1) {
-        float *norm = loader_own_floats(l->m, c->dim);
+        float *norm = loader_own_floats(l->m, (size_t)c->dim);
         for (int i = 0; i < c->dim; i++) norm[i] = e->norm_out[i] * l->logits;
         e->norm_out = norm;
     }

@@ -21,7 +21,8 @@ typedef struct {
 
 // ---- the router -----------------------------------------------------------------------------------------------------
 
-// Finds the n_used largest of n numbers by falling value; of equal numbers the first comes first.
+// Finds the n_used largest of n numbers by falling value; of equal numbers the first comes first. With NaN among them,
+// which load/experts.c and route_rows keep out, the choice is arbitrary, but an index of the n.
 static void choose(const float *logits, int n, int n_used, int *chosen) {
     for (int k = 0; k < n_used; k++) {
         int best = -1;
@@ -31,7 +32,7 @@ static void choose(const float *logits, int n, int n_used, int *chosen) {
                         (logits[i] == logits[chosen[k - 1]] && i > chosen[k - 1]);
             if (left && (best < 0 || logits[i] > logits[best])) best = i;
         }
-        chosen[k] = best;
+        chosen[k] = int_max(best, 0);
     }
 }
 

@@ -37,6 +37,7 @@ typedef struct {
     uint8_t class_of[256]; // the class of a byte; bytes that no node distinguishes have the same class
     uint8_t byte_of[256];  // (n_classes) a byte of each class; a sayable one if the class has one
     int n_classes;
+    int64_t work; // nodes visited for products (grammar/nfa_both.h)
 } Nfa;
 
 // sayable: (256) whether some token consists of this byte alone; NULL: all true. QUILL_USAGE: a rule is missing or left

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/signals.h"
 #include "grammar/intern.h"
 
 enum {
     MOST_PAIRS = 50000,
-    MOST_WORK = 50 << 20, // the most nodes visited for all pairs
+    MOST_WORK = 50 << 20, // the most nodes visited for all products of a grammar: about a second
+    UNKNOWN = -2,         // a step that is not known yet
 };
 
 // One side: its own Nfa, and its numbered sets of nodes.
@@ -19,7 +21,11 @@ typedef struct {
     uint8_t *seen; // (nfa.n_nodes)
     int *stack, *set;
     int start;
-    int64_t work;
+    uint8_t class_of[256]; // bytes that no node distinguishes have the same class
+    int n_classes;
+    int *to; // (cap, n_classes) the set after a set and a byte of a class: many pairs have the same set
+    int cap;
+    int64_t *work; // NfaBuild.work
 } Side;
 
 typedef struct {
@@ -43,7 +49,7 @@ static int close_set(Side *s, const int *from, int n_from) {
         int at = s->stack[--top];
         const NfaNode *node = &s->nfa.nodes[at];
         all[n_seen++] = at;
-        s->work++;
+        ++*s->work;
         if (node->kind != NODE_SPLIT) {
             s->set[n++] = at;
             continue;
@@ -56,15 +62,39 @@ static int close_set(Side *s, const int *from, int n_from) {
     return intern_number(&s->sets, s->set, n, &fresh);
 }
 
-// The set after reading a byte; -1: the byte is not allowed.
-static int step(Side *s, int set, int byte) {
+static int find_step(Side *s, int set, int byte) {
     int n = 0, *to = s->stack + 2 * s->nfa.n_nodes;
     const int *nodes = intern_words(&s->sets, set);
+    *s->work += intern_length(&s->sets, set);
     for (int i = 0; i < intern_length(&s->sets, set); i++) {
         const NfaNode *node = &s->nfa.nodes[nodes[i]];
         if (node->kind == NODE_BYTES && node->low <= byte && byte <= node->high) to[n++] = node->to;
     }
     return n ? close_set(s, to, n) : -1;
+}
+
+// The set after reading a byte; -1: the byte is not allowed.
+static int step(Side *s, int set, int byte) {
+    if (set >= s->cap) {
+        int had = s->cap;
+        s->cap = 2 * set + 64;
+        s->to = mem_resize(s->to, (size_t)s->cap * (size_t)s->n_classes * sizeof *s->to);
+        for (size_t i = (size_t)had * (size_t)s->n_classes; i < (size_t)s->cap * (size_t)s->n_classes; i++)
+            s->to[i] = UNKNOWN;
+    }
+    int *to = &s->to[(size_t)set * (size_t)s->n_classes + s->class_of[byte]];
+    if (*to == UNKNOWN) *to = find_step(s, set, byte);
+    return *to;
+}
+
+static void find_classes(Side *s) {
+    bool begins[257] = {true};
+    for (int i = 0; i < s->nfa.n_nodes; i++)
+        if (s->nfa.nodes[i].kind == NODE_BYTES) begins[s->nfa.nodes[i].low] = begins[s->nfa.nodes[i].high + 1] = true;
+    for (int byte = 0; byte < 256; byte++) {
+        s->n_classes += begins[byte];
+        s->class_of[byte] = (uint8_t)(s->n_classes - 1);
+    }
 }
 
 static bool ends(const Side *s, int set) {
@@ -73,6 +103,7 @@ static bool ends(const Side *s, int set) {
 
 static void mark_borders(const Side *s, int set, bool *begins) {
     const int *nodes = intern_words(&s->sets, set);
+    *s->work += intern_length(&s->sets, set);
     for (int i = 0; i < intern_length(&s->sets, set); i++) {
         const NfaNode *node = &s->nfa.nodes[nodes[i]];
         if (node->kind == NODE_BYTES && node->low <= node->high) begins[node->low] = begins[node->high + 1] = true;
@@ -100,6 +131,7 @@ static void write_pair(Product *p, int pair) {
         ends(&p->side[0], one) && ends(&p->side[1], other) ? p->next : nfa_node(p->b, NODE_BYTES, 1, 0, p->next, 0);
     for (int low = 0, high; low < 256; low = high + 1) {
         for (high = low; high < 255 && !begins[high + 1];) high++;
+        p->b->work++;
         int to_one = step(&p->side[0], one, low), to_other = to_one < 0 ? -1 : step(&p->side[1], other, low);
         if (to_other < 0) continue;
         int way = nfa_node(p->b, NODE_BYTES, low, high, pair_entry(p, to_one, to_other), 0);
@@ -123,6 +155,7 @@ static void open_side(NfaBuild *b, Side *s, int expr) {
     nfa_node(&own, NODE_END, 0, 0, 0, 0);
     s->start = nfa_expr(&own, expr, NFA_END);
     b->too_large |= own.too_large;
+    b->work = own.work;
     if (own.failed.code) b->failed = own.failed;
     free(own.known);
     free(own.known_node);
@@ -131,6 +164,8 @@ static void open_side(NfaBuild *b, Side *s, int expr) {
             b->failed = status_error(QUILL_USAGE, "a pattern together with other bounds: texts without recursion "
                                                   "expected, found a rule that is called");
     size_t n = (size_t)s->nfa.n_nodes;
+    find_classes(s);
+    s->work = &b->work;
     s->seen = mem_alloc(n);
     s->stack = mem_alloc(3 * n * sizeof *s->stack);
     s->set = mem_alloc(n * sizeof *s->set);
@@ -143,6 +178,7 @@ static void close_side(Side *s) {
     free(s->seen);
     free(s->stack);
     free(s->set);
+    free(s->to);
 }
 
 int nfa_both(NfaBuild *b, int one, int other, int next) {
@@ -156,7 +192,10 @@ int nfa_both(NfaBuild *b, int one, int other, int next) {
         first = pair_entry(&p, start_one, close_set(&p.side[1], &p.side[1].start, 1));
         for (int i = 0; i < p.pairs.n && !b->too_large; i++) {
             write_pair(&p, i);
-            b->too_large |= p.pairs.n > MOST_PAIRS || p.side[0].work + p.side[1].work > MOST_WORK;
+            b->too_large |= p.pairs.n > MOST_PAIRS || b->work > MOST_WORK;
+            if (!signals_caught()) continue;
+            b->failed = status_error(128 + signals_caught(), "stopped by a signal");
+            b->too_large = true;
         }
     }
     close_side(&p.side[0]);

@@ -11,6 +11,7 @@ typedef struct {
     Nfa *nfa;
     bool repeats; // the body of a long repeat may become a rule that is called
     bool too_large;
+    int64_t work; // nodes visited for products, of the whole grammar
     Status failed;
     bool *inlined;  // (rules->n_rules)
     int *size;      // (rules->n_exprs) estimated nodes of an expression; -1: unknown

@@ -154,6 +154,7 @@ Status nfa_build(const Rules *rules, const bool *sayable, Nfa *out) {
     NfaBuild b = {.rules = rules, .nfa = out, .repeats = true};
     Status st = nfa_plan(&b);
     if (!st.code) nfa_write_rules(&b);
+    out->work = b.work;
     if (!st.code && b.failed.code) st = b.failed;
     if (!st.code && b.too_large)
         st = status_error(QUILL_USAGE,

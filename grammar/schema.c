@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "base/signals.h"
 #include "grammar/automaton.h"
 #include "grammar/json_format.h"
 #include "grammar/json_number.h"
@@ -17,13 +18,23 @@ enum {
     DEEPEST = 100,
     MOST_COUNT = 100000,    // the largest minLength, maxItems and others
     MOST_TEMPORARY = 20000, // the most schemas made by merging
+    MOST_VISITS = 100000,   // the most schemas read, each counted as often as it is read: about 200 MB of rules. A
+                            // schema of 1 MB that is read once has fewer; references and merges read some again
+    MOST_NODES = 1 << 22,   // the most nodes visited to test the values of enums: about a second
     MOST_PROPERTIES = 1000, // the most properties of an object
     MOST_ONE_OF = 200,      // the most alternatives of oneOf
     LONGEST_NAME = 500,     // the most bytes of a property's name beside additionalProperties
 };
 
+// What all walks of a schema have done together: each value of an enum may need one of its own (admits).
+typedef struct {
+    int visits, temporary;
+    int64_t nodes;
+} SchemaWork;
+
 typedef struct {
     Rules *r;
+    SchemaWork *work;
     const json_t *root;
     json_t *made;      // an array of schemas that were merged
     const char *scope; // prefix of the names of rules
@@ -48,7 +59,23 @@ static int fail(SchemaWalk *w, const char *format, ...) {
     return 0;
 }
 
-static int pass(SchemaWalk *w, Status st) { return st.code ? fail(w, "%.400s", st.message) : 0; }
+static int pass(SchemaWalk *w, Status st) {
+    if (st.code) fail(w, "%.400s", st.message);
+    if (st.code > 128) w->failed.code = st.code; // a signal
+    return 0;
+}
+
+// The same for an error of a walk inside this one, whose places begin at this one's.
+static void pass_inner(SchemaWalk *w, Status st) {
+    if (st.code && !w->failed.code)
+        w->failed = status_error(st.code, "at %.200s%.700s", w->path.data, st.message + strlen("at #"));
+}
+
+static void visit(SchemaWalk *w) {
+    if (signals_caught()) pass(w, status_error(128 + signals_caught(), "stopped by a signal"));
+    if (++w->work->visits > MOST_VISITS)
+        fail(w, "fewer schemas expected, found more than %d, each counted as often as it applies", (int)MOST_VISITS);
+}
 
 // Reads a part of the schema; the path says where.
 static int part_of(SchemaWalk *w, const char *step, const char *name, const json_t *schema) {
@@ -61,7 +88,7 @@ static int part_of(SchemaWalk *w, const char *step, const char *name, const json
 
 static json_t *keep(SchemaWalk *w, json_t *made) {
     jsonio_append(w->made, made);
-    if (json_array_size(w->made) > MOST_TEMPORARY)
+    if (++w->work->temporary > MOST_TEMPORARY)
         fail(w, "fewer combinations of anyOf and allOf expected, found more than %d", (int)MOST_TEMPORARY);
     return made;
 }
@@ -199,8 +226,18 @@ static int member_of(SchemaWalk *w, Str name, int value) {
     return e;
 }
 
+// The value of a property that is not listed: a rule, since several of them may share it. *rule: -1 at first.
+static int additional_value(SchemaWalk *w, const json_t *additional, int *rule) {
+    if (!additional || json_is_true(additional)) return any_value(w);
+    if (*rule < 0) {
+        int made = rules_anonymous(w->r, -1), e = part_of(w, "additionalProperties", NULL, additional);
+        rules_define(w->r, *rule = made, e);
+    }
+    return rules_call(w->r, *rule);
+}
+
 // Properties that are required but not listed are treated like additional ones.
-static int add_unnamed(SchemaWalk *w, const json_t *schema, const json_t *additional, Property *p, int n) {
+static int add_unnamed(SchemaWalk *w, const json_t *schema, const json_t *additional, int *rule, Property *p, int n) {
     size_t i;
     json_t *one;
     json_array_foreach(get(schema, "required"), i, one) {
@@ -209,8 +246,7 @@ static int add_unnamed(SchemaWalk *w, const json_t *schema, const json_t *additi
         bool named = false;
         for (int k = 0; k < n; k++) named |= str_eq(p[k].name, name);
         if (named) continue;
-        int value = !additional ? any_value(w) : part_of(w, "additionalProperties", NULL, additional);
-        p[n++] = (Property){name, member_of(w, name, value), true};
+        p[n++] = (Property){name, member_of(w, name, additional_value(w, additional, rule)), true};
     }
     return n;
 }
@@ -238,7 +274,7 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
     size_t most = json_object_size(properties) + json_array_size(required) + 1;
     Property *p = mem_alloc(most * sizeof *p);
     Str *names = mem_alloc(most * sizeof *names);
-    int n = 0, n_names = 0, more = -1;
+    int n = 0, n_names = 0, more = -1, rule = -1;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)properties, key, value) {
@@ -248,7 +284,7 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
         p[n++] = (Property){str_of(key), member_of(w, str_of(key), part_of(w, "properties", key, value)), needed};
         if (w->failed.code) break;
     }
-    if (!w->failed.code) n = add_unnamed(w, schema, additional, p, n);
+    if (!w->failed.code) n = add_unnamed(w, schema, additional, &rule, p, n);
     for (int i = 0; i < n; i++) {
         bool known = false;
         for (int k = 0; k < n_names; k++) known |= str_eq(names[k], p[i].name);
@@ -259,8 +295,7 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
         if (names[i].n > LONGEST_NAME)
             fail(w, "names of %d bytes at most expected beside additionalProperties", (int)LONGEST_NAME);
     if (open && !w->failed.code) {
-        int other = additional && !json_is_true(additional) ? part_of(w, "additionalProperties", NULL, additional)
-                                                            : any_value(w);
+        int other = additional_value(w, additional, &rule);
         int name = n_names ? json_text_other_key(w->r, names, n_names) : any_string(w);
         more = rules_seq(w->r, (int[]){name, w->colon, other}, 3);
     }
@@ -361,7 +396,17 @@ static bool speaks_of_values(const json_t *schema) { // whether keywords besides
 }
 
 // schema_part for a schema inside `depth` others.
-static Status walk_part(const SchemaPart *part, int depth, Rules *r, int *expr);
+static Status walk_part(const SchemaPart *part, SchemaWork *work, int depth, Rules *r, int *expr);
+
+// Builds the automaton of an enum's value (admits). False: no text fits.
+static bool build(SchemaWalk *w, const Rules *rules, Nfa *nfa) {
+    if (w->failed.code) return false;
+    Status st = nfa_build(rules, NULL, nfa);
+    w->work->nodes += nfa->n_nodes + nfa->work;
+    if (st.code > 128) pass(w, st);
+    if (w->work->nodes > MOST_NODES) fail(w, "enum: fewer values, or simpler keywords beside them, expected");
+    return !st.code && !w->failed.code;
+}
 
 // Whether the keywords beside an enum admit one of its values: its text is one of theirs.
 static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
@@ -377,10 +422,10 @@ static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
     SchemaPart part = {.root = w->root, .schema = keep(w, rest), .scope = w->scope, .compact = true};
     rules_rule(&rules, str_of("root"));
     // the other keywords may refer to the schema that contains the enum
-    pass(w, walk_part(&part, w->depth, &rules, &e));
+    pass_inner(w, walk_part(&part, w->work, w->depth, &rules, &e));
     rules_define(&rules, 0, e);
     jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &text);
-    if (!w->failed.code && !nfa_build(&rules, NULL, &nfa).code) { // an error means that no text fits
+    if (build(w, &rules, &nfa)) {
         Automaton *a = automaton_new(&nfa);
         int state = automaton_start(a);
         for (size_t i = 0; i < text.n; i++) state = automaton_step(a, state, (uint8_t)text.data[i]);
@@ -433,7 +478,9 @@ static int typed(SchemaWalk *w, const json_t *schema) {
     size_t i;
     json_t *one;
     json_array_foreach(type, i, one) {
-        if (n == N_TYPES) return fail(w, "type: each name once expected");
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(one, json_array_get(type, k))) return fail(w, "type: each name once expected");
+        if (n == N_TYPES) return fail(w, "type: %d names at most expected", (int)N_TYPES);
         ways[n++] = type_of(w, schema, json_string_value(one));
     }
     return rules_alt(w->r, ways, n);
@@ -564,6 +611,7 @@ static int value_of(SchemaWalk *w, const json_t *schema) {
     if (json_is_true(schema)) return any_value(w);
     if (json_is_false(schema)) return rules_alt(w->r, NULL, 0);
     if (!json_is_object(schema)) return fail(w, "a schema expected: an object, true or false");
+    visit(w);
     if (++w->depth > DEEPEST)
         fail(w, "schemas at most %d deep expected, found deeper ones, or a reference in allOf to itself", (int)DEEPEST);
     int e = w->failed.code ? 0 : object_schema(w, schema);
@@ -571,8 +619,9 @@ static int value_of(SchemaWalk *w, const json_t *schema) {
     return e;
 }
 
-static Status walk_part(const SchemaPart *part, int depth, Rules *r, int *expr) {
+static Status walk_part(const SchemaPart *part, SchemaWork *work, int depth, Rules *r, int *expr) {
     SchemaWalk w = {.r = r,
+                    .work = work,
                     .root = part->root,
                     .made = json_array(),
                     .scope = part->scope,
@@ -589,7 +638,9 @@ static Status walk_part(const SchemaPart *part, int depth, Rules *r, int *expr) 
     return w.failed;
 }
 
-Status schema_part(const SchemaPart *part, Rules *r, int *expr) { return walk_part(part, 0, r, expr); }
+Status schema_part(const SchemaPart *part, Rules *r, int *expr) {
+    return walk_part(part, &(SchemaWork){0}, 0, r, expr);
+}
 
 Status schema_parse(Str source, bool compact, Rules *r) {
     json_error_t error;

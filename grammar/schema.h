@@ -25,13 +25,13 @@ typedef struct {
     bool compact;
 } SchemaPart;
 
-// Makes an expression for the schema. QUILL_USAGE: as schema_parse.
+// Makes an expression for the schema. Errors as schema_parse.
 Status schema_part(const SchemaPart *part, Rules *r, int *expr);
 
 bool schema_requires(const json_t *schema, const char *name); // whether `required` lists the property
 
 // compact: no spaces. QUILL_USAGE: the text is not JSON (line, column), or a keyword is wrong or unsupported (its
-// position in the schema).
+// position in the schema), or reading it takes too long. 128 + a signal that was caught meanwhile.
 Status schema_parse(Str text, bool compact, Rules *r);
 
 #endif

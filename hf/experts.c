@@ -42,6 +42,7 @@ static bool is_shaped(const SafeTensor *t, int n) { return has_dims(t, n) && hf_
 // ---- a tensor for each expert ---------------------------------------------------------------------------------------
 
 void hf_experts_free(HfExperts *x) {
+    for (int i = 0; i < x->n; i++) free(x->stacks[i].seen);
     free(x->stacks);
     *x = (HfExperts){0};
 }
@@ -69,9 +70,14 @@ static Status take_one(HfExperts *x, const HfModel *m, const SafeFiles *files, l
         if (!size_mul(n_bytes, (size_t)n, &all)) return hf_refuse(t, "a smaller tensor");
         s->type = type, s->n_out = t->dims[0], s->n_in = t->dims[1], s->n_experts = n;
         s->data = hf_view_alloc(m->g, all);
+        s->seen = mem_alloc((size_t)n * sizeof *s->seen);
     }
     if (s->type != type || s->n_out != t->dims[0] || s->n_in != t->dims[1])
         return hf_refuse(t, "type and shape of the layer's other experts");
+    if (s->seen[expert])
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is expert %ld of this layer already", t->file,
+                            SAFE_SHOW(t->name), expert);
+    s->seen[expert] = true;
     uint8_t *to = s->data + (size_t)expert * n_bytes;
     if (fp8_is(t)) TRY(fp8_dequantize(t, fp8_scale_of(files, t), m->fp8, (uint16_t *)(void *)to));
     else memcpy(to, t->data, t->n_bytes);
@@ -87,7 +93,7 @@ Status hf_experts_end(HfExperts *x, const HfModel *m) {
         if (s->n_found != s->n_experts)
             return status_error(QUILL_MODEL, "%s: tensor %s: %d experts expected in the safetensors files, %d found",
                                 m->dir, name, (int)s->n_experts, (int)s->n_found);
-        gguf_add_stack(m->g, name, s->type, (size_t)s->n_in, (size_t)s->n_out, (size_t)s->n_experts, s->data, NULL, 0);
+        TRY(hf_add(m, NULL, name, s->type, (size_t)s->n_in, (size_t)s->n_out, (size_t)s->n_experts, s->data));
     }
     return OK;
 }
@@ -111,11 +117,11 @@ static void *copy_rows(const HfModel *m, const SafeTensor *t, size_t n_experts, 
     return out;
 }
 
-static void add(const HfModel *m, long layer, int part, const char *kind, int type, size_t n_in, size_t n_out,
-                size_t n_experts, const void *data) {
+static Status add(const HfModel *m, const SafeTensor *t, long layer, int part, const char *kind, int type, size_t n_in,
+                  size_t n_out, size_t n_experts, const void *data) {
     char name[64];
     name_of(name, layer, part, kind);
-    gguf_add_stack(m->g, name, type, n_in, n_out, n_experts, data, NULL, 0);
+    return hf_add(m, t, name, type, n_in, n_out, n_experts, data);
 }
 
 static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
@@ -126,8 +132,8 @@ static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
            width = both / 2;
     for (size_t part = 0; part < 2; part++) {
         size_t first = turns ? part : part * width * dim;
-        add(m, layer, (int)part, "weight", hf_type_of(t), dim, width, n,
-            copy_rows(m, t, n, width, dim, both * dim, first, turns ? 2 : dim, turns ? both : 1));
+        TRY(add(m, t, layer, (int)part, "weight", hf_type_of(t), dim, width, n,
+                copy_rows(m, t, n, width, dim, both * dim, first, turns ? 2 : dim, turns ? both : 1)));
     }
     return OK;
 }
@@ -139,7 +145,7 @@ static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
     const void *data = t->data;
     if (turns || (uintptr_t)data % t->element)
         data = copy_rows(m, t, n, dim, width, dim * width, 0, turns ? 1 : width, turns ? dim : 1);
-    add(m, layer, DOWN, "weight", hf_type_of(t), width, dim, n, data);
+    TRY(add(m, t, layer, DOWN, "weight", hf_type_of(t), width, dim, n, data));
     return OK;
 }
 
@@ -147,8 +153,8 @@ static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool 
     if (!is_shaped(t, 2) || (gate_up && t->dims[1] % 2)) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions");
     size_t n = (size_t)t->dims[0], width = (size_t)t->dims[1] / (gate_up ? 2 : 1);
     for (size_t part = 0; part < (gate_up ? 2 : 1); part++)
-        add(m, layer, gate_up ? (int)part : DOWN, "bias", hf_type_of(t), width, n, 0,
-            copy_rows(m, t, 1, n, width, 0, part, (size_t)t->dims[1], gate_up ? 2 : 1));
+        TRY(add(m, t, layer, gate_up ? (int)part : DOWN, "bias", hf_type_of(t), width, n, 0,
+                copy_rows(m, t, 1, n, width, 0, part, (size_t)t->dims[1], gate_up ? 2 : 1)));
     return OK;
 }
 
@@ -193,7 +199,7 @@ static Status take_blocks(const HfModel *m, const SafeFiles *files, long layer, 
                 size_t at = (o * parts + part) * blocks + b;
                 turn_block(s->data[at], t->data + at * 16, to);
             }
-        add(m, layer, gate_up ? (int)part : DOWN, "weight", TYPE_MXFP4, blocks * 32, n_out, n, out);
+        TRY(add(m, t, layer, gate_up ? (int)part : DOWN, "weight", TYPE_MXFP4, blocks * 32, n_out, n, out));
     }
     return OK;
 }
@@ -213,13 +219,13 @@ bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, lon
                      const SafeTensor *t, Status *st) {
     static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts.", "experts."};
     const char *word = NULL;
-    char *end;
+    const char *end;
+    long expert;
     for (size_t i = 0; i < ARRAY_LEN(roots) && !word; i++)
         if (strncmp(part, roots[i], strlen(roots[i])) == 0) word = part + strlen(roots[i]);
     if (!word) return false;
-    long expert = strtol(word, &end, 10);
     *st = OK;
-    if (end > word && *end == '.' && part_of(end + 1) >= 0)
+    if (hf_number(word, &end, &expert) && *end == '.' && part_of(end + 1) >= 0)
         *st = take_one(x, m, files, layer, part_of(end + 1), expert, t);
     else if (fp8_is(t) && strcmp(word, "gate_up_proj") == 0) *st = take_fp8(m, files, layer, t, true);
     else if (fp8_is(t) && strcmp(word, "down_proj") == 0) *st = take_fp8(m, files, layer, t, false);

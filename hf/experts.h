@@ -13,6 +13,7 @@ typedef struct {
     uint64_t n_out, n_in;
     int64_t n_experts, n_found;
     uint8_t *data; // owned by the view
+    bool *seen;    // (n_experts)
 } HfStack;
 
 typedef struct {
@@ -30,6 +31,13 @@ void hf_experts_free(HfExperts *x);
 Status hf_refuse(const SafeTensor *t, const char *expected); // QUILL_MODEL: another type or shape was expected
 
 // hf/tensors.c
+// Reads the number of a layer or an expert at the beginning of a text: digits without a leading zero, so that no two
+// names have the same number. *end: the text behind it.
+bool hf_number(const char *text, const char **end, long *out);
+// Adds a tensor, or with n_stack > 0 a stack, to the view. t: whose data it has, NULL: several tensors'. QUILL_MODEL:
+// the view has one of this name.
+Status hf_add(const HfModel *m, const SafeTensor *t, const char *name, int type, size_t n_in, size_t n_out,
+              size_t n_stack, const void *data);
 const void *hf_aligned_data(const HfModel *m, const SafeTensor *t); // t->data, or a copy if it is not aligned
 int hf_type_of(const SafeTensor *t);                                // TYPE_ of F32, F16 or BF16; -1: another type
 void *hf_view_alloc(Gguf *g, size_t n);                             // memory of the view

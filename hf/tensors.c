@@ -122,16 +122,25 @@ static Status refuse_type(const SafeTensor *t, const char *expected) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
+bool hf_number(const char *text, const char **end, long *out) {
+    size_t n = strspn(text, "0123456789");
+    if (n < 1 || n > 9 || (n > 1 && *text == '0')) return false; // 9 digits fit any long
+    *end = text + n;
+    *out = strtol(text, NULL, 10);
+    return true;
+}
+
 // Converts the part of a name after the prefix to GGUF. `out` is empty: the tensor is not used. False: there is no such
 // part.
 static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
-    char *end, text[160];
+    const char *end;
+    char text[160];
+    long layer;
     *out = 0;
     snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
-    long layer = strtol(text, &end, 10);
-    if (end == text || *end != '.' || layer < 0) return false;
+    if (!hf_number(text, &end, &layer) || *end != '.') return false;
     if (layer >= r->n_layers) return true; // layers for multi-token prediction come after the others
-    char *part = end + 1, *kind = strrchr(part, '.');
+    char *part = text + (end + 1 - text), *kind = strrchr(part, '.');
     for (size_t i = 0; i < ARRAY_LEN(bare_parts); i++)
         if (strcmp(part, bare_parts[i].part) == 0 && bare_parts[i].names & (int)r->m->family->names) {
             snprintf(out, NAME_BYTES, "blk.%ld.%s", layer, bare_parts[i].gguf);
@@ -220,10 +229,18 @@ static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **
     return fp8_dequantize(t, fp8_scale_of(r->files, t), r->m->fp8, weights);
 }
 
-static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
-    if (gguf_tensor(r->m->g, name))
+Status hf_add(const HfModel *m, const SafeTensor *t, const char *name, int type, size_t n_in, size_t n_out,
+              size_t n_stack, const void *data) {
+    if (gguf_tensor(m->g, name) && t)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SAFE_SHOW(t->name),
                             name);
+    if (gguf_tensor(m->g, name))
+        return status_error(QUILL_MODEL, "%s: tensors of single experts: another one is %s already", m->dir, name);
+    gguf_add_stack(m->g, name, type, n_in, n_out, n_stack, data, NULL, 0);
+    return OK;
+}
+
+static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
     size_t n = 1;
     if (t->n_dims < 1 || t->n_dims > 2)
         return status_error(QUILL_MODEL, "%s: tensor %.*s: one or two dimensions expected, %d found", t->file,
@@ -245,8 +262,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
         type = TYPE_BF16;
     } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
     size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = t->n_dims == 2 ? (size_t)t->dims[0] : 0;
-    gguf_add_tensor(r->m->g, name, type, n_in, n_out, data, NULL, 0);
-    return OK;
+    return hf_add(r->m, t, name, type, n_in, n_out, 0, data);
 }
 
 // kv_b_proj (heads * (n + v), rank) computes K and V of every head from the stored vector: for each head the rows of K,
@@ -282,10 +298,9 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
     }
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "blk.%ld.attn_k_b.weight", layer);
-    gguf_add_stack(r->m->g, name, type, (size_t)n, rank, (size_t)n_heads, k, NULL, 0);
+    TRY(hf_add(r->m, t, name, type, (size_t)n, rank, (size_t)n_heads, k));
     snprintf(name, sizeof name, "blk.%ld.attn_v_b.weight", layer);
-    gguf_add_stack(r->m->g, name, type, rank, (size_t)v, (size_t)n_heads, values, NULL, 0);
-    return OK;
+    return hf_add(r->m, t, name, type, rank, (size_t)v, (size_t)n_heads, values);
 }
 
 // ---- all tensors ----------------------------------------------------------------------------------------------------
@@ -321,10 +336,11 @@ static bool take_other(TensorReader *r, const SafeTensor *t, Status *st) {
     Str rest = behind(t->name, r->prefix);
     if (rest.data) rest = behind(rest, "layers.");
     if (!rest.data) return false;
-    char *end, text[160];
+    const char *end;
+    char text[160];
+    long layer;
     snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
-    long layer = strtol(text, &end, 10);
-    if (end == text || *end != '.' || layer < 0 || layer >= r->n_layers) return false;
+    if (!hf_number(text, &end, &layer) || *end != '.' || layer >= r->n_layers) return false;
     if (r->m->family->names == HF_NAMES_DEEPSEEK && strcmp(end + 1, "self_attn.kv_b_proj.weight") == 0) {
         *st = add_kv_b(r, t, layer);
         return true;

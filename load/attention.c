@@ -125,6 +125,10 @@ Status loader_attention_shape(Loader *l) {
     TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
     TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
+    if (f->latent && c->n_shared_kv > 0)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.attention.shared_kv_layers: 0 with compressed K and V expected, %d found", l->file,
+                            c->arch, c->n_shared_kv);
     if (f->latent) return load_latent(l);
     TRY(load_kv_heads(l));
     TRY(load_head_dim(l));
@@ -177,7 +181,7 @@ static void *own_stack(const Loader *l, Tensor *out, int type, int n, int n_out,
     const TypeInfo *info = type_info(type);
     size_t row = (size_t)n_in / (size_t)info->block * (size_t)info->bytes;
     size_t floats = ((size_t)n * (size_t)n_out * row + sizeof(float) - 1) / sizeof(float);
-    void *data = loader_own_floats(l->m, (int)floats);
+    void *data = loader_own_floats(l->m, floats);
     *out = (Tensor){.data = data, .type = type, .n_out = n_out, .n_in = n_in, .stack = n, .row_bytes = row};
     return data;
 }
@@ -242,7 +246,7 @@ static Status load_latent_layer(const Loader *l, int i) {
 
 // The weights of a norm that has none in the file: all are 1.
 static const float *ones(const Loader *l, int n) {
-    float *all = loader_own_floats(l->m, n);
+    float *all = loader_own_floats(l->m, (size_t)n);
     for (int i = 0; i < n; i++) all[i] = 1;
     return all;
 }
@@ -266,6 +270,12 @@ Status loader_attention(const Loader *l, int i) {
     bool normed = l->family->qk_norm;
     FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
     if (!y->kind.gated && loader_layer_has(l, i, "attn_qkv")) { // which has no rows for gates
+        if (!owns_kv(c, i))
+            return status_error(
+                QUILL_MODEL,
+                "%s: %s.attention.shared_kv_layers is %d: no tensor blk.%d.attn_qkv.weight, which has K "
+                "and V of layer %d, expected",
+                l->file, c->arch, c->n_shared_kv, i, i);
         TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
         TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
     } else {

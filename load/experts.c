@@ -5,7 +5,12 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_EXPERTS = 1 << 12, MAX_GROUPS = 64, MAX_WIDTH = 1 << 24 };
+enum {
+    MAX_EXPERTS = 1 << 12,
+    MAX_GROUPS = 64,
+    MAX_WIDTH = 1 << 24,
+    MAX_USED = 1 << 30, // elements of a row's experts together, which Workspace.ffn counts as an int
+};
 
 // Reads the groups of experts (LayerKind.n_groups), which stay 0 if every group is used.
 static Status load_groups(const Loader *l, LayerKind *k) {
@@ -89,6 +94,9 @@ Status loader_experts_shape(Loader *l) {
     TRY(loader_int(l, "expert_used_count", 1, c->n_experts, true, 0, &c->n_used));
     usual = always ? int_max(1, dense / c->n_used) : dense;
     TRY(loader_int(l, "expert_feed_forward_length", 1, MAX_WIDTH, false, usual, &c->ffn));
+    if ((int64_t)c->ffn * c->n_used > MAX_USED)
+        return status_error(QUILL_MODEL, "%s: %s.expert_used_count: at most %d experts of width %d expected, %d found",
+                            l->file, f->arch, MAX_USED / c->ffn, c->ffn, c->n_used);
     return load_shared_width(l, dense);
 }
 
@@ -112,7 +120,7 @@ static Status load_dense_beside(const Loader *l, int i) {
     TRY(loader_layer_vector(l, i, "post_ffw_norm_1", &y->norm_shared_out, c->dim, true));
     TRY(loader_layer_vector(l, i, "post_ffw_norm_2", &y->norm_experts_out, c->dim, true));
     TRY(loader_layer_named(l, i, "ffn_gate_inp.scale", &scale, c->dim, false));
-    float *norm = loader_own_floats(l->m, c->dim), root = sqrtf((float)c->dim);
+    float *norm = loader_own_floats(l->m, (size_t)c->dim), root = sqrtf((float)c->dim);
     for (int k = 0; k < c->dim; k++) norm[k] = (scale ? scale[k] : 1) / root;
     y->norm_router = norm;
     TRY(loader_layer_matrix(l, i, "ffn_gate", &y->shared_gate, c->ffn_shared, c->dim));
@@ -144,6 +152,20 @@ static Status load_gate_up(const Loader *l, int i) {
     return OK;
 }
 
+// Loads what is added to the scores that experts are chosen by. The backends compare the sums, so NaN must not occur.
+static Status load_expert_bias(const Loader *l, int i) {
+    static const float most = 1e30f; // far above any trained one; two of them and two scores add up to a finite f32
+    Layer *y = &l->m->layers[i];
+    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, l->m->c.n_experts, false));
+    for (int k = 0; y->expert_bias && k < l->m->c.n_experts; k++)
+        if (!(fabsf(y->expert_bias[k]) <= most)) // NaN too
+            return status_error(QUILL_MODEL,
+                                "%s: tensor blk.%d.exp_probs_b.bias: numbers from %g to %g expected, %g found for "
+                                "expert %d",
+                                l->file, i, -(double)most, (double)most, (double)y->expert_bias[k], k);
+    return OK;
+}
+
 Status loader_experts(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
@@ -151,7 +173,7 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, c->n_experts, false));
+    TRY(load_expert_bias(l, i));
     TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;

@@ -36,7 +36,7 @@ int loader_window(const Loader *l, int layer); // the number of slots that a row
 
 // ---- tensors (load/read.c) ----
 const GgufTensor *loader_tensor(const Loader *l, const char *name); // marks it as used; NULL: there is none
-float *loader_own_floats(Model *m, int n);                          // allocates floats that model_free frees
+float *loader_own_floats(Model *m, size_t n);                       // allocates floats that model_free frees
 Status loader_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in);
 // A vector in f32. If the file stores f32, *out points into the file, otherwise to a converted copy that the model
 // owns.

@@ -95,9 +95,9 @@ const GgufTensor *loader_tensor(const Loader *l, const char *name) {
     return t;
 }
 
-float *loader_own_floats(Model *m, int n) {
+float *loader_own_floats(Model *m, size_t n) {
     m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
-    return m->owned[m->n_owned++] = mem_alloc((size_t)n * sizeof(float));
+    return m->owned[m->n_owned++] = mem_alloc(n * sizeof(float));
 }
 
 // The dimensions after the first two, for messages.
@@ -161,12 +161,12 @@ static Status load_floats(const Loader *l, const float **out, const char *name, 
         *out = t->data;
         return OK;
     }
-    n *= int_max(1, stack);
-    float *copy = loader_own_floats(l->m, n);
+    size_t all = (size_t)n * (size_t)int_max(1, stack); // up to 2^24 for each of 2^12 experts
+    float *copy = loader_own_floats(l->m, all);
     // dequantize needs aligned elements; in the file they may start at any byte
-    void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
-    memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
-    info->dequantize(aligned, copy, (size_t)n);
+    void *aligned = mem_alloc(all * (size_t)info->bytes);
+    memcpy(aligned, t->data, all * (size_t)info->bytes);
+    info->dequantize(aligned, copy, all);
     free(aligned);
     *out = copy;
     return OK;

@@ -325,6 +325,17 @@ static void test_refused_experts(void **state) {
         {true, false, "experts.gate_up_proj_blocks\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
         {true, false, "experts.gate_up_proj_scales\"", "U8", "I8", "U8 of 4 dimensions, the last one 16"},
         {true, false, "experts.down_proj_scales\"", "[4,", "[2,", "experts.down_proj_scales"},
+        // two names of one tensor, and numbers that are written in another way
+        {false, false, "experts.1.up_proj.weight\"", "experts.1.up_proj.weight\"", "experts.0.w3.weight\"     ",
+         "another one is expert 0 of this layer"},
+        {false, false, "experts.1.up_proj.weight\"", "experts.1.up_proj.weight\"", "experts.01.w3.weight\"    ",
+         "no part of a qwen3_moe model"},
+        {false, false, "experts.1.up_proj.weight\"", "experts.1.up_proj.weight\"", "experts.+1.w3.weight\"    ",
+         "no part of a qwen3_moe model"},
+        {false, false, "layers.1.mlp.experts.1.up_proj.weight\"", "layers.1.mlp.experts.1.up_proj.weight\"",
+         "layers.01.mlp.experts.1.w3.weight\"    ", "no part of a qwen3_moe model"},
+        {true, false, "mlp.experts.gate_up_proj_bias\"", "mlp.experts.gate_up_proj_bias\"",
+         "experts.down_proj_bias\"       ", "another one is blk."},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char *dir = made_directory("fp8");

@@ -188,6 +188,47 @@ static void test_refused_rope_freqs(void **state) {
     }
 }
 
+// NaN would be compared, and no expert would be the best one.
+static void test_refused_expert_bias(void **state) {
+    (void)state;
+    const float values[] = {NAN, INFINITY, -INFINITY, 2e30f, -3e38f};
+    for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "deepseek2", .n_groups = 4, .seed = 1});
+        float *bias = (float *)tiny_tensor(g, "blk.1.exp_probs_b.bias")->data;
+        bias[5] = 1e30f;
+        assert_ok(load(g));
+        bias[5] = values[i];
+        assert_refused(g, "blk.1.exp_probs_b.bias");
+        assert_non_null(strstr(load(g).message, "for expert 5"));
+        gguf_close(g);
+    }
+}
+
+// Layers that have K and V of their own cannot use those of others.
+static void test_refused_shared_kv(void **state) {
+    (void)state;
+    static const char *const archs[] = {"deepseek2", "phi3"};
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        char key[96];
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[i], .seed = 1});
+        snprintf(key, sizeof key, "%s.attention.shared_kv_layers", archs[i]);
+        gguf_set_u32(g, key, 1);
+        assert_refused(g, key);
+        gguf_close(g);
+    }
+}
+
+// The widths of a row's experts add up to an int.
+static void test_refused_wide_experts(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3moe", .seed = 1});
+    gguf_set_u32(g, "qwen3moe.expert_count", 4096);
+    gguf_set_u32(g, "qwen3moe.expert_used_count", 4096);
+    gguf_set_u32(g, "qwen3moe.expert_feed_forward_length", 1 << 24);
+    assert_refused(g, "qwen3moe.expert_used_count");
+    gguf_close(g);
+}
+
 static void test_vocabulary_and_embedding(void **state) {
     (void)state;
     static Str many[400];
@@ -381,6 +422,9 @@ int main(void) {
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_wrong_shapes_and_types),
         cmocka_unit_test(test_refused_rope_freqs),
+        cmocka_unit_test(test_refused_expert_bias),
+        cmocka_unit_test(test_refused_shared_kv),
+        cmocka_unit_test(test_refused_wide_experts),
         cmocka_unit_test(test_vocabulary_and_embedding),
         cmocka_unit_test(test_accepted_oddities),
         cmocka_unit_test(test_absent_keys),

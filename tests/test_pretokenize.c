@@ -155,10 +155,58 @@ static void test_pretokenizer_details(void **state) {
     assert_null(pretokenizer_new(str_of("phi-2 jina-es")));
 }
 
+// A vocabulary's own pattern, whose matches may need many steps.
+static void own_pieces(const char *pattern, const char *text, const char *expected) {
+    Pretokenizer *p;
+    Str one = str_of(pattern);
+    Buf got = {0};
+    int n;
+    assert_ok(pretokenizer_of_patterns(&one, 1, &p));
+    const PretokenPiece *all = pretokenizer_split(p, text, (int)strlen(text), &n);
+    for (int i = 0; i < n; i++)
+        buf_printf(&got, "%s%.*s", i ? "|" : "", all[i].end - all[i].begin, text + all[i].begin);
+    assert_string_equal(got.data, expected);
+    buf_free(&got);
+    pretokenizer_free(p);
+}
+
+static void test_own_patterns(void **state) {
+    (void)state;
+    enum { LONG = 1 << 20 };
+    own_pieces("(?:a|a){12}b|a{3}|.", "aaaaaaaaaaaaaaax", "aaa|aaa|aaa|aaa|aaa|x");
+    own_pieces("(?:a|a){12}b",
+               "xx\xc3\xa9"
+               "aaaaaaaaaaaaaaaaby",
+               "xx\xc3\xa9"
+               "aaaa|aaaaaaaaaaaab|y");
+    // A hostile one: 2^22 steps at each place.
+    Pretokenizer *p;
+    Str hostile = str_of("(?:a|a){22}b|."), blanks = str_of("\\s+(?!\\S)|\\S+|\\s+");
+    char *text = mem_alloc(LONG + 1);
+    int n;
+    double start = clock_now();
+    memset(text, 'a', LONG);
+    assert_ok(pretokenizer_of_patterns(&hostile, 1, &p));
+    const PretokenPiece *all = pretokenizer_split(p, text, 3000, &n);
+    assert_int_equal(all[n - 1].end, 3000);
+    pretokenizer_free(p);
+    if (clock_now() - start > 20) fail_msg("a hostile pattern took %.1f s", clock_now() - start);
+    // A real one reads back in a long run of blanks.
+    memset(text, ' ', LONG);
+    text[LONG - 1] = 'x';
+    assert_ok(pretokenizer_of_patterns(&blanks, 1, &p));
+    all = pretokenizer_split(p, text, LONG, &n);
+    assert_int_equal(n, 3);
+    assert_int_equal(all[0].end, LONG - 2);
+    pretokenizer_free(p);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_pretokenizer),
         cmocka_unit_test(test_pretokenizer_details),
+        cmocka_unit_test(test_own_patterns),
     };
     return cmocka_run_group_tests_name("pretokenize", tests, NULL, NULL);
 }

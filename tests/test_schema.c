@@ -3,6 +3,9 @@
 #define _GNU_SOURCE // strsep
 #include "tests/rig/testing.h"
 
+#include <signal.h>
+
+#include "base/signals.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
 
@@ -217,6 +220,81 @@ static void test_large(void **state) {
     buf_free(&s);
 }
 
+// `levels` times `outer`, whose %s is the next level; the innermost is an object.
+static char *nested(const char *outer, int levels) {
+    const char *hole = strstr(outer, "%s");
+    Buf s = {0};
+    for (int i = 0; i < levels; i++) buf_append(&s, outer, (size_t)(hole - outer));
+    buf_str(&s, "{\"type\":\"object\"}");
+    for (int i = 0; i < levels; i++) buf_str(&s, hole + 2);
+    return s.data;
+}
+
+// Small schemas whose parts apply to many values: compiling them takes no longer than a large one.
+static void test_bounded(void **state) {
+    (void)state;
+    static const struct {
+        const char *outer, *says; // NULL: it compiles
+        int levels;
+    } all[] = {
+        {"{\"required\":[\"a\",\"b\"],\"additionalProperties\":%s}", NULL, 14},
+        {"{\"type\":[\"object\",\"object\"],\"properties\":{\"a\":%s}}", "type: each name once expected", 25},
+        {"{\"enum\":[{},{\"a\":{}}],\"properties\":{\"a\":%s}}", "at #/properties/a/properties/a/properties/a", 25},
+        {"{\"minLength\":1,\"properties\":{\"a\":{\"$ref\":\"#/properties/a\",\"title\":\"x\"}},\"items\":%s}", NULL,
+         3},
+        {"{\"allOf\":[{\"anyOf\":[true,{\"minLength\":2}]},{\"anyOf\":[true,{\"maxLength\":5}]}],\"items\":%s}",
+         "expected", 20},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        Compiled c;
+        char *schema = nested(all[i].outer, all[i].levels);
+        double start = clock_now();
+        Status st = compile(schema, true, &c);
+        if (all[i].says ? st.code != QUILL_USAGE || !strstr(st.message, all[i].says) : st.code)
+            fail_msg("%s: %s expected, found \"%s\"", all[i].outer, all[i].says ? all[i].says : "success", st.message);
+        if (clock_now() - start > 30) fail_msg("%s: it took %.1f s", all[i].outer, clock_now() - start);
+        if (!all[i].says && i == 0) assert_true(takes(&c, "{\"a\":1,\"b\":2}") == false);
+        drop(&c);
+        free(schema);
+    }
+}
+
+// Patterns with a bound on the length: pairs of sets share the steps of each side, and all products share one limit.
+static void test_patterns_with_lengths(void **state) {
+    (void)state;
+    Buf s = {0};
+    Compiled c;
+    double start = clock_now();
+    check("{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){7}$\",\"maxLength\":150}", "\"abbbbbbb\"|\"aaaaaaaaaa\"",
+          true);
+    check("{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){7}$\",\"maxLength\":9}", "\"bbbbbbbb\"|\"aaaaaaaaaa\"",
+          false);
+    buf_str(&s, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 20; i++)
+        buf_printf(&s, "%s\"p%d\":{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){7}$\",\"maxLength\":%d}",
+                   i ? "," : "", i, 150 + i);
+    buf_str(&s, "}}");
+    Status st = compile(s.data, true, &c);
+    assert_int_equal(st.code, QUILL_USAGE);
+    assert_non_null(strstr(st.message, "repeat less"));
+    drop(&c);
+    buf_free(&s);
+    if (clock_now() - start > 30) fail_msg("patterns with lengths took %.1f s", clock_now() - start);
+}
+
+// A signal ends the compilation.
+static void test_signal(void **state) {
+    (void)state;
+    Compiled c;
+    signals_catch();
+    raise(SIGINT);
+    Status st = compile("{\"type\":\"string\"}", true, &c);
+    signals_catch(); // forgets it
+    signals_release();
+    assert_int_equal(st.code, 128 + SIGINT);
+    drop(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
@@ -225,6 +303,9 @@ int main(void) {
         cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_large),
+        cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_patterns_with_lengths),
+        cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,13 @@ static const PretokenizerRow rows[] = {
 // ---- compiling ------------------------------------------------------------------------------------------------------
 
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_MAX = 32 * 1024 * 1024 };
-enum { MAX_STEPS = 20000000 }; // steps of one match of a vocabulary's own pattern
+// Steps of PCRE2 (its match limit) for a vocabulary's own patterns. Nearly every match of a real one takes below 100.
+enum {
+    FEW_STEPS = 1000,      // of a match at each place: a megabyte of them takes seconds at worst
+    MORE_STEPS = 16,       // factor of a second try, and of the next ones
+    SPLIT_STEPS = 2000000, // for all further tries in a split, about 0.1 s,
+    STEPS_OF_A_BYTE = 100, // and for each byte of its text: a run of blanks as long as the text may be read back
+};
 
 typedef struct {
     PretokenPiece *at;
@@ -162,6 +168,7 @@ struct Pretokenizer {
     pcre2_match_context *limits;
     pcre2_jit_stack *jit_stack;
     PretokenPieces pieces, next;
+    int64_t steps_left; // for further tries in this split
 };
 
 static const PretokenizerRow *find_row(Str name) {
@@ -240,7 +247,7 @@ static void compile(Pretokenizer *p) {
     p->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, p->memory);
     pcre2_jit_stack_assign(p->limits, NULL, p->jit_stack);
     // The patterns of this file run in linear time and need no limit.
-    pcre2_set_match_limit(p->limits, p->own ? MAX_STEPS : UINT32_MAX);
+    pcre2_set_match_limit(p->limits, p->own ? FEW_STEPS : UINT32_MAX);
     pcre2_set_depth_limit(p->limits, UINT32_MAX);
     pcre2_set_heap_limit(p->limits, UINT32_MAX);
 }
@@ -296,15 +303,41 @@ static void split_invalid(PretokenPieces *out, const char *text, int n) {
     push(out, begin, n, valid);
 }
 
-static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, int from, int *begin, int *end) {
-    PCRE2_SPTR s = (PCRE2_SPTR)text;
-    uint32_t options = PCRE2_NO_UTF_CHECK | (p->own ? PCRE2_NOTEMPTY : 0);
+static int match_from(Pretokenizer *p, int pattern, PCRE2_SPTR s, int n, int from, uint32_t options) {
     int rc = PCRE2_ERROR_JIT_BADOPTION;
     if (p->jit[pattern])
         rc = pcre2_jit_match(p->code[pattern], s, (size_t)n, (size_t)from, options, p->match, p->limits);
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH &&
         rc != PCRE2_ERROR_MATCHLIMIT) // JIT stack is full: interpret, on the heap
         rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)from, options | PCRE2_NO_JIT, p->match, p->limits);
+    return rc;
+}
+
+// Tries a match at one place with more and more steps, while the split has steps left.
+static int try_longer(Pretokenizer *p, int pattern, PCRE2_SPTR s, int n, int at, uint32_t options) {
+    int rc = PCRE2_ERROR_MATCHLIMIT;
+    for (int64_t steps = FEW_STEPS * MORE_STEPS; rc == PCRE2_ERROR_MATCHLIMIT; steps *= MORE_STEPS) {
+        p->steps_left -= steps + (n - at); // and the search for the next match, which begins again after this place
+        if (p->steps_left < 0 || steps > UINT32_MAX) break;
+        pcre2_set_match_limit(p->limits, (uint32_t)steps);
+        rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)at, options | PCRE2_NO_JIT | PCRE2_ANCHORED, p->match,
+                         p->limits);
+    }
+    pcre2_set_match_limit(p->limits, FEW_STEPS);
+    return rc;
+}
+
+static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, int from, int *begin, int *end) {
+    PCRE2_SPTR s = (PCRE2_SPTR)text;
+    uint32_t options = PCRE2_NO_UTF_CHECK | (p->own ? PCRE2_NOTEMPTY : 0);
+    int rc = match_from(p, pattern, s, n, from, options);
+    for (int at = from; rc == PCRE2_ERROR_MATCHLIMIT && at < n;) {
+        rc = try_longer(p, pattern, s, n, at, options);
+        if (rc != PCRE2_ERROR_NOMATCH) break;
+        do at++;
+        while (at < n && (text[at] & 0xc0) == 0x80);
+        rc = match_from(p, pattern, s, n, at, options);
+    }
     assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH || p->own); // no limit is set, and without memory the process ends
     if (rc < 0) return false;
     const size_t *at = pcre2_get_ovector_pointer(p->match);
@@ -327,6 +360,7 @@ static void split_piece(Pretokenizer *p, int pattern, const char *text, Pretoken
 const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
     if (!p->match) compile(p);
     p->pieces.n = 0;
+    p->steps_left = SPLIT_STEPS + (int64_t)STEPS_OF_A_BYTE * n;
     split_invalid(&p->pieces, text, n);
     for (int pattern = 0; pattern < p->n_patterns; pattern++) {
         p->next.n = 0;

@@ -21,7 +21,8 @@ typedef struct {
 
 Pretokenizer *pretokenizer_new(Str name); // by any of its names
 // From a vocabulary's own PCRE2 patterns. QUILL_MODEL: a pattern does not compile, or there are too many. The time that
-// such a pattern takes is unknown: if a match needs too many steps, the rest of the piece is not cut.
+// such a pattern takes is unknown: if the matches of a split need too many steps together, the rest of the piece is not
+// cut.
 Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **out);
 void pretokenizer_free(Pretokenizer *p); // NULL is fine
 void pretokenizer_names(Buf *out);       // one name of each, separated by spaces
