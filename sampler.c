@@ -243,6 +243,12 @@ static double log_sum_exp(const float *logits, int n) {
     return max + log(sum);
 }
 
+bool sampler_any_finite(const float *logits, int n) {
+    int i = 0;
+    while (i < n && !isfinite(logits[i])) i++;
+    return i < n;
+}
+
 float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top) {
     double log_sum = log_sum_exp(logits, s->n_vocab);
     int n = n_top > 0 ? top_candidates(s->cands, logits, s->n_vocab, n_top) : 0;

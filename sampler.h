@@ -28,6 +28,8 @@ void sampler_free(Sampler *s);
 // position: the slot that the drawn token will have. NaN logits count as -inf; -1: all logits are -inf.
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
                    uint64_t sequence, uint64_t position);
+// False: the model is broken. Biases and forms that forbid every token leave the model's own logits finite.
+bool sampler_any_finite(const float *logits, int n);
 
 // Log-probability of `id` and of the n most likely tokens under softmax(logits), before any step of the chain.
 typedef struct {

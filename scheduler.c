@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -532,22 +531,15 @@ static bool is_over(const Request *r) {
     return r->constraint && constraint_over(r->constraint, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt);
 }
 
-static bool has_finite(const float *logits, int n) {
-    int i = 0;
-    while (i < n && !isfinite(logits[i])) i++;
-    return i < n;
-}
-
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
     Request *r = rows->request;
-    Sequence *q = r->seq;
     if (token < 0) {
-        r->no_logit = logits && !has_finite(logits, s->shape.n_vocab);
+        r->no_logit = logits && !sampler_any_finite(logits, s->shape.n_vocab);
         finish(s, r, FINISH_BROKEN);
         return false;
     }
-    keep_draft(s, rows, q);
-    sequence_push(q, &token, 1);
+    keep_draft(s, rows, r->seq);
+    sequence_push(r->seq, &token, 1);
     Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
     if (verdict == RUNNING && is_over(r)) verdict = FINISH_EOG;
