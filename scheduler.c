@@ -542,8 +542,7 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     sequence_push(r->seq, &token, 1);
     Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
-    if (verdict == RUNNING && is_over(r)) verdict = FINISH_EOG;
-    if (verdict == RUNNING) verdict = limit;
+    if (verdict == RUNNING) verdict = is_over(r) ? FINISH_EOG : limit;
     if (verdict != RUNNING) finish(s, r, verdict);
     return verdict == RUNNING;
 }
