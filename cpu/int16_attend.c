@@ -47,7 +47,8 @@ INLINE vi dot(vi sum, vi a, vi b) {
 #if defined(__AVXVNNI__)
     return (vi)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #else
-    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+    // a NaN key becomes the smallest integers, whose sums may wrap; its scale is NaN
+    return (vi)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16((__m256i)a, (__m256i)b));
 #endif
 }
 #endif
