@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/signals.h"
@@ -90,4 +89,8 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
 bool fd_is_capable_terminal(int fd) {
     const char *term = getenv("TERM");
     return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
+}
+
+bool fd_same_file(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }

@@ -5,6 +5,7 @@
 #define QUILL_FD_H
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -23,5 +24,8 @@ Status fd_write_all(int fd, const void *bytes, size_t n);
 // Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
 bool fd_is_capable_terminal(int fd);
 Status fd_stopped(void); // the Status of a wait that a signal ended; sets errno to EINTR
+
+// Whether two results of stat are of one file, whatever its names are.
+bool fd_same_file(const struct stat *a, const struct stat *b);
 
 #endif

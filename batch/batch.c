@@ -15,6 +15,7 @@
 
 #include "answer/prompt.h"
 #include "answer/report.h"
+#include "base/fd.h"
 #include "base/output.h"
 #include "base/rng.h"
 #include "base/signals.h"
@@ -333,9 +334,7 @@ static Status check_out(const BatchRun *b) {
     struct stat in, out;
     const char *resume = b->o->batch.resume;
     bool known = resume ? stat(resume, &out) == 0 : fstat(STDOUT_FILENO, &out) == 0;
-    if (!known || fstat(b->feed.fd, &in) != 0 || !S_ISREG(in.st_mode) || in.st_dev != out.st_dev ||
-        in.st_ino != out.st_ino)
-        return OK;
+    if (!known || fstat(b->feed.fd, &in) != 0 || !S_ISREG(in.st_mode) || !fd_same_file(&in, &out)) return OK;
     return status_error(QUILL_USAGE, "quill batch: %.500s: a file other than that of the jobs expected, found the same",
                         resume ? resume : "stdout");
 }

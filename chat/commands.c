@@ -190,7 +190,7 @@ static Status add_chunks(Chat *c, const char *arg, Status *end) {
     return st;
 }
 
-// Strips --kv from the front of the argument of a command. *kv: it was there. *file: the rest.
+// Divides the argument of /save or /load. *kv: whether it begins with --kv. *file: the file's name after that.
 static Status without_kv(const char *command, const char *arg, bool *kv, const char **file) {
     *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
     *file = *kv ? arg + 4 + strspn(arg + 4, " ") : arg;

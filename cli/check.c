@@ -186,7 +186,7 @@ static bool lists(const char *list, const char *word) {
     return true;
 }
 
-// Whether the model of --speculate is one: a file, or the only word for a head.
+// Whether this part of --speculate names a draft model, or is "mtp" alone. Words of a list are no file's name.
 static bool is_model(const char *name) {
     return *name && !lists(name, DRAFTERS_NGRAM) && (!lists(name, DRAFTERS_MTP) || strcmp(name, DRAFTERS_MTP) == 0);
 }

@@ -128,8 +128,8 @@ static const char *nearly_mode(const char *word, int n, const char *second, Near
     return nearest_found(nearest);
 }
 
-// Notes for the only word of a prompt, wherever it stands: a mode that is not the first argument, or a file. False: it
-// is neither.
+// Adds a note if the only word of a prompt is the name of a mode or of a file, also behind options. False: it is
+// neither.
 static bool hint_only_word(const char *word, Buf *notes) {
     bool mode = is_mode(word);
     if (mode)

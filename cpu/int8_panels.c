@@ -243,9 +243,10 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
     }
 }
 
+enum { FEW = 12 }; // features that multiply_bytes computes together
+
 // sums = FEW features of Q8_0 from `first` on times one tile. Bytes need no unpacking: four of a row are broadcast from
 // the file, and the same instruction makes them unsigned.
-enum { FEW = 12 };
 INLINE void multiply_bytes(const PanelTask *t, int first, float *sums) {
     enum { FAR = 2048, BLOCK = sizeof(BlockQ8_0) };
     const size_t stride = t->w->row_bytes;

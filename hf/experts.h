@@ -31,8 +31,8 @@ void hf_experts_free(HfExperts *x);
 Status hf_refuse(const SafeTensor *t, const char *expected); // QUILL_MODEL: another type or shape was expected
 
 // hf/tensors.c
-// Reads the number of a layer or an expert at the beginning of a text: digits without a leading zero, so that no two
-// names have the same number. *end: the text behind it.
+// Reads the number of a layer or an expert at the beginning of a text. Signs and leading zeros are refused: two names
+// must not have the same number. *end: what follows the number.
 bool hf_number(const char *text, const char **end, long *out);
 // Adds a tensor, or with n_stack > 0 a stack, to the view. t: whose data it has, NULL: several tensors'. QUILL_MODEL:
 // the view has one of this name.

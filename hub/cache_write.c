@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/signals.h"
 #include "base/tempfile.h"
 
@@ -104,7 +105,7 @@ static void lock_path(const char *root, const char *repo, const char *blob, Buf 
 // Whether the locked file still has this name: another process may have removed it before the lock was taken.
 static bool has_name(int fd, const char *path) {
     struct stat own, named;
-    return fstat(fd, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+    return fstat(fd, &own) == 0 && stat(path, &named) == 0 && fd_same_file(&own, &named);
 }
 
 // Returns 1: locked; 0: another process has the lock; -1: an error, in errno.

@@ -258,8 +258,8 @@ static void take_rows(Mtp *h, MtpText *t, MtpText *from, const Sequence *text, i
     if (!from->followed) drop(h, from);
 }
 
-// Computes the waiting rows of those texts that begin with the same n tokens, as far as the tokens are the same. The
-// vectors after them may be of drafts that the text will have, or of refused ones.
+// Computes rows that wait in other texts of the head. A text counts if its first n tokens are those of `text`. Its rows
+// are computed up to the first token that differs: the vectors behind it may be of refused drafts.
 static void catch_up(Mtp *h, const Sequence *text, int n) {
     for (MtpText *t = h->texts; t; t = t->next) {
         int same = same_tokens(tokens_of(t), text), first = next_hidden(t), n_right = 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fd.h"
 #include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
@@ -22,8 +23,7 @@
 static Status check_out(const Options *o) {
     struct stat in, out;
     if (!o->engine.dry_run) TRY(tempfile_check(o->quantize.out));
-    if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && in.st_dev == out.st_dev &&
-        in.st_ino == out.st_ino)
+    if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && fd_same_file(&in, &out))
         return status_error(QUILL_USAGE, "quill quantize: %s: a file other than IN expected for OUT, found the same",
                             o->quantize.out);
     return OK;

@@ -75,18 +75,20 @@ static unsigned char kill_before(EditLine *el, int key) {
     (void)key;
     const LineInfoW *all = el_wline(el);
     int n = (int)(all->cursor - line_start(all, all->cursor));
-    if (line_keys_vi(el)) el_deletestr(el, n); // vi's keys have no mark
+    bool vi = line_keys_vi(el);
+    if (vi) el_deletestr(el, n); // vi's keys have no mark
     else if (n > 0) el_push(el, SET_MARK GO_START KILL_REGION);
-    return line_keys_vi(el) ? CC_REFRESH : CC_NORM;
+    return vi ? CC_REFRESH : CC_NORM;
 }
 
 static unsigned char kill_after(EditLine *el, int key) {
     (void)key;
     const LineInfoW *all = el_wline(el);
     int n = (int)(line_end(all, all->cursor) - all->cursor);
-    if (line_keys_vi(el)) el_cursor(el, n), el_deletestr(el, n);
+    bool vi = line_keys_vi(el);
+    if (vi) el_cursor(el, n), el_deletestr(el, n);
     else if (n > 0) el_push(el, SET_MARK GO_END KILL_REGION);
-    return line_keys_vi(el) ? CC_REFRESH : CC_NORM;
+    return vi ? CC_REFRESH : CC_NORM;
 }
 
 void line_keys_add(EditLine *el) {
