@@ -7,6 +7,9 @@
 #include "cpu/int8_block.h"
 #include "cpu/panels.h"
 
+// Whether each row has two neighbouring lanes: if the rows of a product are at most eight. Such rows are the only tile.
+static bool columns_twice(int tile, int n_rows) { return tile == 0 && n_rows <= LANES / 2; }
+
 // 256 elements of sixteen rows, column by column. x is about scale q. Sums are those of q, times their scale.
 typedef struct {
     int8_t q[8][8][LANES][4]; // (block of 32, four elements, row, element)
@@ -59,12 +62,16 @@ static size_t columns_bytes(int n_rows, int n_in) {
 // MatrixKernel.pack
 static void pack_columns(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     ActivationColumns *to = (ActivationColumns *)packed + (size_t)tile * superblocks_of(n_in);
+    const bool twice = columns_twice(tile, n_rows);
     for (int i = 0; i < n_in; i += 32) {
         __m512 v[32];
         for (int half = 0; half < 32; half += 16) {
             UNROLL(16)
-            for (int r = 0; r < LANES; r++)
-                v[half + r] = r < n_rows ? _mm512_loadu_ps(x + (size_t)r * x_stride + i + half) : _mm512_setzero_ps();
+            for (int lane = 0; lane < LANES; lane++) {
+                int r = lane >> twice;
+                v[half + lane] =
+                    r < n_rows ? _mm512_loadu_ps(x + (size_t)r * x_stride + i + half) : _mm512_setzero_ps();
+            }
             transpose16(v + half);
         }
         quantize_columns(v, to + i / SUPERBLOCK, i % SUPERBLOCK / 32);

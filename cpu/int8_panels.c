@@ -7,6 +7,10 @@
 // order of the blocks; a sum has the same bits whatever rows and features are computed with it. Weights are unsigned
 // bytes. The sums of a block start at -offset times the sum of the activations, which subtracts the type's offset. Q2_K
 // and Q3_K have scales of 16 elements that are small enough to be multiplied into the bytes.
+//
+// Up to eight rows would leave half of the lanes empty. So each row has two neighbouring lanes, and the lanes take the
+// bytes of two features, which lie side by side: a pair. `P` is the number of features side by side, one or two. The
+// sums have the same bits.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
@@ -18,7 +22,7 @@ enum {
     SUPERBLOCKS = DEPTH / 256, // superblocks of a panel's row
 };
 
-// DEPTH elements of a weight row. Its bytes are the weights' integers plus block_offset.
+// DEPTH elements of a weight row, or a superblock of a pair. Its bytes are the weights' integers plus block_offset.
 typedef struct {
     uint8_t q[DEPTH + 64];
     float scale[DEPTH / 16], minimum[DEPTH / 16]; // for each block of 32, or of 16 if the type has such scales
@@ -58,31 +62,90 @@ INLINE void scale_bytes(__m512i u[4], __m256i s, int less, int offset) {
     }
 }
 
-// Unpacks a superblock of a weight row, at `from`, to superblock s of the panel's row.
-INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s) {
-    const int places = scales_apart(type) ? 16 : 8;
-    float *scale = to->scale + s * places;
+// A superblock of a weight row as a panel has it.
+typedef struct {
+    __m512i u[4];
+    __m512 scale, minimum; // for each block, eight or sixteen
+} PanelWeights;
+
+INLINE int scales_of(int type) { return scales_apart(type) ? 16 : 8; }
+INLINE int minima_of(int type) { return type == TYPE_Q2_K ? 16 : has_minimum(type) ? 8 : 0; }
+
+INLINE PanelWeights unpacked(int type, const uint8_t *from) {
     Int8Weights w;
     load_weights(type, from, &w);
+    __m512 scale = w.scale, minimum = _mm512_setzero_ps();
     if (type == TYPE_Q2_K) {
         const BlockQ2_K *k = (const BlockQ2_K *)(const void *)from;
         __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales);
         scale_bytes(w.u, _mm256_cvtepu8_epi16(_mm_and_si128(both, _mm_set1_epi8(15))), 0, 0);
-        _mm256_storeu_ps(scale, _mm256_set1_ps(half_scale(k->d)));
-        _mm512_storeu_ps(to->minimum + s * 16, w.by_sum16);
+        scale = _mm512_set1_ps(half_scale(k->d));
+        minimum = w.by_sum16;
     } else if (type == TYPE_Q3_K) {
         const BlockQ3_K *k = (const BlockQ3_K *)(const void *)from;
         scale_bytes(w.u, _mm256_cvtepi8_epi16(scales_k3(k)), 4, Q3_OFFSET);
-        _mm256_storeu_ps(scale, _mm256_set1_ps(half_scale(k->d)));
-    } else if (scales_apart(type)) {
-        _mm512_storeu_ps(scale, w.scale);
-    } else {
-        _mm256_storeu_ps(scale, _mm512_castps512_ps256(w.scale));
-        if (has_minimum(type)) _mm256_storeu_ps(to->minimum + s * places, _mm512_extractf32x8_ps(w.scale, 1));
-    }
+        scale = _mm512_set1_ps(half_scale(k->d));
+    } else if (has_minimum(type)) minimum = _mm512_shuffle_f32x4(scale, scale, 0xee); // the upper half
+    return (PanelWeights){{w.u[0], w.u[1], w.u[2], w.u[3]}, scale, minimum};
+}
+
+// Stores the first n floats, eight or sixteen.
+INLINE void store_floats(float *to, __m512 v, int n) {
+    if (n == 16) _mm512_storeu_ps(to, v);
+    else if (n == 8) _mm256_storeu_ps(to, _mm512_castps512_ps256(v));
+}
+
+// Unpacks a superblock of a weight row, at `from`, to superblock s of the panel's row.
+INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s) {
+    PanelWeights w = unpacked(type, from);
+    store_floats(to->scale + s * scales_of(type), w.scale, scales_of(type));
+    store_floats(to->minimum + s * minima_of(type), w.minimum, minima_of(type));
     UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_storeu_si512(to->q + SUPERBLOCK * s + 64 * i, w.u[i]);
 }
+
+// ---- pairs ----------------------------------------------------------------------------------------------------------
+
+// a[0] b[0] a[1] b[1] ..., from element 0 or 8 on.
+INLINE __m512 alternate(__m512 a, __m512 b, int from) {
+    const __m512i at = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return _mm512_permutex2var_ps(a, _mm512_add_epi32(at, _mm512_set1_epi32(from)), b);
+}
+
+// Unpacks superblocks of two rows side by side: every four bytes of the first are followed by those of the second.
+INLINE void unpack_pair(int type, const uint8_t *const from[2], PanelRow *to) {
+    PanelWeights a = unpacked(type, from[0]), b = unpacked(type, from[1]);
+    for (int i = 0; i < scales_of(type); i += 8) _mm512_storeu_ps(to->scale + 2 * i, alternate(a.scale, b.scale, i));
+    for (int i = 0; i < minima_of(type); i += 8)
+        _mm512_storeu_ps(to->minimum + 2 * i, alternate(a.minimum, b.minimum, i));
+    UNROLL(4)
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(to->q + 128 * i, _mm512_unpacklo_epi32(a.u[i], b.u[i]));
+        _mm512_storeu_si512(to->q + 128 * i + 64, _mm512_unpackhi_epi32(a.u[i], b.u[i]));
+    }
+}
+
+// Where the bytes of elements 4 k to 4 k + 3 of block b begin in a PanelRow.
+INLINE int byte_of(int P, int b, int k) {
+    if (P == 1) return 32 * b + 4 * k;
+    return b / 2 * 128 + b % 2 * 32 + k / 4 * 16 + k % 4 / 2 * 64 + k % 2 * 8;
+}
+
+// Four bytes, or a float, of each of P features, repeated in all lanes.
+INLINE __m512i bytes_in_lanes(int P, const uint8_t *q) {
+    int64_t both;
+    int32_t one;
+    memcpy(&both, q, P == 2 ? sizeof both : 0);
+    memcpy(&one, q, sizeof one);
+    return P == 2 ? _mm512_set1_epi64(both) : _mm512_set1_epi32(one);
+}
+INLINE __m512 floats_in_lanes(int P, const float *p) {
+    double both;
+    memcpy(&both, p, P == 2 ? sizeof both : 0);
+    return P == 2 ? _mm512_castpd_ps(_mm512_set1_pd(both)) : _mm512_set1_ps(*p);
+}
+
+// ---- panels ---------------------------------------------------------------------------------------------------------
 
 // Unpacks superblocks [s0, s0 + n) of n_features rows from `first` on.
 INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to) {
@@ -115,7 +178,7 @@ INLINE __m512i start_of(int type, __m512i less) {
 }
 
 // Adds the contribution of block b's minimum: the activations' sums times the minimum.
-INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b, const ActivationColumns *x,
+INLINE void add_minimum(int type, int F, int V, int P, const PanelRow *w, int s, int b, const ActivationColumns *x,
                         size_t apart, __m512 sum[12]) {
     const int parts = type == TYPE_Q2_K ? 2 : 1;
     UNROLL(2)
@@ -125,7 +188,8 @@ INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b,
         __m512 of = _mm512_loadu_ps(parts == 2 ? a->sum16[2 * b + i] : a->sum[b]);
         UNROLL(12)
         for (int f = 0; f < F; f++) {
-            __m512 minimum = _mm512_set1_ps(w[f].minimum[(8 * s + b) * parts + i]), *to = &sum[f * V + v];
+            const float *from = &w[f].minimum[((8 * s + b) * parts + i) * P];
+            __m512 minimum = floats_in_lanes(P, from), *to = &sum[f * V + v];
             *to = sum_factor(type) < 0 ? _mm512_fnmadd_ps(of, minimum, *to) : _mm512_fmadd_ps(of, minimum, *to);
         }
     }
@@ -145,38 +209,54 @@ typedef struct {
     const UnpackAhead *unpack; // NULL: none
 } PanelBeside;
 
-INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
+// As superblock_whole, but without a function call, around which the sums of the products would be stored and loaded.
+typedef struct {
+    uint8_t bytes[(sizeof(SuperblockRoom) + 63) / 64 * 64];
+} WholeRoom;
+INLINE const uint8_t *whole_beside(int type, const uint8_t *from, size_t left, WholeRoom *room) {
+    if (__builtin_expect(left >= superblock_bytes(type), 1)) return from;
+    UNROLL(8)
+    for (size_t at = 0; at < sizeof room->bytes; at += 64) {
+        __mmask64 there = left >= at + 64 ? ~(__mmask64)0 : left > at ? ~(__mmask64)0 >> (at + 64 - left) : 0;
+        _mm512_storeu_si512(room->bytes + at, _mm512_maskz_loadu_epi8(there, from + at));
+    }
+    return room->bytes;
+}
+
+// Missing features repeat the last one.
+INLINE void unpack_ahead(int type, int F, int P, const UnpackAhead *u, int b) {
     size_t size = superblock_bytes(type), left = u->w->row_bytes - (size_t)u->s * size;
-    for (int f = b * F / 8; f < (b + 1) * F / 8; f++) {
-        if (f >= u->n_features) { // missing features get scales of zero
-            memset(u->to[f].scale, 0, 16 * sizeof(float));
-            memset(u->to[f].minimum, 0, 16 * sizeof(float));
-            continue;
+    const uint8_t *begin = (const uint8_t *)u->w->data + (size_t)u->s * size;
+    for (int f = b * F / 8; f < (b + 1) * F / 8 && u->n_features > 0; f++) {
+        WholeRoom room[2];
+        const uint8_t *from[2];
+        UNROLL(2)
+        for (int p = 0; p < P; p++) {
+            size_t feature = (size_t)(u->first + int_min(f * P + p, u->n_features - 1));
+            from[p] = whole_beside(type, begin + feature * u->w->row_bytes, left, &room[p]);
         }
-        const uint8_t *from =
-            (const uint8_t *)u->w->data + (size_t)(u->first + f) * u->w->row_bytes + (size_t)u->s * size;
-        SuperblockRoom room;
-        unpack_superblock(type, superblock_whole(type, from, left, room), &u->to[f], 0);
-        for (size_t at = 0; u->fetch.at && at < size; at += 64)
-            __builtin_prefetch(u->fetch.at + (size_t)f * u->fetch.stride + at, 0, 2);
+        if (P == 1) unpack_superblock(type, from[0], &u->to[f], 0);
+        else unpack_pair(type, from, &u->to[f]);
+        for (size_t at = 0; u->fetch.at && at < size; at += 64) UNROLL(2)
+        for (int p = 0; p < P; p++) __builtin_prefetch(u->fetch.at + (size_t)(f * P + p) * u->fetch.stride + at, 0, 2);
     }
 }
 
-INLINE void do_beside(int type, int F, const PanelBeside *beside, int b) {
-    if (beside->unpack) unpack_ahead(type, F, beside->unpack, b);
+INLINE void do_beside(int type, int F, int P, const PanelBeside *beside, int b) {
+    if (beside->unpack) unpack_ahead(type, F, P, beside->unpack, b);
     else if (beside->fetch.at) panel_fetch(&beside->fetch, F, superblock_bytes(type), b);
 }
 
-// sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, which are
-// `apart` superblocks apart; F and V are constants in every copy, F V <= 12.
-INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *x,
+// sums (tile, feature, lane) += superblock s of F rows of a panel, each with P features, times that of V tiles of
+// activations, which are `apart` superblocks apart; F, V and P are constants in every copy, F V <= 12.
+INLINE void multiply_superblock(int type, int F, int V, int P, const PanelRow *w, int s, const ActivationColumns *x,
                                 size_t apart, const PanelBeside *beside, __m512 sum[12]) {
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
     for (int b = 0; b < 8; b++) {
-        do_beside(type, F, beside, b);
+        do_beside(type, F, P, beside, b);
         UNROLL(2)
         for (int part = 0; part < parts; part++) {
-            const int at = b * parts + part; // index of the scale in the superblock
+            const int at = (8 * s + b) * parts + part; // number of the scale in the row
             __m512i dot[12], start[4];
             UNROLL(4)
             for (int v = 0; v < V; v++) {
@@ -194,9 +274,8 @@ INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s
                 for (int v = 0; v < V; v++) four[v] = _mm512_loadu_si512(x[(size_t)v * apart].q[b][part * steps + k]);
                 UNROLL(12)
                 for (int f = 0; f < F; f++) {
-                    int32_t u;
-                    memcpy(&u, w[f].q + SUPERBLOCK * s + 32 * b + 4 * (part * steps + k), sizeof u);
-                    __m512i weights = _mm512_set1_epi32(u);
+                    const uint8_t *q = w[f].q + SUPERBLOCK * s + byte_of(P, b, part * steps + k);
+                    __m512i weights = bytes_in_lanes(P, q);
                     UNROLL(4)
                     for (int v = 0; v < V; v++) dot[f * V + v] = _mm512_dpbusd_epi32(dot[f * V + v], weights, four[v]);
                 }
@@ -207,11 +286,11 @@ INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s
                 UNROLL(12)
                 for (int f = 0; f < F; f++) {
                     __m512 *to = &sum[f * V + v], product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f * V + v]), scale);
-                    *to = _mm512_fmadd_ps(product, _mm512_set1_ps(w[f].scale[8 * parts * s + at]), *to);
+                    *to = _mm512_fmadd_ps(product, floats_in_lanes(P, &w[f].scale[at * P]), *to);
                 }
             }
         }
-        if (has_minimum(type)) add_minimum(type, F, V, w, s, b, x, apart, sum);
+        if (has_minimum(type)) add_minimum(type, F, V, P, w, s, b, x, apart, sum);
     }
 }
 
@@ -235,7 +314,7 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
         for (int s = 0; s < p->n; s++) {
             PanelBeside beside = {p->ahead, NULL};
             if (beside.fetch.at) beside.fetch.at += (size_t)f * p->ahead.stride + (size_t)s * superblock_bytes(type);
-            multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &beside, sum);
+            multiply_superblock(type, F, V, 1, p->w + f, s, p->x + s, p->apart, &beside, sum);
         }
         UNROLL(12)
         for (int i = 0; i < F * V; i++)
@@ -245,13 +324,37 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
 
 enum { FEW = 12 }; // features that multiply_bytes computes together
 
-// sums = FEW features of Q8_0 from `first` on times one tile. Bytes need no unpacking: four of a row are broadcast from
-// the file, and the same instruction makes them unsigned.
-INLINE void multiply_bytes(const PanelTask *t, int first, float *sums) {
+// Operations on the lanes of all rows, or on those of eight rows (`half`: the lower halves of registers). A CPU whose
+// units are half as wide as registers takes half the time for eight rows.
+INLINE __m512i lower(__m256i v) { return _mm512_castsi256_si512(v); }
+INLINE __m256i lower_of(__m512i v) { return _mm512_castsi512_si256(v); }
+INLINE __m512i load_lanes(bool half, const void *p) { // the first of each two lanes, if half
+    __m512i v = _mm512_loadu_si512(p);
+    return half ? lower(_mm512_cvtepi64_epi32(v)) : v;
+}
+INLINE __m512i add_bytes(bool half, __m512i dot, int32_t q, __m512i four) { // dot += unsigned q times four
+    if (half) {
+        __m256i u = _mm256_xor_epi32(_mm256_set1_epi32(q), _mm256_set1_epi8((char)128));
+        return lower(_mm256_dpbusd_epi32(lower_of(dot), u, lower_of(four)));
+    }
+    return _mm512_dpbusd_epi32(dot, _mm512_xor_si512(_mm512_set1_epi32(q), _mm512_set1_epi8((char)128)), four);
+}
+INLINE __m512 add_scaled(bool half, __m512 sum, __m512i dot, __m512i scale, half_bits d) { // sum += dot scale d
+    if (half) {
+        __m256 by = _mm256_castsi256_ps(lower_of(scale)), of = _mm256_cvtph_ps(_mm_set1_epi16((int16_t)d));
+        __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(lower_of(dot)), by);
+        return _mm512_castps256_ps512(_mm256_fmadd_ps(product, of, _mm512_castps512_ps256(sum)));
+    }
+    __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(scale));
+    return _mm512_fmadd_ps(product, _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)d)), sum);
+}
+
+// sums = FEW features of Q8_0 from `first` on times one tile, in pairs if the tile has rows twice (half). Bytes need no
+// unpacking: four of a row are broadcast from the file, and the same instruction makes them unsigned.
+INLINE void multiply_bytes(bool half, const PanelTask *t, int first, float *sums) {
     enum { FAR = 2048, BLOCK = sizeof(BlockQ8_0) };
     const size_t stride = t->w->row_bytes;
     const int n = t->w->n_in / 32;
-    const __m512i sign = _mm512_set1_epi8((char)128);
     const uint8_t *row[FEW / 3]; // every third row: few registers address all of them
     __m512 sum[FEW];
     UNROLL(4)
@@ -265,40 +368,42 @@ INLINE void multiply_bytes(const PanelTask *t, int first, float *sums) {
             UNROLL(12)
             for (int f = 0; f < FEW; f++) __builtin_prefetch(row[f / 3] + (size_t)(f % 3) * stride + far, 0, 2);
         }
-        __m512i dot[FEW], less = _mm512_add_epi32(_mm512_loadu_si512(x->less16[2 * (b % 8)]),
-                                                  _mm512_loadu_si512(x->less16[2 * (b % 8) + 1]));
+        __m512i dot[FEW], less = _mm512_add_epi32(load_lanes(half, x->less16[2 * (b % 8)]),
+                                                  load_lanes(half, x->less16[2 * (b % 8) + 1]));
         UNROLL(12)
         for (int f = 0; f < FEW; f++) dot[f] = start_of(TYPE_Q8_0, less);
         UNROLL(8)
         for (int k = 0; k < 8; k++) {
-            __m512i four = _mm512_loadu_si512(x->q[b % 8][k]);
+            __m512i four = load_lanes(half, x->q[b % 8][k]);
             UNROLL(12)
             for (int f = 0; f < FEW; f++) {
                 int32_t q;
                 memcpy(&q, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, qs) + 4 * k, sizeof q);
-                dot[f] = _mm512_dpbusd_epi32(dot[f], _mm512_xor_si512(_mm512_set1_epi32(q), sign), four);
+                dot[f] = add_bytes(half, dot[f], q, four);
             }
         }
-        __m512 scale = _mm512_loadu_ps(x->scale[b % 8]);
+        __m512i scale = load_lanes(half, x->scale[b % 8]);
         UNROLL(12)
         for (int f = 0; f < FEW; f++) {
-            int16_t d;
+            half_bits d;
             memcpy(&d, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, d), sizeof d);
-            __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f]), scale);
-            sum[f] = _mm512_fmadd_ps(product, _mm512_cvtph_ps(_mm256_set1_epi16(d)), sum[f]);
+            sum[f] = add_scaled(half, sum[f], dot[f], scale, d);
         }
         UNROLL(4)
         for (int i = 0; i < FEW / 3; i++) row[i] += BLOCK;
     }
     UNROLL(12)
-    for (int f = 0; f < FEW; f++) _mm512_storeu_ps(sums + f * LANES, sum[f]);
+    for (int f = 0; f < FEW; f++)
+        if (!half) _mm512_storeu_ps(sums + f * LANES, sum[f]);
+        else if (f % 2) _mm512_storeu_ps(sums + f / 2 * LANES, alternate(sum[f - 1], sum[f], 0));
 }
 
-// Multiplies features [first, first + n_features) by one or two tiles without a panel: F features at a time, from the
+// Multiplies features [first, first + n_features) by one or two tiles without a panel: F P features at a time, from the
 // first superblock to the last. Each superblock is unpacked while the one before is multiplied.
-INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, int n_features, float *sums) {
+INLINE void multiply_few(int type, int F, int V, int P, const PanelTask *t, int first, int n_features, float *sums) {
     if (type == TYPE_Q8_0 && V == 1)
-        for (; n_features >= FEW; first += FEW, n_features -= FEW, sums += FEW * LANES) multiply_bytes(t, first, sums);
+        for (; n_features >= FEW; first += FEW, n_features -= FEW, sums += FEW / P * LANES)
+            multiply_bytes(P == 2, t, first, sums);
     if (n_features == 0) return;
     enum { FAR = 2048 }; // prefetch distance in bytes from the unpacked weights
     PanelRow rows[2][12];
@@ -306,25 +411,25 @@ INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, 
     const int n = (int)superblocks_of(t->w->n_in), far = int_min(n, FAR / (int)superblock_bytes(type) + 1);
     const ActivationColumns *x = t->x;
     UnpackAhead next = {.w = t->w, .first = first, .n_features = n_features, .to = rows[0]};
-    for (int b = 0; b < 8; b++) unpack_ahead(type, F, &next, b);
-    for (int f = 0, i = 0; f < n_features; f += F) {
+    for (int b = 0; b < 8; b++) unpack_ahead(type, F, P, &next, b);
+    for (int f = 0, i = 0; f < n_features; f += F * P) {
         UNROLL(12)
         for (int k = 0; k < F * V; k++) sum[k] = _mm512_setzero_ps();
         for (int s = 0; s < n; s++, i++) {
             bool ends = s + 1 == n;
             next = (UnpackAhead){.w = t->w,
-                                 .first = first + (ends ? f + F : f),
-                                 .n_features = n_features - (ends ? f + F : f),
+                                 .first = first + (ends ? f + F * P : f),
+                                 .n_features = n_features - (ends ? f + F * P : f),
                                  .s = ends ? 0 : s + 1,
                                  .to = rows[(i + 1) % 2]};
-            int then = next.s + far, row = next.first + (then < n ? 0 : F);
+            int then = next.s + far, row = next.first + (then < n ? 0 : F * P);
             next.fetch = (PanelAhead){(const uint8_t *)t->w->data + (size_t)row * t->w->row_bytes +
                                           (size_t)(then < n ? then : then - n) * superblock_bytes(type),
                                       t->w->row_bytes};
-            multiply_superblock(type, F, V, rows[i % 2], 0, x + s, (size_t)n, &(PanelBeside){.unpack = &next}, sum);
+            multiply_superblock(type, F, V, P, rows[i % 2], 0, x + s, (size_t)n, &(PanelBeside){.unpack = &next}, sum);
         }
         UNROLL(12)
-        for (int k = 0; k < F * V; k++) _mm512_storeu_ps(sums + k % V * TILE_SUMS + (f + k / V) * LANES, sum[k]);
+        for (int k = 0; k < F * V; k++) _mm512_storeu_ps(sums + k % V * TILE_SUMS + (f / P + k / V) * LANES, sum[k]);
     }
 }
 
@@ -335,6 +440,7 @@ typedef struct {
     void (*two)(const PanelProduct *p);
     void (*few_one)(const PanelTask *t, int first, int n_features, float *sums);
     void (*few_two)(const PanelTask *t, int first, int n_features, float *sums);
+    void (*eight)(const PanelTask *t, int first, int n_features, float *sums); // rows
 } PanelFunctions;
 
 #define DEFINE_FUNCTIONS(TYPE)                                                                                         \
@@ -345,17 +451,20 @@ typedef struct {
     static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, p); }        \
     static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }         \
     static __attribute__((noinline)) void few_one_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
-        multiply_few(TYPE, 12, 1, t, first, n_features, sums);                                                         \
+        multiply_few(TYPE, 12, 1, 1, t, first, n_features, sums);                                                      \
     }                                                                                                                  \
     static __attribute__((noinline)) void few_two_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
-        multiply_few(TYPE, 6, 2, t, first, n_features, sums);                                                          \
+        multiply_few(TYPE, 6, 2, 1, t, first, n_features, sums);                                                       \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void eight_##TYPE(const PanelTask *t, int first, int n_features, float *sums) {   \
+        multiply_few(TYPE, 6, 1, 2, t, first, n_features, sums);                                                       \
     }
 EACH_QUANTISED(DEFINE_FUNCTIONS)
 
 #define FUNCTIONS_CASE(TYPE)                                                                                           \
     case TYPE: {                                                                                                       \
-        static const PanelFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE, few_one_##TYPE,                \
-                                                 few_two_##TYPE};                                                      \
+        static const PanelFunctions functions = {unpack_##TYPE,  one_##TYPE,     two_##TYPE,                           \
+                                                 few_one_##TYPE, few_two_##TYPE, eight_##TYPE};                        \
         return &functions;                                                                                             \
     }
 static const PanelFunctions *functions_of(int type) {
@@ -405,18 +514,37 @@ static void multiply_through_panels(const PanelTask *tasks, int n_tasks, int fir
         }
 }
 
+// Sums of a pair in a register, (row, feature), become two registers. `twice`: lanes 2 r and 2 r + 1 have row r, as
+// packed rows have them; otherwise lane r has it.
+static void part_pairs(bool twice, int n_features, float *sums) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i from = twice ? _mm512_and_si512(lane, _mm512_set1_epi32(-2)) : _mm512_slli_epi32(lane, 1);
+    for (int f = n_features - 1; f >= 0; f--) {
+        __m512i at = _mm512_add_epi32(from, _mm512_set1_epi32(f % 2));
+        _mm512_storeu_ps(sums + f * LANES, _mm512_permutexvar_ps(at, _mm512_loadu_ps(sums + f / 2 * LANES)));
+    }
+}
+
 // Computes the sums of features [first, first + n_features) of all rows, at most PANEL_FEATURES, of one task or two.
-static void multiply_tasks(const PanelTask *tasks, int n_tasks, int first, int n_features, PanelScratch *scratch) {
+// `twice`: see part_pairs.
+static void multiply_tasks(const PanelTask *tasks, int n_tasks, int first, int n_features, bool twice,
+                           PanelScratch *scratch) {
     const PanelFunctions *functions = functions_of(tasks->w->type);
     const int n_tiles = (tasks->n_rows + LANES - 1) / LANES;
+    const bool pairs = columns_twice(tasks->tile, tasks->n_rows);
     if (n_tiles > 2) multiply_through_panels(tasks, n_tasks, first, n_features, scratch);
-    for (int i = 0; i < n_tasks && n_tiles <= 2; i++)
-        (n_tiles == 1 ? functions->few_one : functions->few_two)(&tasks[i], first, n_features, scratch->sums[i]);
+    for (int i = 0; i < n_tasks && n_tiles <= 2; i++) {
+        float *sums = scratch->sums[i];
+        (pairs         ? functions->eight
+         : n_tiles > 1 ? functions->few_two
+                       : functions->few_one)(&tasks[i], first, n_features, sums);
+        if (pairs) part_pairs(twice, n_features, sums);
+    }
 }
 
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     PanelScratch *scratch = room;
-    multiply_tasks(t, 1, first, n_features, scratch);
+    multiply_tasks(t, 1, first, n_features, false, scratch);
     for (int tile = 0; tile * LANES < t->n_rows; tile++)
         panel_write(t, first, n_features, scratch->sums[0] + (size_t)tile * TILE_SUMS, tile);
 }
@@ -443,8 +571,10 @@ static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int fi
     PanelScratch *scratch = room;
     const ActivationColumns *x =
         (const ActivationColumns *)packed + (size_t)(first_row / LANES) * superblocks_of(up->n_in);
-    const PanelTask tasks[] = {{.w = gate, .x = x, .n_rows = n_rows}, {.w = up, .x = x, .n_rows = n_rows}};
-    multiply_tasks(tasks, 2, first, last - first, scratch);
+    const int tile0 = first_row / LANES;
+    const PanelTask tasks[] = {{.w = gate, .x = x, .n_rows = n_rows, .tile = tile0},
+                               {.w = up, .x = x, .n_rows = n_rows, .tile = tile0}};
+    multiply_tasks(tasks, 2, first, last - first, true, scratch);
     ActivationColumns *to = (ActivationColumns *)h + (size_t)(first_row / LANES) * superblocks_of(up->n_out);
     for (int tile = 0; tile * LANES < n_rows; tile++, to += superblocks_of(up->n_out)) {
         float *sums = scratch->sums[0] + (size_t)tile * TILE_SUMS;
@@ -463,15 +593,12 @@ static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int fi
 
 // min_rows is the number of rows from which it is faster than cpu/int8_vnni.c, measured with weights in memory.
 const MatrixKernel *cpu_vnni_panels(int type) {
-    static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_7 = PANEL_KERNEL(7),
-                              from_9 = PANEL_KERNEL(9);
+    static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_6 = PANEL_KERNEL(6),
+                              from_7 = PANEL_KERNEL(7);
     switch (type) {
     case TYPE_Q3_K: return &from_3;
-    case TYPE_Q8_0: return &from_5;
-    case TYPE_Q4_1:
-    case TYPE_Q5_1:
-    case TYPE_Q2_K:
-    case TYPE_Q5_K: return &from_9;
-    default: return functions_of(type) ? &from_7 : NULL;
+    case TYPE_Q2_K: return &from_6;
+    case TYPE_Q6_K: return &from_7;
+    default: return functions_of(type) ? &from_5 : NULL;
     }
 }

@@ -31,6 +31,7 @@ typedef struct {
     const Tensor *w;
     const void *x; // packed activations, from the first row on
     int n_rows;
+    int tile; // number of the first row's tile
     float *y; // results, from the first row on
     size_t y_stride;
     bool add;
@@ -85,6 +86,7 @@ static void panels_run(const Tensor *w, int first, int last, const void *packed,
     PanelTask t = {.w = w,
                    .x = (const uint8_t *)packed + (size_t)(first_row / LANES) * tile_bytes,
                    .n_rows = n_rows,
+                   .tile = first_row / LANES,
                    .y = y + (size_t)first_row * y_stride,
                    .y_stride = y_stride,
                    .add = add};
