@@ -162,6 +162,26 @@ INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, i
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
+// Operations on the lanes of a whole tile, or of one with at most eight rows (`half`): on the lower halves of
+// registers, which take half the time if the CPU's units are half as wide.
+INLINE __m512i lower(__m256i v) { return _mm512_castsi256_si512(v); }
+INLINE __m512 lower_ps(__m256 v) { return _mm512_castps256_ps512(v); }
+INLINE __m256i low(__m512i v) { return _mm512_castsi512_si256(v); }
+INLINE __m256 low_ps(__m512 v) { return _mm512_castps512_ps256(v); }
+INLINE __m512i dot_bytes(bool half, __m512i dot, __m512i u, __m512i four) {
+    return half ? lower(_mm256_dpbusd_epi32(low(dot), low(u), low(four))) : _mm512_dpbusd_epi32(dot, u, four);
+}
+INLINE __m512 scaled(bool half, __m512i dot, __m512 scale) {
+    return half ? lower_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(low(dot)), low_ps(scale)))
+                : _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
+}
+INLINE __m512 fma_lanes(bool half, __m512 a, __m512 b, __m512 c) {
+    return half ? lower_ps(_mm256_fmadd_ps(low_ps(a), low_ps(b), low_ps(c))) : _mm512_fmadd_ps(a, b, c);
+}
+INLINE __m512 fnma_lanes(bool half, __m512 a, __m512 b, __m512 c) {
+    return half ? lower_ps(_mm256_fnmadd_ps(low_ps(a), low_ps(b), low_ps(c))) : _mm512_fnmadd_ps(a, b, c);
+}
+
 // Where the sums of 16 elements start: the sum of the activations times -block_offset.
 INLINE __m512i start_of(int type, __m512i less) {
     switch (block_offset(type)) {
@@ -178,19 +198,20 @@ INLINE __m512i start_of(int type, __m512i less) {
 }
 
 // Adds the contribution of block b's minimum: the activations' sums times the minimum.
-INLINE void add_minimum(int type, int F, int V, int P, const PanelRow *w, int s, int b, const ActivationColumns *x,
-                        size_t apart, __m512 sum[12]) {
+INLINE void add_minimum(int type, int F, int V, int P, bool half, const PanelRow *w, int s, int b,
+                        const ActivationColumns *x, size_t apart, __m512 sum[12]) {
     const int parts = type == TYPE_Q2_K ? 2 : 1;
     UNROLL(2)
     for (int i = 0; i < parts; i++) UNROLL(4)
     for (int v = 0; v < V; v++) {
         const ActivationColumns *a = &x[(size_t)v * apart];
+        const bool h = half && v == V - 1;
         __m512 of = _mm512_loadu_ps(parts == 2 ? a->sum16[2 * b + i] : a->sum[b]);
         UNROLL(12)
         for (int f = 0; f < F; f++) {
             const float *from = &w[f].minimum[((8 * s + b) * parts + i) * P];
             __m512 minimum = floats_in_lanes(P, from), *to = &sum[f * V + v];
-            *to = sum_factor(type) < 0 ? _mm512_fnmadd_ps(of, minimum, *to) : _mm512_fmadd_ps(of, minimum, *to);
+            *to = sum_factor(type) < 0 ? fnma_lanes(h, of, minimum, *to) : fma_lanes(h, of, minimum, *to);
         }
     }
 }
@@ -248,9 +269,10 @@ INLINE void do_beside(int type, int F, int P, const PanelBeside *beside, int b) 
 }
 
 // sums (tile, feature, lane) += superblock s of F rows of a panel, each with P features, times that of V tiles of
-// activations, which are `apart` superblocks apart; F, V and P are constants in every copy, F V <= 12.
-INLINE void multiply_superblock(int type, int F, int V, int P, const PanelRow *w, int s, const ActivationColumns *x,
-                                size_t apart, const PanelBeside *beside, __m512 sum[12]) {
+// activations, which are `apart` superblocks apart; `half`: the last tile has at most eight rows. F, V, P and half are
+// constants in every copy, F V <= 12.
+INLINE void multiply_superblock(int type, int F, int V, int P, bool half, const PanelRow *w, int s,
+                                const ActivationColumns *x, size_t apart, const PanelBeside *beside, __m512 sum[12]) {
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
     for (int b = 0; b < 8; b++) {
         do_beside(type, F, P, beside, b);
@@ -277,20 +299,22 @@ INLINE void multiply_superblock(int type, int F, int V, int P, const PanelRow *w
                     const uint8_t *q = w[f].q + SUPERBLOCK * s + byte_of(P, b, part * steps + k);
                     __m512i weights = bytes_in_lanes(P, q);
                     UNROLL(4)
-                    for (int v = 0; v < V; v++) dot[f * V + v] = _mm512_dpbusd_epi32(dot[f * V + v], weights, four[v]);
+                    for (int v = 0; v < V; v++)
+                        dot[f * V + v] = dot_bytes(half && v == V - 1, dot[f * V + v], weights, four[v]);
                 }
             }
             UNROLL(4)
             for (int v = 0; v < V; v++) {
+                const bool h = half && v == V - 1;
                 __m512 scale = _mm512_loadu_ps(x[(size_t)v * apart].scale[b]);
                 UNROLL(12)
                 for (int f = 0; f < F; f++) {
-                    __m512 *to = &sum[f * V + v], product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f * V + v]), scale);
-                    *to = _mm512_fmadd_ps(product, floats_in_lanes(P, &w[f].scale[at * P]), *to);
+                    __m512 *to = &sum[f * V + v], product = scaled(h, dot[f * V + v], scale);
+                    *to = fma_lanes(h, product, floats_in_lanes(P, &w[f].scale[at * P]), *to);
                 }
             }
         }
-        if (has_minimum(type)) add_minimum(type, F, V, P, w, s, b, x, apart, sum);
+        if (has_minimum(type)) add_minimum(type, F, V, P, half, w, s, b, x, apart, sum);
     }
 }
 
@@ -305,7 +329,7 @@ typedef struct {
     PanelAhead ahead;
 } PanelProduct;
 
-INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
+INLINE void multiply_panel(int type, int F, int V, bool half, const PanelProduct *p) {
     for (int f = 0; f < p->n_features; f += F) {
         __m512 sum[12];
         UNROLL(12)
@@ -314,7 +338,7 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
         for (int s = 0; s < p->n; s++) {
             PanelBeside beside = {p->ahead, NULL};
             if (beside.fetch.at) beside.fetch.at += (size_t)f * p->ahead.stride + (size_t)s * superblock_bytes(type);
-            multiply_superblock(type, F, V, 1, p->w + f, s, p->x + s, p->apart, &beside, sum);
+            multiply_superblock(type, F, V, 1, half, p->w + f, s, p->x + s, p->apart, &beside, sum);
         }
         UNROLL(12)
         for (int i = 0; i < F * V; i++)
@@ -324,29 +348,18 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
 
 enum { FEW = 12 }; // features that multiply_bytes computes together
 
-// Operations on the lanes of all rows, or on those of eight rows (`half`: the lower halves of registers). A CPU whose
-// units are half as wide as registers takes half the time for eight rows.
-INLINE __m512i lower(__m256i v) { return _mm512_castsi256_si512(v); }
-INLINE __m256i lower_of(__m512i v) { return _mm512_castsi512_si256(v); }
-INLINE __m512i load_lanes(bool half, const void *p) { // the first of each two lanes, if half
+// The lanes of all rows; of a tile that has rows twice, the first of each two lanes (half).
+INLINE __m512i load_lanes(bool half, const void *p) {
     __m512i v = _mm512_loadu_si512(p);
     return half ? lower(_mm512_cvtepi64_epi32(v)) : v;
 }
-INLINE __m512i add_bytes(bool half, __m512i dot, int32_t q, __m512i four) { // dot += unsigned q times four
-    if (half) {
-        __m256i u = _mm256_xor_epi32(_mm256_set1_epi32(q), _mm256_set1_epi8((char)128));
-        return lower(_mm256_dpbusd_epi32(lower_of(dot), u, lower_of(four)));
-    }
-    return _mm512_dpbusd_epi32(dot, _mm512_xor_si512(_mm512_set1_epi32(q), _mm512_set1_epi8((char)128)), four);
+INLINE __m512i unsigned_bytes(bool half, int32_t q) { // q plus 128, in all lanes
+    return half ? lower(_mm256_xor_epi32(_mm256_set1_epi32(q), _mm256_set1_epi8((char)128)))
+                : _mm512_xor_si512(_mm512_set1_epi32(q), _mm512_set1_epi8((char)128));
 }
-INLINE __m512 add_scaled(bool half, __m512 sum, __m512i dot, __m512i scale, half_bits d) { // sum += dot scale d
-    if (half) {
-        __m256 by = _mm256_castsi256_ps(lower_of(scale)), of = _mm256_cvtph_ps(_mm_set1_epi16((int16_t)d));
-        __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(lower_of(dot)), by);
-        return _mm512_castps256_ps512(_mm256_fmadd_ps(product, of, _mm512_castps512_ps256(sum)));
-    }
-    __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_castsi512_ps(scale));
-    return _mm512_fmadd_ps(product, _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)d)), sum);
+INLINE __m512 half_in_lanes(bool half, half_bits d) {
+    return half ? lower_ps(_mm256_cvtph_ps(_mm_set1_epi16((int16_t)d)))
+                : _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)d));
 }
 
 // sums = FEW features of Q8_0 from `first` on times one tile, in pairs if the tile has rows twice (half). Bytes need no
@@ -379,15 +392,15 @@ INLINE void multiply_bytes(bool half, const PanelTask *t, int first, float *sums
             for (int f = 0; f < FEW; f++) {
                 int32_t q;
                 memcpy(&q, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, qs) + 4 * k, sizeof q);
-                dot[f] = add_bytes(half, dot[f], q, four);
+                dot[f] = dot_bytes(half, dot[f], unsigned_bytes(half, q), four);
             }
         }
-        __m512i scale = load_lanes(half, x->scale[b % 8]);
+        __m512 scale = _mm512_castsi512_ps(load_lanes(half, x->scale[b % 8]));
         UNROLL(12)
         for (int f = 0; f < FEW; f++) {
             half_bits d;
             memcpy(&d, row[f / 3] + (size_t)(f % 3) * stride + offsetof(BlockQ8_0, d), sizeof d);
-            sum[f] = add_scaled(half, sum[f], dot[f], scale, d);
+            sum[f] = fma_lanes(half, scaled(half, dot[f], scale), half_in_lanes(half, d), sum[f]);
         }
         UNROLL(4)
         for (int i = 0; i < FEW / 3; i++) row[i] += BLOCK;
@@ -400,7 +413,8 @@ INLINE void multiply_bytes(bool half, const PanelTask *t, int first, float *sums
 
 // Multiplies features [first, first + n_features) by one or two tiles without a panel: F P features at a time, from the
 // first superblock to the last. Each superblock is unpacked while the one before is multiplied.
-INLINE void multiply_few(int type, int F, int V, int P, const PanelTask *t, int first, int n_features, float *sums) {
+INLINE void multiply_few(int type, int F, int V, int P, bool half, const PanelTask *t, int first, int n_features,
+                         float *sums) {
     if (type == TYPE_Q8_0 && V == 1)
         for (; n_features >= FEW; first += FEW, n_features -= FEW, sums += FEW / P * LANES)
             multiply_bytes(P == 2, t, first, sums);
@@ -426,7 +440,8 @@ INLINE void multiply_few(int type, int F, int V, int P, const PanelTask *t, int 
             next.fetch = (PanelAhead){(const uint8_t *)t->w->data + (size_t)row * t->w->row_bytes +
                                           (size_t)(then < n ? then : then - n) * superblock_bytes(type),
                                       t->w->row_bytes};
-            multiply_superblock(type, F, V, P, rows[i % 2], 0, x + s, (size_t)n, &(PanelBeside){.unpack = &next}, sum);
+            const PanelBeside beside = {.unpack = &next};
+            multiply_superblock(type, F, V, P, half, rows[i % 2], 0, x + s, (size_t)n, &beside, sum);
         }
         UNROLL(12)
         for (int k = 0; k < F * V; k++) _mm512_storeu_ps(sums + k % V * TILE_SUMS + (f / P + k / V) * LANES, sum[k]);
@@ -436,11 +451,11 @@ INLINE void multiply_few(int type, int F, int V, int P, const PanelTask *t, int 
 // The functions for one type.
 typedef struct {
     void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
-    void (*one)(const PanelProduct *p); // tile of rows
-    void (*two)(const PanelProduct *p);
+    void (*one[2])(const PanelProduct *p); // tile of rows; [1]: it has at most eight
+    void (*two[2])(const PanelProduct *p); // tiles; [1]: the second has at most eight rows
     void (*few_one)(const PanelTask *t, int first, int n_features, float *sums);
-    void (*few_two)(const PanelTask *t, int first, int n_features, float *sums);
-    void (*eight)(const PanelTask *t, int first, int n_features, float *sums); // rows
+    void (*few_two[2])(const PanelTask *t, int first, int n_features, float *sums); // as `two`
+    void (*eight)(const PanelTask *t, int first, int n_features, float *sums);      // rows
 } PanelFunctions;
 
 #define DEFINE_FUNCTIONS(TYPE)                                                                                         \
@@ -448,23 +463,34 @@ typedef struct {
                                                         PanelRow *to) {                                                \
         unpack_panel(TYPE, w, first, n_features, s0, n, to);                                                           \
     }                                                                                                                  \
-    static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, p); }        \
-    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }         \
+    static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, false, p); } \
+    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, false, p); }  \
+    static __attribute__((noinline)) void one_half_##TYPE(const PanelProduct *p) {                                     \
+        multiply_panel(TYPE, 12, 1, true, p);                                                                          \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void two_half_##TYPE(const PanelProduct *p) {                                     \
+        multiply_panel(TYPE, 6, 2, true, p);                                                                           \
+    }                                                                                                                  \
     static __attribute__((noinline)) void few_one_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
-        multiply_few(TYPE, 12, 1, 1, t, first, n_features, sums);                                                      \
+        multiply_few(TYPE, 12, 1, 1, false, t, first, n_features, sums);                                               \
     }                                                                                                                  \
     static __attribute__((noinline)) void few_two_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
-        multiply_few(TYPE, 6, 2, 1, t, first, n_features, sums);                                                       \
+        multiply_few(TYPE, 6, 2, 1, false, t, first, n_features, sums);                                                \
+    }                                                                                                                  \
+    static                                                                                                             \
+        __attribute__((noinline)) void few_half_##TYPE(const PanelTask *t, int first, int n_features, float *sums) {   \
+        multiply_few(TYPE, 6, 2, 1, true, t, first, n_features, sums);                                                 \
     }                                                                                                                  \
     static __attribute__((noinline)) void eight_##TYPE(const PanelTask *t, int first, int n_features, float *sums) {   \
-        multiply_few(TYPE, 6, 1, 2, t, first, n_features, sums);                                                       \
+        multiply_few(TYPE, 6, 1, 2, false, t, first, n_features, sums);                                                \
     }
 EACH_QUANTISED(DEFINE_FUNCTIONS)
 
 #define FUNCTIONS_CASE(TYPE)                                                                                           \
     case TYPE: {                                                                                                       \
-        static const PanelFunctions functions = {unpack_##TYPE,  one_##TYPE,     two_##TYPE,                           \
-                                                 few_one_##TYPE, few_two_##TYPE, eight_##TYPE};                        \
+        static const PanelFunctions functions = {                                                                      \
+            unpack_##TYPE,  {one_##TYPE, one_half_##TYPE},     {two_##TYPE, two_half_##TYPE},                          \
+            few_one_##TYPE, {few_two_##TYPE, few_half_##TYPE}, eight_##TYPE};                                          \
         return &functions;                                                                                             \
     }
 static const PanelFunctions *functions_of(int type) {
@@ -473,6 +499,9 @@ static const PanelFunctions *functions_of(int type) {
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
+
+// Whether the last tile of these rows has at most eight.
+static bool ends_in_half(int n_rows) { return (n_rows - 1) % LANES < LANES / 2; }
 
 // Fills the panel with superblocks [s, s + n) of a task's features, and adds their products to the sums of all rows.
 // `ahead`: the weights of the next panel.
@@ -491,8 +520,8 @@ static void add_panel(const PanelTask *t, int first, int n_features, int s, int 
                           .sums = sums + (size_t)tile * TILE_SUMS,
                           .sums_apart = TILE_SUMS,
                           .ahead = tile ? (PanelAhead){NULL, 0} : ahead};
-        if (tile + 1 < n_tiles) functions->two(&p);
-        else functions->one(&p);
+        bool half = tile + 2 >= n_tiles && ends_in_half(t->n_rows);
+        (tile + 1 < n_tiles ? functions->two : functions->one)[half](&p);
     }
 }
 
@@ -536,7 +565,7 @@ static void multiply_tasks(const PanelTask *tasks, int n_tasks, int first, int n
     for (int i = 0; i < n_tasks && n_tiles <= 2; i++) {
         float *sums = scratch->sums[i];
         (pairs         ? functions->eight
-         : n_tiles > 1 ? functions->few_two
+         : n_tiles > 1 ? functions->few_two[ends_in_half(tasks->n_rows)]
                        : functions->few_one)(&tasks[i], first, n_features, sums);
         if (pairs) part_pairs(twice, n_features, sums);
     }
