@@ -16,7 +16,8 @@ typedef struct {
     const CpuKernels *k;
     Workspace *w;
     const Layer *l;
-    const float *x; // (n_rows, dim) normalised
+    const float *x;              // (n_rows, dim) normalised
+    const StackProduct *product; // of gate and up
 } ExpertStep;
 
 // ---- the router -----------------------------------------------------------------------------------------------------
@@ -143,14 +144,18 @@ static void route(ExpertStep *s, MatmulRows rows) {
     group_pairs(e, kind, rows.n);
 }
 
-static StackProduct product_of(const ExpertStep *s, const Batch *b, const float *x, int n_in) {
+// `glu`: filled here if the activations may be packed for down; a callback may want to see them.
+static StackProduct product_of(const ExpertStep *s, const Batch *b, const float *x, int n_in, StackGlu *glu) {
+    const Layer *l = s->l;
+    *glu = (StackGlu){&l->w_gate, &l->w_up, &l->w_down, l->kind.act};
     return (StackProduct){.k = s->k,
                           .w = s->w,
                           .x = x,
                           .stride = (size_t)n_in,
                           .decodes = batch_decodes(b),
-                          .n_stack = s->l->kind.n_experts,
-                          .n_in = n_in};
+                          .n_stack = l->kind.n_experts,
+                          .n_in = n_in,
+                          .glu = b->watch && b->watch->feeds ? NULL : glu};
 }
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
@@ -163,12 +168,17 @@ static void gather_rows(void *arg, int first, int last, int thread) {
         memcpy(s->w->experts.x + (size_t)pair * dim, s->x + (size_t)s->w->experts.row[pair] * dim, dim * sizeof *s->x);
 }
 
+// Skips the pairs of experts whose activations are packed already.
 static void gate_pairs(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
     size_t n = (size_t)s->l->w_gate.n_out;
-    for (size_t pair = (size_t)first; pair < (size_t)last; pair++)
-        s->k->gate(s->l->kind.act, s->w->h + pair * n, s->w->up + pair * n, (int)n);
+    bool packed = false;
+    for (int pair = first, expert = -1; pair < last; pair++) {
+        for (; expert < 0 || pair >= s->w->experts.first[expert + 1]; packed = stack_glu_packs(s->product, expert))
+            expert++;
+        if (!packed) s->k->gate(s->l->kind.act, s->w->h + (size_t)pair * n, s->w->up + (size_t)pair * n, (int)n);
+    }
 }
 
 static void gate_shared(void *arg, int first, int last, int thread) {
@@ -202,7 +212,8 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     if (!l->norm_router) route(&s, rows);
     if (l->shared_gate.data) shared_in(&s, rows);
     if (l->norm_experts) normed(&s, l->norm_experts, b);
-    StackProduct p = product_of(&s, b, s.x, w->dim);
+    StackGlu glu;
+    StackProduct p = product_of(&s, b, s.x, w->dim, &glu);
     p.one_row = b->n_rows == 1;
     if (p.one_row) p.stride = 0;
     else {
@@ -213,6 +224,7 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     p.stack[0] = &l->w_gate, p.y[0] = w->h;
     p.stack[1] = &l->w_up, p.y[1] = w->up;
     stack_product_run(p);
+    s.product = &p;
     tasks_over_rows(w, pairs, 8.0 * l->w_gate.n_out, gate_pairs, &s);
 }
 
@@ -244,7 +256,8 @@ static void add_experts(void *arg, int first, int last, int thread) {
 
 void experts_out(Workspace *w, const Layer *l, const Batch *b) {
     ExpertStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l};
-    StackProduct p = product_of(&s, b, w->h, l->w_down.n_in);
+    StackGlu glu;
+    StackProduct p = product_of(&s, b, w->h, l->w_down.n_in, &glu);
     p.n_jobs = 1;
     p.stack[0] = &l->w_down, p.y[0] = w->experts.x;
     stack_product_run(p);

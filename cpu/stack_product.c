@@ -22,12 +22,27 @@ static const MatrixKernel *kernel_for(const StackProduct *p, int job, int n_rows
 
 // Features of a task: whole matrices if there are enough of them, since long sequential reads are fastest; otherwise
 // fewer, so that every thread gets some tasks; never more than the kernel allows.
-static int task_step(const StackProduct *p, const MatrixKernel *m, int job) {
-    int n_out = p->stack[job]->n_out, least = m && m->features ? m->least : 16;
+static int task_step(const StackProduct *p, const MatrixKernel *m, int job, bool glu) {
+    int n_out = p->stack[job]->n_out, least = !m || !m->features ? 16 : glu ? m->glu_least : m->least;
     int wanted = TASKS_A_THREAD * threads_count(p->w->pool), parts = (wanted + p->n_matrices - 1) / p->n_matrices;
     int step = (int)round_up((size_t)(n_out + parts - 1) / (size_t)parts, (size_t)least);
-    return m && m->features ? int_min(step, m->features) : step;
+    return m && m->features ? int_min(step, glu ? m->glu_features : m->features) : step;
 }
+
+bool stack_glu_packs(const StackProduct *p, int matrix) {
+    const StackGlu *glu = p->glu;
+    int n_rows = pairs_of(p, matrix), n = glu ? glu->down->n_in : 0;
+    if (!glu || n_rows == 0 || glu->gate->type != glu->up->type || glu->gate->bias || glu->up->bias) return false;
+    const MatrixKernel *m = matmul_kernel(p->k, glu->gate, n_rows, p->decodes),
+                       *down = matmul_kernel(p->k, glu->down, n_rows, p->decodes);
+    // A kernel with a gate of its own would need it for the other matrices too.
+    return m && m->run_glu && !m->gate && down && down->pack == m->pack &&
+           m->packed_bytes(n_rows, n) <= (size_t)n_rows * (size_t)n * sizeof(float);
+}
+
+// Whether gate and up of a matrix are one product, the first job; whether its rows are packed already.
+static bool is_glu(const StackProduct *p, int matrix) { return p->n_jobs == 2 && stack_glu_packs(p, matrix); }
+static bool is_packed(const StackProduct *p, int matrix) { return p->n_jobs == 1 && stack_glu_packs(p, matrix); }
 
 static int row_blocks(const MatrixKernel *m, int n_rows) { return m ? (n_rows - 1) / int_min(m->rows, n_rows) + 1 : 1; }
 
@@ -41,7 +56,8 @@ static double plan_products(StackProduct *p) {
     for (int i = 0; i < p->n_stack * p->n_jobs; i++) {
         int n_rows = pairs_of(p, i / p->n_jobs), job = i % p->n_jobs, n_out = p->stack[job]->n_out;
         const MatrixKernel *m = kernel_for(p, job, n_rows);
-        int tasks = n_rows == 0 ? 0 : (n_out - 1) / task_step(p, m, job) + 1;
+        bool glu = is_glu(p, i / p->n_jobs);
+        int tasks = n_rows == 0 || (glu && job > 0) ? 0 : (n_out - 1) / task_step(p, m, job, glu) + 1;
         e->task[i + 1] = e->task[i] + tasks * row_blocks(m, int_max(1, n_rows));
         work += (double)n_rows * n_out * p->n_in;
     }
@@ -67,14 +83,19 @@ static void product_task(void *arg, int task, int thread) {
     size_t pair = (size_t)e->first[expert], y_stride = (size_t)w.n_out;
     int n_rows = pairs_of(p, expert);
     const MatrixKernel *m = kernel_for(p, job, n_rows);
-    int step = task_step(p, m, job), steps = (w.n_out - 1) / step + 1, rows = m ? int_min(m->rows, n_rows) : n_rows;
+    bool glu = is_glu(p, expert);
+    int step = task_step(p, m, job, glu), steps = (w.n_out - 1) / step + 1,
+        rows = m ? int_min(m->rows, n_rows) : n_rows;
     task -= e->task[part];
     int first = task % steps * step, last = int_min(first + step, w.n_out), row = task / steps * rows;
     float *y = p->y[job] + pair * y_stride;
     void *scratch = tasks_scratch(p->w, thread);
-    if (m)
-        m->run(&w, first, last, p->w->packed + e->at[expert], row, int_min(rows, n_rows - row), y, y_stride, false,
-               scratch);
+    const void *packed =
+        is_packed(p, expert) ? (const void *)(p->x + pair * p->stride) : (const void *)(p->w->packed + e->at[expert]);
+    if (glu) {
+        Tensor up = tensor_of_stack(p->stack[1], expert);
+        m->run_glu(&w, &up, p->glu->act, first, last, packed, row, int_min(rows, n_rows - row), y, scratch);
+    } else if (m) m->run(&w, first, last, packed, row, int_min(rows, n_rows - row), y, y_stride, false, scratch);
     else
         p->k->matvec(&w, first, last, p->x + (p->one_row ? 0 : pair) * p->stride, p->stride, n_rows, y, y_stride, false,
                      scratch);
@@ -103,7 +124,7 @@ static void pack_pairs(StackProduct *p) {
     e->task[0] = 0;
     for (int i = 0; i < p->n_stack; i++) {
         int n_rows = pairs_of(p, i);
-        const MatrixKernel *m = n_rows > 0 ? kernel_for(p, 0, n_rows) : NULL;
+        const MatrixKernel *m = n_rows > 0 && !is_packed(p, i) ? kernel_for(p, 0, n_rows) : NULL;
         bool again = p->one_row && packed > 0;
         e->task[i + 1] = e->task[i] + (m && !again ? (n_rows - 1) / m->tile + 1 : 0);
         e->at[i] = again ? 0 : at;

@@ -11,6 +11,12 @@
 
 enum { STACK_JOBS = 2 };
 
+// A feed-forward of stacks: down (act(gate x) * (up x)).
+typedef struct {
+    const Tensor *gate, *up, *down;
+    Activation act;
+} StackGlu;
+
 typedef struct {
     const CpuKernels *k;
     Workspace *w;
@@ -22,10 +28,15 @@ typedef struct {
     bool one_row; // x is a single row, the input of every pair
     bool decodes;
     int n_stack, n_in;
+    // If it is set, this is the product of gate and up, or that of down with x = y[0]. Matrices for which
+    // stack_glu_packs holds have their activations packed in y[0], in place of gate x: the caller does not compute
+    // them.
+    const StackGlu *glu;
     int n_matrices; // set by stack_product_run: matrices with pairs, of all jobs together
 } StackProduct;
 
 void stack_product_run(StackProduct p);
+bool stack_glu_packs(const StackProduct *p, int matrix);
 // The bytes of Workspace.packed for that many pairs of up to max_n_in elements.
 size_t stack_product_packed_bytes(const CpuKernels *k, int pairs, int n_stack, int max_n_in);
 

@@ -1,6 +1,6 @@
 // tests/test_experts.c: layers of experts on the CPU: results do not depend on the batch; quantised stacks are compared
 // with their weights in F32; ties and NaN in the router; the groups of a batch; counts of active weights; experts that
-// no row chooses are not read.
+// no row chooses are not read; activations that are packed as they are computed.
 #define _GNU_SOURCE
 #include "tests/rig/engine_rig.h"
 
@@ -108,6 +108,42 @@ static void test_types(void **state) {
         free(want);
         gguf_close(g);
     }
+}
+
+// ---- packed activations ---------------------------------------------------------------------------------------------
+
+static void look_at_nothing(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b) {
+    (void)feed, (void)w, (void)l, (void)b;
+    ++*(int *)arg;
+}
+
+// The activations of an expert with enough rows are packed for the next product as they are computed, unless a callback
+// wants to see them: both must give the same bits.
+static void test_packed_activations(void **state) {
+    (void)state;
+    enum { MANY = 100 };
+    int tokens[MANY];
+    random_tokens(tokens, MANY, VOCAB, 6);
+    for (int type = 0; type < TINY_TYPES; type++)
+        for (int isa = 1; isa_name(isa); isa++) {
+            int seen = 0;
+            Watch watch = {.feeds = look_at_nothing, .arg = &seen};
+            TinyModel shape = wide(archs[type % 4], tiny_types[type]);
+            Gguf *g = tiny_model(&shape);
+            Rig r;
+            if (rig_open(&r, g, (Setup){.isa = isa_name(isa), .threads = 2})) {
+                float *packed = run_tokens(&r, tokens, MANY, MANY);
+                r.watch = &watch;
+                float *plain = run_tokens(&r, tokens, MANY, MANY);
+                if (memcmp(packed, plain, sizeof *packed * MANY * VOCAB) != 0)
+                    fail_msg("%s, %s, %s: other bits", shape.arch, type_name(shape.type), isa_name(isa));
+                assert_true(seen > 0);
+                free(packed);
+                free(plain);
+                rig_close(&r);
+            }
+            gguf_close(g);
+        }
 }
 
 // Gate and up have different types, whose activations are packed differently.
@@ -283,7 +319,7 @@ static void test_untouched(void **state) {
         const FileMap *map = gguf_maps(g, &(int){0});
         madvise((void *)map->data, map->n, MADV_RANDOM); // a fault maps one page
         madvise((void *)map->data, map->n, MADV_NOHUGEPAGE);
-        if (rig_open(&r, g, (Setup){.isa = isa_name(isa), .threads = 2})) {
+        if (rig_open(&r, g, (Setup){.isa = isa_name(isa), .threads = 2, .block = 16})) {
             random_tokens(tokens, 3, VOCAB, 6);
             free(run_tokens(&r, tokens, 3, 1));
             const GgufTensor *t = gguf_tensor(g, "blk.0.ffn_down_exps.weight");
@@ -298,9 +334,15 @@ static void test_untouched(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_types),     cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_ties),          cmocka_unit_test(test_groups),    cmocka_unit_test(test_broken_router),
-        cmocka_unit_test(test_active),        cmocka_unit_test(test_untouched),
+        cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_broken_router),
+        cmocka_unit_test(test_active),
+        cmocka_unit_test(test_untouched),
+        cmocka_unit_test(test_packed_activations),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }

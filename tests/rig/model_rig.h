@@ -12,6 +12,7 @@ typedef struct {
     ThreadPool *pool;
     Workspace w;
     KvCache kv;
+    const Watch *watch; // Batch.watch of every step
 } Rig;
 
 // Fills a pool with NaN, so that reading slots that were not written shows.
@@ -48,7 +49,8 @@ static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_part
     int *rows = malloc((size_t)(5 * most + n_parts + 2 * n_parts * max_blocks) * sizeof *rows);
     int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
     int *window_table = table + n_parts * max_blocks, *states = window_table + n_parts * max_blocks;
-    Batch b = {.n_seqs = n_parts,
+    Batch b = {.watch = r->watch,
+               .n_seqs = n_parts,
                .max_blocks = max_blocks,
                .token = token,
                .pos = pos,
