@@ -18,13 +18,13 @@ static const struct {
     StepCosts costs;
 } built_in[] = {
     {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.56}}},
-    {"vnni", false, {{1, 1.27, 1.58, 1.99, 2.80, 2.85, 3.30, 4.90}}},
-    {"vnni", true, {{1, 1.20, 1.54, 1.95, 2.87, 3.50, 3.65, 5.87}}},
+    {"vnni", false, {{1, 1.27, 1.58, 1.99, 2.23, 2.28, 3.30, 4.90}}},
+    {"vnni", true, {{1, 1.33, 1.98, 2.14, 2.77, 2.78, 3.87, 6.55}}},
 };
 static const StepCosts on_gpu = {{1, 1.02, 1.04, 1.06, 1.08, 1.14, 1.25, 1.5}};
 static const StepCosts other = {{1, 1.23, 1.57, 1.94, 2.94, 3.18, 5.24, 12.2}}; // measured with AVX2
 // Measured with 6 MB of weights in Q8_0 under VNNI. Such a step waits for arithmetic, so that each row adds its own.
-static const StepCosts in_caches = {{1, 1.52, 2.10, 2.70, 3.06, 3.36, 4.43, 8.71}};
+static const StepCosts in_caches = {{1, 1.52, 2.10, 2.70, 2.87, 3.36, 4.43, 8.71}};
 
 StepCosts step_costs_of(const char *unit, double bits, WeightsPlace place) {
     if (place == WEIGHTS_ON_GPU) return on_gpu;
