@@ -18,6 +18,7 @@ typedef struct {
     const Layer *l;
     const float *x;              // (n_rows, dim) normalised
     const StackProduct *product; // of gate and up
+    StackGlu glu;
 } ExpertStep;
 
 // ---- the router -----------------------------------------------------------------------------------------------------
@@ -144,10 +145,10 @@ static void route(ExpertStep *s, MatmulRows rows) {
     group_pairs(e, kind, rows.n);
 }
 
-// `glu`: filled here if the activations may be packed for down; a callback may want to see them.
-static StackProduct product_of(const ExpertStep *s, const Batch *b, const float *x, int n_in, StackGlu *glu) {
+static StackProduct product_of(ExpertStep *s, const Batch *b, const float *x, int n_in) {
     const Layer *l = s->l;
-    *glu = (StackGlu){&l->w_gate, &l->w_up, &l->w_down, l->kind.act};
+    bool watched = b->watch && b->watch->feeds; // the callback reads the activations, so they are not packed
+    s->glu = (StackGlu){&l->w_gate, &l->w_up, &l->w_down, l->kind.act};
     return (StackProduct){.k = s->k,
                           .w = s->w,
                           .x = x,
@@ -155,7 +156,7 @@ static StackProduct product_of(const ExpertStep *s, const Batch *b, const float 
                           .decodes = batch_decodes(b),
                           .n_stack = l->kind.n_experts,
                           .n_in = n_in,
-                          .glu = b->watch && b->watch->feeds ? NULL : glu};
+                          .glu = watched ? NULL : &s->glu};
 }
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
@@ -173,11 +174,12 @@ static void gate_pairs(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
     size_t n = (size_t)s->l->w_gate.n_out;
-    bool packed = false;
-    for (int pair = first, expert = -1; pair < last; pair++) {
-        for (; expert < 0 || pair >= s->w->experts.first[expert + 1]; packed = stack_glu_packs(s->product, expert))
-            expert++;
-        if (!packed) s->k->gate(s->l->kind.act, s->w->h + (size_t)pair * n, s->w->up + (size_t)pair * n, (int)n);
+    const int *begin = s->w->experts.first; // the first pair of each expert
+    for (int expert = 0; expert < s->l->kind.n_experts; expert++) {
+        int pair = int_max(first, begin[expert]), end = int_min(last, begin[expert + 1]);
+        if (pair >= end || stack_glu_packs(s->product, expert)) continue;
+        for (; pair < end; pair++)
+            s->k->gate(s->l->kind.act, s->w->h + (size_t)pair * n, s->w->up + (size_t)pair * n, (int)n);
     }
 }
 
@@ -212,8 +214,7 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     if (!l->norm_router) route(&s, rows);
     if (l->shared_gate.data) shared_in(&s, rows);
     if (l->norm_experts) normed(&s, l->norm_experts, b);
-    StackGlu glu;
-    StackProduct p = product_of(&s, b, s.x, w->dim, &glu);
+    StackProduct p = product_of(&s, b, s.x, w->dim);
     p.one_row = b->n_rows == 1;
     if (p.one_row) p.stride = 0;
     else {
@@ -256,8 +257,7 @@ static void add_experts(void *arg, int first, int last, int thread) {
 
 void experts_out(Workspace *w, const Layer *l, const Batch *b) {
     ExpertStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l};
-    StackGlu glu;
-    StackProduct p = product_of(&s, b, w->h, l->w_down.n_in, &glu);
+    StackProduct p = product_of(&s, b, w->h, l->w_down.n_in);
     p.n_jobs = 1;
     p.stack[0] = &l->w_down, p.y[0] = w->experts.x;
     stack_product_run(p);

@@ -58,11 +58,20 @@ INLINE size_t superblock_bytes(int type) {
 
 // The superblock at `from`, or a copy in `room` if only `left` bytes of it are in the row. Missing blocks have scales
 // of zero.
-typedef uint8_t SuperblockRoom[8 * sizeof(BlockQ8_0)];
+typedef uint8_t SuperblockRoom[(8 * sizeof(BlockQ8_0) + 63) / 64 * 64];
 INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t left, SuperblockRoom room) {
-    if (left >= superblock_bytes(type)) return from;
+    if (__builtin_expect(left >= superblock_bytes(type), 1)) return from;
+#if QUILL_SIMD == 512 // no function call: a loop of products would store and load its sums around it
+    UNROLL(8)
+    for (size_t at = 0; at < sizeof(SuperblockRoom); at += 64) {
+        __mmask64 there = left >= at + 64 ? ~(__mmask64)0 : left > at ? ~(__mmask64)0 >> (at + 64 - left) : 0;
+        _mm512_storeu_si512(room + at, _mm512_maskz_loadu_epi8(there, from + at));
+    }
+    return room;
+#else
     memset(room, 0, sizeof(SuperblockRoom));
     return memcpy(room, from, left);
+#endif
 }
 
 INLINE bool has_minimum(int type) {

@@ -106,7 +106,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
 
 // ---- pairs ----------------------------------------------------------------------------------------------------------
 
-// a[0] b[0] a[1] b[1] ..., from element 0 or 8 on.
+// Takes eight elements of a and of b in turn, from element `from` on: a[from] b[from] a[from + 1] b[from + 1] ...
 INLINE __m512 alternate(__m512 a, __m512 b, int from) {
     const __m512i at = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     return _mm512_permutex2var_ps(a, _mm512_add_epi32(at, _mm512_set1_epi32(from)), b);
@@ -133,16 +133,15 @@ INLINE int byte_of(int P, int b, int k) {
 
 // Four bytes, or a float, of each of P features, repeated in all lanes.
 INLINE __m512i bytes_in_lanes(int P, const uint8_t *q) {
-    int64_t both;
     int32_t one;
-    memcpy(&both, q, P == 2 ? sizeof both : 0);
-    memcpy(&one, q, sizeof one);
-    return P == 2 ? _mm512_set1_epi64(both) : _mm512_set1_epi32(one);
+    int64_t two;
+    if (P == 1) return _mm512_set1_epi32(*(int32_t *)memcpy(&one, q, sizeof one));
+    return _mm512_set1_epi64(*(int64_t *)memcpy(&two, q, sizeof two));
 }
 INLINE __m512 floats_in_lanes(int P, const float *p) {
-    double both;
-    memcpy(&both, p, P == 2 ? sizeof both : 0);
-    return P == 2 ? _mm512_castpd_ps(_mm512_set1_pd(both)) : _mm512_set1_ps(*p);
+    double two;
+    if (P == 1) return _mm512_set1_ps(*p);
+    return _mm512_castpd_ps(_mm512_set1_pd(*(double *)memcpy(&two, p, sizeof two)));
 }
 
 // ---- panels ---------------------------------------------------------------------------------------------------------
@@ -230,31 +229,17 @@ typedef struct {
     const UnpackAhead *unpack; // NULL: none
 } PanelBeside;
 
-// As superblock_whole, but without a function call, around which the sums of the products would be stored and loaded.
-typedef struct {
-    uint8_t bytes[(sizeof(SuperblockRoom) + 63) / 64 * 64];
-} WholeRoom;
-INLINE const uint8_t *whole_beside(int type, const uint8_t *from, size_t left, WholeRoom *room) {
-    if (__builtin_expect(left >= superblock_bytes(type), 1)) return from;
-    UNROLL(8)
-    for (size_t at = 0; at < sizeof room->bytes; at += 64) {
-        __mmask64 there = left >= at + 64 ? ~(__mmask64)0 : left > at ? ~(__mmask64)0 >> (at + 64 - left) : 0;
-        _mm512_storeu_si512(room->bytes + at, _mm512_maskz_loadu_epi8(there, from + at));
-    }
-    return room->bytes;
-}
-
 // Missing features repeat the last one.
 INLINE void unpack_ahead(int type, int F, int P, const UnpackAhead *u, int b) {
     size_t size = superblock_bytes(type), left = u->w->row_bytes - (size_t)u->s * size;
     const uint8_t *begin = (const uint8_t *)u->w->data + (size_t)u->s * size;
     for (int f = b * F / 8; f < (b + 1) * F / 8 && u->n_features > 0; f++) {
-        WholeRoom room[2];
+        SuperblockRoom room[2];
         const uint8_t *from[2];
         UNROLL(2)
         for (int p = 0; p < P; p++) {
             size_t feature = (size_t)(u->first + int_min(f * P + p, u->n_features - 1));
-            from[p] = whole_beside(type, begin + feature * u->w->row_bytes, left, &room[p]);
+            from[p] = superblock_whole(type, begin + feature * u->w->row_bytes, left, room[p]);
         }
         if (P == 1) unpack_superblock(type, from[0], &u->to[f], 0);
         else unpack_pair(type, from, &u->to[f]);
@@ -348,7 +333,7 @@ INLINE void multiply_panel(int type, int F, int V, bool half, const PanelProduct
 
 enum { FEW = 12 }; // features that multiply_bytes computes together
 
-// The lanes of all rows; of a tile that has rows twice, the first of each two lanes (half).
+// Loads the lanes of a tile. If `half`, each row has two lanes; loads the first of both.
 INLINE __m512i load_lanes(bool half, const void *p) {
     __m512i v = _mm512_loadu_si512(p);
     return half ? lower(_mm512_cvtepi64_epi32(v)) : v;
@@ -451,8 +436,8 @@ INLINE void multiply_few(int type, int F, int V, int P, bool half, const PanelTa
 // The functions for one type.
 typedef struct {
     void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
-    void (*one[2])(const PanelProduct *p); // tile of rows; [1]: it has at most eight
-    void (*two[2])(const PanelProduct *p); // tiles; [1]: the second has at most eight rows
+    void (*one[2])(const PanelProduct *p); // one tile of rows; [1]: it has at most eight rows
+    void (*two[2])(const PanelProduct *p); // two tiles; [1]: the second has at most eight rows
     void (*few_one)(const PanelTask *t, int first, int n_features, float *sums);
     void (*few_two[2])(const PanelTask *t, int first, int n_features, float *sums); // as `two`
     void (*eight)(const PanelTask *t, int first, int n_features, float *sums);      // rows

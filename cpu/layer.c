@@ -294,12 +294,9 @@ static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, 
 // Whether ffn_in stores its activations in w->h packed for w_down: both kernels pack in the same way, the packed
 // activations fit, and no callback wants to see them. ffn_in and ffn_out get the same answer.
 static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
-    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b), *down = matrix_of_rows(k, &l->w_down, b);
-    int n_rows = b->n_rows;
     if (b->watch && b->watch->feeds) return false;
-    return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
-           down && down->pack == m->pack &&
-           m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
+    const MatrixKernel *m = matmul_glu_kernel(k, &l->w_gate, &l->w_up, &l->w_down, b->n_rows, batch_decodes(b));
+    return m && b->n_rows > m->tile;
 }
 
 void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {

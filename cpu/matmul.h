@@ -44,6 +44,10 @@ typedef struct {
 // The best kernel of the table for n_rows; NULL: matvec. With CpuKernels.in_order the kernel does not depend on the
 // number of rows. decodes: batch_decodes of the batch.
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes);
+// The kernel that multiplies gate and up together and packs their result for down, in no more than n_rows rows of f32;
+// NULL: there is none for these tensors.
+const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, const Tensor *up, const Tensor *down,
+                                      int n_rows, bool decodes);
 // The most bytes of the packed rows of one call, whose jobs may need all layouts.
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in);
 

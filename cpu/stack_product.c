@@ -30,18 +30,16 @@ static int task_step(const StackProduct *p, const MatrixKernel *m, int job, bool
 }
 
 bool stack_glu_packs(const StackProduct *p, int matrix) {
-    const StackGlu *glu = p->glu;
-    int n_rows = pairs_of(p, matrix), n = glu ? glu->down->n_in : 0;
-    if (!glu || n_rows == 0 || glu->gate->type != glu->up->type || glu->gate->bias || glu->up->bias) return false;
-    const MatrixKernel *m = matmul_kernel(p->k, glu->gate, n_rows, p->decodes),
-                       *down = matmul_kernel(p->k, glu->down, n_rows, p->decodes);
-    // A kernel with a gate of its own would need it for the other matrices too.
-    return m && m->run_glu && !m->gate && down && down->pack == m->pack &&
-           m->packed_bytes(n_rows, n) <= (size_t)n_rows * (size_t)n * sizeof(float);
+    const StackGlu *g = p->glu;
+    int n_rows = pairs_of(p, matrix);
+    if (!g || n_rows == 0) return false;
+    const MatrixKernel *m = matmul_glu_kernel(p->k, g->gate, g->up, g->down, n_rows, p->decodes);
+    return m && !m->gate; // a kernel with a gate of its own would need it for the other matrices too
 }
 
-// Whether gate and up of a matrix are one product, the first job; whether its rows are packed already.
+// Whether gate and up of a matrix are one product, which is the first job.
 static bool is_glu(const StackProduct *p, int matrix) { return p->n_jobs == 2 && stack_glu_packs(p, matrix); }
+// Whether the rows of a matrix are packed already, by the product of gate and up.
 static bool is_packed(const StackProduct *p, int matrix) { return p->n_jobs == 1 && stack_glu_packs(p, matrix); }
 
 static int row_blocks(const MatrixKernel *m, int n_rows) { return m ? (n_rows - 1) / int_min(m->rows, n_rows) + 1 : 1; }

@@ -11,7 +11,7 @@
 
 enum { STACK_JOBS = 2 };
 
-// A feed-forward of stacks: down (act(gate x) * (up x)).
+// The three stacks of a feed-forward, whose result is down (act(gate x) * (up x)).
 typedef struct {
     const Tensor *gate, *up, *down;
     Activation act;
