@@ -2,6 +2,7 @@
 #include "base/str.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +22,12 @@ bool str_has_prefix(Str a, const char *c_string) {
 bool str_has_suffix(Str a, const char *c_string) {
     size_t n = strlen(c_string);
     return a.n >= n && (n == 0 || memcmp(a.data + a.n - n, c_string, n) == 0);
+}
+
+Str str_trim(Str s) {
+    while (s.n > 0 && isspace((unsigned char)s.data[0])) s.data++, s.n--;
+    while (s.n > 0 && isspace((unsigned char)s.data[s.n - 1])) s.n--;
+    return s;
 }
 
 void str_list(char *list, size_t size, const char *name) {

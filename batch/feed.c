@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "batch/feed.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,12 +25,6 @@ void feed_close(Feed *f) {
 }
 
 // ---- the bytes read so far ------------------------------------------------------------------------------------------
-
-static bool is_blank(Str s) {
-    for (size_t i = 0; i < s.n; i++)
-        if (!isspace((unsigned char)s.data[i])) return false;
-    return true;
-}
 
 // Takes the next line from the held bytes; at the end of the input the rest is a line. False: its end has not arrived.
 static bool take_line(Feed *f, Str *line) {
@@ -79,7 +72,7 @@ static FeedResult look(Feed *f, Str *line) {
         bool passed = f->passing || line->n > FEED_LONGEST;
         f->passing = false;
         if (passed) return FEED_TOO_LONG;
-        if (!is_blank(*line)) return FEED_LINE;
+        if (str_trim(*line).n > 0) return FEED_LINE;
     }
     if (f->ended && f->passing) { // the last line was too long and had no \n
         f->passing = false;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "batch/resume.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -56,9 +57,10 @@ static bool is_reply(const json_t *line) {
            json_object_get(line, "choices") || json_object_get(line, "error") || json_object_get(line, "response");
 }
 
+// Nothing but white space and NUL bytes, which a file system may leave at the end of a file after a crash.
 static bool is_blank(Str line) {
     size_t n = 0;
-    while (n < line.n && strchr(" \t\r", line.data[n])) n++; // strchr finds a NUL as well
+    while (n < line.n && (!line.data[n] || isspace((unsigned char)line.data[n]))) n++;
     return n == line.n;
 }
 

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE // memmem
 #include "blend/blender.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +30,7 @@ struct Blender {
 // ---- files ----------------------------------------------------------------------------------------------------------
 
 Status blender_text(const char *name, Str text, Str *out) {
-    Str s = utf8_without_mark(text);
-    while (s.n > 0 && isspace((unsigned char)s.data[0])) s.data++, s.n--;
-    while (s.n > 0 && isspace((unsigned char)s.data[s.n - 1])) s.n--;
+    Str s = str_trim(utf8_without_mark(text));
     if (s.n == 0)
         return status_error(QUILL_CONTEXT, "%.500s: a text expected, found %zu bytes that are all white space", name,
                             text.n);
@@ -57,22 +54,16 @@ static Status add_text(BlenderChunks *c, const char *name, Str text) {
     return OK;
 }
 
-static bool is_blank(Str s) {
-    for (size_t i = 0; i < s.n; i++)
-        if (!isspace((unsigned char)s.data[i])) return false;
-    return true;
-}
-
 // Cuts a file at each occurrence of `split`, and skips blank parts.
 static Status cut_file(BlenderChunks *c, const char *name, Str text, const char *split) {
     int before = c->n;
     for (const char *end; (end = memmem(text.data, text.n, split, strlen(split)));) {
         Str part = {text.data, (size_t)(end - text.data)};
-        if (!is_blank(part)) TRY(add_text(c, name, part));
+        if (str_trim(part).n > 0) TRY(add_text(c, name, part));
         text.n -= part.n + strlen(split);
         text.data = end + strlen(split);
     }
-    return is_blank(text) && c->n > before ? OK : add_text(c, name, text);
+    return str_trim(text).n == 0 && c->n > before ? OK : add_text(c, name, text);
 }
 
 Status blender_read(const AnswerConfig *config, BlenderChunks *out) {
@@ -201,7 +192,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     buf_append(&last, messages[n_messages - 1].text.data, messages[n_messages - 1].text.n);
     all[n_messages - 1].text = (Str){last.data, last.n};
     // Without a question the message ends with the blank line of the last chunk, which a template may strip.
-    if (is_blank(messages[n_messages - 1].text)) joined.n -= 2;
+    if (str_trim(messages[n_messages - 1].text).n == 0) joined.n -= 2;
     Status st = answer_render(config, template, all, n_messages, true, text);
     if (!st.code) st = blender_encode(b, text, 0, &joined, chunks, n_chunks, out);
     if (!st.code) answer_dump(b->e, config, text, out->tokens, out->n);

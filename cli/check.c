@@ -246,7 +246,10 @@ Status cli_check_together(const Options *o) {
     return check_needs(o);
 }
 
-Status cli_check_chat(const Options *o) {
+Status cli_check_chat(Options *o) {
+    if (o->chat.json_is_usual) o->answer.json = o->answer.jsonl = false;
+    if (o->chat.extract_is_usual) o->answer.extract = false;
+    if (o->chat.candidates_are_usual) o->answer.beams = o->answer.best_of = 0;
     if (o->answer.echo && !o->chat.echo_is_usual)
         return status_error(QUILL_USAGE,
                             "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
@@ -254,6 +257,8 @@ Status cli_check_chat(const Options *o) {
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected, found none; a chat has no JSON form");
+    if (o->answer.extract)
+        return status_error(QUILL_USAGE, "--extract: a prompt expected, found none; a chat shows whole answers");
     if (o->engine.evict && o->answer.context_shift)
         return status_error(QUILL_USAGE,
                             "--evict and --context-shift: one of them expected, found both; --evict frees single "

@@ -17,8 +17,9 @@ extern const int cli_n_conflicts;
 
 // Checks that involve several options. QUILL_USAGE: options that exclude each other, or a required option is missing.
 Status cli_check_together(const Options *o);
-// Checks for a chat, and for a single prompt, once it is known which of them the run is.
-Status cli_check_chat(const Options *o);
+// Checks for a chat, and for a single prompt, once it is known which of them the run is. A chat's options lose what the
+// configuration file sets for single prompts.
+Status cli_check_chat(Options *o);
 Status cli_check_prompt(const Options *o);
 
 #endif

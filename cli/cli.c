@@ -265,20 +265,28 @@ static Status use_words(Args *a, Options *out) {
     return OK;
 }
 
+// Whether the mode has the option and no argument gives it.
+static bool is_usual(const Args *a, const char *flag, const Options *o) {
+    const Origin *origin = origin_of(a, flag, o);
+    return origin && origin->by != BY_FLAG;
+}
+
 // Sets options that the arguments have not set, from the environment and the configuration file.
 static Status from_elsewhere(const Args *a, Options *o) {
     TRY(from_environment(a, o));
     TRY(config_apply(o, a->origins));
-    const Origin *model = origin_of(a, "--model", o), *shift = origin_of(a, "--context-shift", o);
-    const Origin *echo = origin_of(a, "--echo", o);
+    const Origin *model = origin_of(a, "--model", o);
     if (model && o->engine.model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
         Buf from = {0};
         config_origin(cli_find("--model", 1u << o->mode), model, &from);
         cli_keep(o, from.data);
         o->model_from = from.data;
     }
-    o->chat.shift_is_usual = shift && shift->by != BY_FLAG;
-    o->chat.echo_is_usual = echo && echo->by != BY_FLAG;
+    o->chat.shift_is_usual = is_usual(a, "--context-shift", o);
+    o->chat.echo_is_usual = is_usual(a, "--echo", o);
+    o->chat.json_is_usual = is_usual(a, "--json", o) && is_usual(a, "--jsonl", o);
+    o->chat.extract_is_usual = is_usual(a, "--extract", o);
+    o->chat.candidates_are_usual = is_usual(a, "--beams", o) && is_usual(a, "--best-of", o);
     return OK;
 }
 

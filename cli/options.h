@@ -54,10 +54,11 @@ typedef struct {
     const char *model_from; // "QUILL_MODEL" or "FILE:LINE" if that named the model; NULL: an argument did, or nothing
     struct {
         bool interactive, single_turn;
-        bool autosave;       // each turn is saved
-        bool no_history;     // the history file is neither read nor written
-        bool shift_is_usual; // context_shift comes from the configuration file: a single prompt ignores it
-        bool echo_is_usual;  // the same for answer.echo, which a chat ignores
+        bool autosave;   // each turn is saved
+        bool no_history; // the history file is neither read nor written
+        // Options that come from the configuration file, not from an argument. A single prompt ignores the first; a
+        // chat ignores the others: answer.echo, json or jsonl, extract, beams or best_of.
+        bool shift_is_usual, echo_is_usual, json_is_usual, extract_is_usual, candidates_are_usual;
     } chat;
     struct {
         int parallel;    // sequences at once, at most

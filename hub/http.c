@@ -34,12 +34,6 @@ static int64_t number(Str s) {
     return i ? n : -1;
 }
 
-static Str trim(Str s) {
-    while (s.n && isspace((unsigned char)s.data[0])) s.data++, s.n--;
-    while (s.n && isspace((unsigned char)s.data[s.n - 1])) s.n--;
-    return s;
-}
-
 static void set(char *out, size_t size, Str s) { snprintf(out, size, "%.*s", s.n < size ? (int)s.n : 0, s.data); }
 
 // Removes the quotes and the prefix W/: W/"abc" and "abc" give abc.
@@ -74,7 +68,7 @@ static void read_linked(HubReply *r, Str etag, int64_t size) {
 }
 
 void hub_http_header(Str line, HubReply *r) {
-    line = trim(line);
+    line = str_trim(line);
     if (str_has_prefix(line, "HTTP/")) { // a proxy and redirects have heads too: the last one counts
         *r = (HubReply){.size = -1, .from = -1, .wait = -1};
         return;
@@ -82,7 +76,7 @@ void hub_http_header(Str line, HubReply *r) {
     const char *colon = line.n ? memchr(line.data, ':', line.n) : NULL;
     if (!colon) return;
     size_t n = (size_t)(colon - line.data);
-    Str value = trim((Str){colon + 1, line.n - n - 1});
+    Str value = str_trim((Str){colon + 1, line.n - n - 1});
     char name[32];
     set(name, sizeof name, (Str){line.data, n});
     for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);

@@ -27,6 +27,25 @@ talk() {
     } | drive
 }
 
+@test "a chat ignores what the configuration sets for single prompts" {
+    mkdir -p config/quill
+    export XDG_CONFIG_HOME="$PWD/config"
+    for usual in 'beams = 4' 'best-of = 3' 'json = on' 'jsonl = on' 'extract = on' 'echo = on'; do
+        echo "$usual" >config/quill/config
+        talk --dump-prompt -n 1 <<'EOF'
+send "hello\r"
+expect "user\r\nhello<|im_end|>"
+EOF
+    done
+    for given in '--beams 4' --json --extract; do
+        drive <<EOF
+spawn \$QUILL $given
+expect "${given%% *}"
+exit 2
+EOF
+    done
+}
+
 @test "keys edit a line, and Ctrl-D leaves the terminal as it was" {
     talk --dump-prompt -n 1 <<'EOF'
 modes edited
