@@ -47,6 +47,8 @@ static Status write_best(Engine *e, const AnswerConfig *config, const ChatTempla
     Status st = answer_write(c->choices[0].answer, r, more);
     json_decref(more);
     if (!st.code) st = choices_broken(c);
+    bool cut = c->choices[0].finish == FINISH_INTERRUPT && signals_caught(); // *r may have ended before the signal
+    if (!st.code && cut) st = (Status){.code = 128 + signals_caught()};
     if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);
     if (config->verbose) {
         report_after(e, r);

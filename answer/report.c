@@ -293,8 +293,8 @@ json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *
     put_ms(j, "prefill_ms", t.prefill_ms, true);
     put_ms(j, "ttft_ms", t.ttft_ms, any);
     put_ms(j, "tpot_ms", t.tpot_ms, any);
-    put_ms(itl, "p50", t.itl_p50_ms, any);
-    put_ms(itl, "p99", t.itl_p99_ms, any);
+    put_ms(itl, "p50", t.itl_p50_ms, t.tokens > 1);
+    put_ms(itl, "p99", t.itl_p99_ms, t.tokens > 1);
     jsonio_put(j, "itl_ms", itl);
     put_ms(j, "decode_ms", t.decode_ms, true);
     jsonio_put(j, "prefill_tps", json_real(t.prefill_tps));

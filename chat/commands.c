@@ -67,6 +67,26 @@ static Status undo(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
+Status commands_say(Chat *c, Str text) {
+    if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
+    int before = c->talk->n_messages;
+    Buf whole = {0};
+    buf_append(&whole, c->beginning.data, c->beginning.n);
+    if (text.n) buf_str(&whole, "\n\n");
+    buf_append(&whole, text.data, text.n);
+    Status st = conversation_say(c->talk, (Str){whole.data, whole.n});
+    if (c->talk->n_messages > before) c->beginning.n = 0;
+    buf_free(&whole);
+    return st;
+}
+
+// Whether two messages are equal but for a line feed at the end, which an editor adds or removes.
+static bool is_same(Str a, Str b) {
+    if (str_has_suffix(a, "\n")) a.n--;
+    if (str_has_suffix(b, "\n")) b.n--;
+    return str_eq(a, b);
+}
+
 static Status edit(Chat *c, const char *arg, Status *end) {
     bool fresh = strcmp(arg, "new") == 0;
     if (*arg && !fresh) return status_error(QUILL_USAGE, "/edit: new or nothing expected, found \"%.100s\"", arg);
@@ -74,12 +94,12 @@ static Status edit(Chat *c, const char *arg, Status *end) {
     Buf text = {0};
     buf_append(&text, last ? last->text.data : "", last ? last->text.n : 0);
     Status st = programs_edit(&text);
-    bool same = last && text.n == last->text.n && memcmp(text.data, last->text.data, text.n) == 0;
+    bool same = last && is_same((Str){text.data, text.n}, (Str){last->text.data, last->text.n});
     if (!st.code && (same || text.n == 0))
         fprintf(stderr, "%s: nothing is sent\n", same ? "the message is unchanged" : "an empty message");
     else if (!st.code)
         *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
-                    : conversation_say(c->talk, (Str){text.data, text.n});
+                    : commands_say(c, (Str){text.data, text.n});
     buf_free(&text);
     return st;
 }
@@ -199,24 +219,19 @@ static Status without_kv(const char *command, const char *arg, bool *kv, const c
                         *file, *file);
 }
 
-// Saves or loads the KV cache of the conversation: the file FILE.kv beside FILE.
-static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, const char *)) {
-    Buf beside = {0};
-    buf_printf(&beside, "%s.kv", path);
-    Status st = what(c->talk, beside.data);
-    buf_free(&beside);
-    return st;
-}
+// Whether the conversation was loaded from this file, or saved to it.
+static bool is_own(const Chat *c, const char *path) { return c->file && strcmp(c->file, path) == 0; }
 
 // Remembers the file of the conversation. Takes over `path`.
 static void name_file(Chat *c, char *path) {
+    if (!is_own(c, path)) c->has_kv = false;
     free(c->file);
     c->file = path;
 }
 
 // Refuses to overwrite a file that this chat neither loaded nor saved, unless the user on the terminal agrees.
 static Status check_overwrite(const Chat *c, const char *path) {
-    if ((c->file && strcmp(c->file, path) == 0) || access(path, F_OK) != 0) return OK;
+    if (access(path, F_OK) != 0) return OK;
     Buf question = {0};
     buf_str(&question, "overwrite ");
     utf8_escape(&question, path, strlen(path));
@@ -238,16 +253,21 @@ static Status save(Chat *c, const char *arg, Status *end) {
     TRY(without_kv("save", arg, &kv, &name));
     if (!*name && !c->file) return usage("save", "a file");
     char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
-    Status st = check_overwrite(c, path);
+    Buf beside = {0};
+    buf_printf(&beside, "%s.kv", path);
+    bool own = is_own(c, path);
+    Status st = own ? OK : check_overwrite(c, path);
+    if (!st.code && kv && !(own && c->has_kv)) st = check_overwrite(c, beside.data);
     if (!st.code) st = conversation_save(c->talk, settings_json(c->config), path);
-    if (st.code) {
-        free(path);
-        return st;
+    if (st.code) free(path);
+    else {
+        name_file(c, path);
+        if (kv) st = conversation_save_kv(c->talk, beside.data);
+        if (kv && !st.code) c->has_kv = true;
+        if (!st.code) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
     }
-    name_file(c, path);
-    if (kv) TRY(with_kv(c, path, conversation_save_kv));
-    fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
-    return OK;
+    buf_free(&beside);
+    return st;
 }
 
 // Applies the settings of a file whose conversation has been loaded.
@@ -286,7 +306,13 @@ static Status load(Chat *c, const char *arg, Status *end) {
     TRY(check_file("load", name));
     char *path = path_of(name);
     Status st = commands_load(c, path, false);
-    if (!st.code && kv) st = with_kv(c, path, conversation_load_kv);
+    if (!st.code && kv) {
+        Buf beside = {0};
+        buf_printf(&beside, "%s.kv", path);
+        st = conversation_load_kv(c->talk, beside.data);
+        if (!st.code) c->has_kv = true;
+        buf_free(&beside);
+    }
     free(path);
     return st;
 }
@@ -295,7 +321,8 @@ static Status load(Chat *c, const char *arg, Status *end) {
 
 Status commands_autosave(Chat *c) {
     int now[] = {c->talk->n_messages, c->talk->n_stats};
-    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0 || !conversation_last(c->talk, NULL)) return OK;
+    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0) return OK;
+    if (!c->own && !conversation_last(c->talk, NULL)) return OK; // a file begins with a message
     memcpy(c->saved, now, sizeof now);
     bool fresh = !c->own, tell = fresh && !c->config->quiet && c->lines && lines_terminal(c->lines);
     if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
@@ -364,7 +391,7 @@ static const Command commands[] = {
      "write conversation and settings as JSON (no name: to the last file); --kv: the KV cache too, as FILE.kv"},
     {"load", "[--kv] FILE", load, "continue a saved conversation with its settings; --kv: without computing it again"},
     {"stats", NULL, stats, "show tokens and times of each turn"},
-    {"tokens", NULL, tokens, "show the tokens of the last message and of its answer"},
+    {"tokens", NULL, tokens, "show the tokens of the last message"},
     {"copy", NULL, copy, "copy the last answer to the clipboard"},
 };
 enum { N_COMMANDS = ARRAY_LEN(commands) };

@@ -13,6 +13,7 @@ typedef struct {
     Lines *lines;   // asks questions; NULL: nobody can be asked
     Buf beginning;  // text that /read has put in front of the next message
     char *file;     // the file that the conversation was loaded from or saved to; NULL: none
+    bool has_kv;    // its KV cache was loaded from or saved to FILE.kv
     bool autosave;  // write the conversation to `own` after each turn
     char *own;      // the file of autosave; NULL until the first turn
     int saved[2];   // number of messages and of turns at the last autosave
@@ -20,6 +21,8 @@ typedef struct {
     bool io_failed; // a command could not read or write its file
 } Chat;
 
+// Sends a message, after the text that /read has put in front of it; if the message is not taken, that text stays.
+Status commands_say(Chat *c, Str text);
 // Runs the command in the line. False: the line is not a command but the message *text, in which // or a space and /
 // at the beginning have become one slash. *st: an error that ends the chat; other errors of a command go to stderr.
 bool commands_run(Chat *c, Str line, Str *text, Status *st);

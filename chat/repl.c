@@ -12,18 +12,6 @@
 #include "term/lines.h"
 #include "term/terminal.h"
 
-// Sends a message, after the text that /read has put in front of it.
-static Status say(Chat *c, Str text) {
-    if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
-    Buf whole = c->beginning;
-    c->beginning = (Buf){0};
-    if (text.n) buf_str(&whole, "\n\n");
-    buf_append(&whole, text.data, text.n);
-    Status st = conversation_say(c->talk, (Str){whole.data, whole.n});
-    buf_free(&whole);
-    return st;
-}
-
 // Saves the conversation. A failure is reported once, turns autosave off, and does not end the chat.
 static void autosave(Chat *c) {
     Status st = commands_autosave(c);
@@ -46,7 +34,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         signals_catch();
         Str text = {message.data, message.n};
         if (lines_terminal(lines) && !lines_quoted(lines) && commands_hint(text)) continue;
-        if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
+        if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = commands_say(c, text);
         if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or after the last step
     }
     buf_free(&message);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "answer/candidates.h"
-#include "cli/values.h"
+#include "cli/config.h"
 #include "files/builtin.h"
 #include "formats/types.h"
 #include "policy/drafters.h"
@@ -92,22 +92,56 @@ static Status check_conflicts(const Options *o) {
     return OK;
 }
 
+static bool is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
+
 static bool names_stdin(const PromptConfig *p) {
     for (int i = 0; i < p->n_parts; i++)
-        if (p->parts[i].file && strcmp(p->parts[i].file, "-") == 0) return true;
+        if (is_stdin(p->parts[i].file)) return true;
     return false;
 }
 
+// Options whose file is stdin. The prompt is not read from there then; if the run needs stdin, that is an error.
+static Status check_stdin_files(Options *o) {
+    const AnswerConfig *a = &o->answer;
+    const struct {
+        const char *flag, *path;
+    } files[] = {{"-sysf", a->system_file},
+                 {"--chat-template-file", a->chat_template_file},
+                 {"--json-schema-file", a->form.schema_file},
+                 {"--grammar-file", a->form.grammar_file},
+                 {"--tools", a->tools.file}};
+    const char *first = NULL, *other = o->chat.interactive       ? "the chat"
+                                       : names_stdin(&o->prompt) ? "-f -"
+                                       : is_stdin(o->kv.in)      ? "--kv-in -"
+                                                                 : NULL;
+    bool jobs = o->mode == MODE_BATCH || o->mode == MODE_TEMPLATE;
+    if (jobs && (!o->input || is_stdin(o->input))) other = o->mode == MODE_BATCH ? "the jobs" : "the messages";
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        if (!is_stdin(files[i].path)) continue;
+        if (first) other = first;
+        first = files[i].flag;
+    }
+    for (int i = 0; i < a->n_chunks; i++) {
+        if (!is_stdin(a->chunks[i])) continue;
+        if (first) other = first;
+        first = "--chunk";
+    }
+    if (first && other)
+        return status_error(QUILL_USAGE, "%s -: a file expected, found stdin, which is taken by %s", first, other);
+    if (first) o->prompt.no_stdin = true;
+    return OK;
+}
+
 // Options that read stdin.
-static Status check_stdin(const Options *o) {
+static Status check_stdin(Options *o) {
     if (o->prompt.no_stdin && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
     if (o->chat.interactive && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE,
                             "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
-    if (o->answer.load && strcmp(o->answer.load, "-") == 0)
+    if (is_stdin(o->answer.load))
         return status_error(QUILL_USAGE, "--load: a file expected, found -; stdin may hold the prompt");
-    return OK;
+    return check_stdin_files(o);
 }
 
 // Options that choose the device.
@@ -237,7 +271,20 @@ static Status check_needs(const Options *o) {
     return OK;
 }
 
-Status cli_check_together(const Options *o) {
+// Resets options of the configuration file whose partner is missing.
+static void drop_lone(Options *o) {
+    AnswerConfig *a = &o->answer;
+    EngineConfig *e = &o->engine;
+    if (o->mode == MODE_BATCH) return; // a job may have the other one
+    if (!a->beams && config_is_usual(o, "--length-penalty")) a->length_penalty = 1;
+    if (!a->beams && config_is_usual(o, "--early-stopping")) a->early_stopping = "false";
+    if (!e->speculate && config_is_usual(o, "--draft-min")) e->draft_min = 0;
+    if (!e->speculate && config_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
+    if (!a->json && !a->jsonl && config_is_usual(o, "--logprobs")) a->logprobs = -1;
+}
+
+Status cli_check_together(Options *o) {
+    drop_lone(o);
     TRY(check_conflicts(o));
     TRY(check_stdin(o));
     TRY(check_device(&o->engine));
@@ -247,10 +294,12 @@ Status cli_check_together(const Options *o) {
 }
 
 Status cli_check_chat(Options *o) {
-    if (o->chat.json_is_usual) o->answer.json = o->answer.jsonl = false;
-    if (o->chat.extract_is_usual) o->answer.extract = false;
-    if (o->chat.candidates_are_usual) o->answer.beams = o->answer.best_of = 0;
-    if (o->answer.echo && !o->chat.echo_is_usual)
+    AnswerConfig *a = &o->answer;
+    if (config_is_usual(o, "--json") && config_is_usual(o, "--jsonl")) a->json = a->jsonl = false;
+    if (config_is_usual(o, "--extract")) a->extract = false;
+    if (config_is_usual(o, "--beams") && config_is_usual(o, "--best-of")) a->beams = a->best_of = 0;
+    if (config_is_usual(o, "--blend-error")) a->blend_error = false;
+    if (a->echo && !config_is_usual(o, "--echo"))
         return status_error(QUILL_USAGE,
                             "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
     if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
@@ -267,15 +316,15 @@ Status cli_check_chat(Options *o) {
 }
 
 Status cli_check_prompt(const Options *o) {
-    if (o->answer.context_shift && !o->chat.shift_is_usual)
+    if (o->answer.context_shift && !config_is_usual(o, "--context-shift"))
         return status_error(QUILL_USAGE,
                             "--context-shift: a chat expected, found one prompt; it drops the oldest turns of a chat: "
                             "leave it out, add -i, or use --evict, which frees tokens");
-    bool wants = o->answer.blend || o->answer.chunk_split || o->answer.blend_error;
-    if (wants && o->answer.n_chunks == 0)
-        return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
-                            o->answer.blend         ? "--blend"
-                            : o->answer.chunk_split ? "--chunk-split"
-                                                    : "--blend-error");
+    const AnswerConfig *a = &o->answer;
+    const char *wants = a->blend && !config_is_usual(o, "--blend")               ? "--blend"
+                        : a->chunk_split && !config_is_usual(o, "--chunk-split") ? "--chunk-split"
+                        : a->blend_error && !config_is_usual(o, "--blend-error") ? "--blend-error"
+                                                                                 : NULL;
+    if (wants && a->n_chunks == 0) return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none", wants);
     return OK;
 }

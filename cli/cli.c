@@ -52,7 +52,6 @@ typedef struct {
     bool words_only; // after --
     bool goes_on;    // the next words are appended to the text of the last -p
     Buf notes;       // for stderr, unless -q is given
-    Origin *origins; // (cli_n_options) where each option's value comes from
     Buf words;       // joined by single spaces
     const char **word;
     int n_words;
@@ -75,7 +74,7 @@ static Status parse_color(Args *a, Options *out, const Option *o) {
     bool value = cli_is_choice("on|off", next) || cli_is_choice(o->arg, next);
     a->next += value;
     a->goes_on = false;
-    a->origins[o - cli_options].by = BY_FLAG;
+    out->origins[o - cli_options].by = BY_FLAG;
     return cli_set_value(o, "--color", value ? next : "auto", out);
 }
 
@@ -95,7 +94,7 @@ static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const ch
     if (!means.flag) return OK;
     const Option *o = cli_find(means.flag, 1u << out->mode);
     if (!o) return OK; // this mode does not have the option
-    a->origins[o - cli_options].by = BY_FLAG;
+    out->origins[o - cli_options].by = BY_FLAG;
     return cli_set_value(o, flag, means.value, out);
 }
 
@@ -126,7 +125,7 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     }
     if (o->kind == COMPLETIONS && !cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
     a->goes_on = o->kind == PROMPT_TEXT;
-    a->origins[o - cli_options].by = BY_FLAG;
+    out->origins[o - cli_options].by = BY_FLAG;
     if (off) return cli_set_default(o, flag, out);
     out->page = page_of(o, flag);
     if (out->page == PAGE_COMPLETIONS) out->shell = value;
@@ -192,15 +191,15 @@ static Status set_defaults(Options *out) {
 }
 
 // The origin of the value of the option with this flag; NULL: the mode does not have this option.
-static Origin *origin_of(const Args *a, const char *flag, const Options *o) {
+static Origin *origin_of(const char *flag, const Options *o) {
     const Option *row = cli_find(flag, 1u << o->mode);
-    return row ? &a->origins[row - cli_options] : NULL;
+    return row ? &o->origins[row - cli_options] : NULL;
 }
 
 // Sets options from the environment that no flag has set.
-static Status from_environment(const Args *a, Options *out) {
+static Status from_environment(Options *out) {
     const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
-    Origin *of_model = origin_of(a, "--model", out), *of_device = origin_of(a, "--device", out);
+    Origin *of_model = origin_of("--model", out), *of_device = origin_of("--device", out);
     bool bare =
         out->mode == MODE_TEMPLATE && (out->answer.chat_template || out->answer.chat_template_file); // needs no model
     if (of_model && out->engine.model) of_model->by = BY_FLAG;                                       // a flag or a word
@@ -265,28 +264,17 @@ static Status use_words(Args *a, Options *out) {
     return OK;
 }
 
-// Whether the mode has the option and no argument gives it.
-static bool is_usual(const Args *a, const char *flag, const Options *o) {
-    const Origin *origin = origin_of(a, flag, o);
-    return origin && origin->by != BY_FLAG;
-}
-
 // Sets options that the arguments have not set, from the environment and the configuration file.
-static Status from_elsewhere(const Args *a, Options *o) {
-    TRY(from_environment(a, o));
-    TRY(config_apply(o, a->origins));
-    const Origin *model = origin_of(a, "--model", o);
+static Status from_elsewhere(Options *o) {
+    TRY(from_environment(o));
+    TRY(config_apply(o));
+    const Origin *model = origin_of("--model", o);
     if (model && o->engine.model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
         Buf from = {0};
         config_origin(cli_find("--model", 1u << o->mode), model, &from);
         cli_keep(o, from.data);
         o->model_from = from.data;
     }
-    o->chat.shift_is_usual = is_usual(a, "--context-shift", o);
-    o->chat.echo_is_usual = is_usual(a, "--echo", o);
-    o->chat.json_is_usual = is_usual(a, "--json", o) && is_usual(a, "--jsonl", o);
-    o->chat.extract_is_usual = is_usual(a, "--extract", o);
-    o->chat.candidates_are_usual = is_usual(a, "--beams", o) && is_usual(a, "--best-of", o);
     return OK;
 }
 
@@ -302,14 +290,14 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     *o = (Options){0};
     *stop = false;
     Args a = {.argc = argc, .argv = argv, .next = 1};
-    a.origins = mem_alloc((size_t)cli_n_options * sizeof *a.origins);
+    o->origins = mem_alloc((size_t)cli_n_options * sizeof *o->origins);
     choose_mode(&a, o);
     Status st = set_defaults(o);
     if (!st.code) st = parse_args(&a, o, stop);
     if (!st.code && !*stop) st = use_words(&a, o);
-    if (!st.code && !*stop) st = from_elsewhere(&a, o);
+    if (!st.code && !*stop) st = from_elsewhere(o);
     if (!st.code && !*stop && o->show_config) {
-        config_show(o, a.origins);
+        config_show(o);
         *stop = true;
     }
     if (!st.code && !*stop) st = cli_check_together(o);
@@ -321,7 +309,6 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     buf_free(&a.words);
     buf_free(&a.notes);
     free(a.word);
-    free(a.origins);
     return st;
 }
 
@@ -335,6 +322,7 @@ void cli_free(Options *o) {
     free(o->kv.words);
     free(o->hub.words);
     free(o->bench.files);
+    free(o->origins);
     for (int i = 0; i < o->n_kept; i++) free(o->kept[i]);
     free(o->kept);
     *o = (Options){0};

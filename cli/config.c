@@ -141,7 +141,8 @@ static Status check_entry(const Config *c, const Entry *e) {
     if (!row || *e->name == '-') return unknown_name(c, e);
     if (is_of_command_line(row))
         return bad_line(c, e->line, "%.80s: this option works only on the command line", e->name);
-    if (is_prompt(row) && !*e->section)
+    const Option *text = cli_find_long(e->name, MODES_TEXT); // `file` is also the name of batch's jobs
+    if (text && is_prompt(text) && !*e->section)
         return bad_line(c, e->line, "%.80s: a prompt is allowed only in a section [name], for --preset name", e->name);
     return OK;
 }
@@ -172,34 +173,33 @@ static bool names_row(const char *names, const Option *row, Mode m) {
 }
 
 // Whether one of the named options other than this one was given by a stronger source, and not as --flag=off.
-static bool names_stronger(const char *names, const Option *row, Giver by, const Options *o, const Origin *origins) {
+static bool names_stronger(const char *names, const Option *row, Giver by, const Options *o) {
     char name[32];
     while ((names = cli_next_name(names, name))) {
         const Option *rival = cli_find(name, 1u << o->mode);
         bool off = rival && rival->kind == FLAG && !*(const bool *)((const char *)o + rival->at);
-        if (rival && rival != row && !off && origins[rival - cli_options].by > by) return true;
+        if (rival && rival != row && !off && o->origins[rival - cli_options].by > by) return true;
     }
     return false;
 }
 
 // The same for --temp 0, which is greedy, and --best-of; other temperatures do not exclude it.
-static bool is_greedy_rival(const Option *row, const char *value, Giver by, const Options *o, const Origin *origins) {
+static bool is_greedy_rival(const Option *row, const char *value, Giver by, const Options *o) {
     const Option *temp = cli_find("--temp", 1u << o->mode), *best = cli_find("--best-of", 1u << o->mode);
     if (!temp || !best) return false;
-    if (row == temp) return strtof(value, NULL) <= 0 && origins[best - cli_options].by > by;
-    return row == best && o->answer.sampling.temp <= 0 && origins[temp - cli_options].by > by;
+    if (row == temp) return strtof(value, NULL) <= 0 && o->origins[best - cli_options].by > by;
+    return row == best && o->answer.sampling.temp <= 0 && o->origins[temp - cli_options].by > by;
 }
 
 // Whether an option that excludes this one with this value was given by a stronger source.
-static bool has_stronger_rival(const Option *row, const char *value, Giver by, const Options *o,
-                               const Origin *origins) {
+static bool has_stronger_rival(const Option *row, const char *value, Giver by, const Options *o) {
     for (int i = 0; i < cli_n_conflicts; i++) {
         const CliConflict *c = &cli_conflicts[i];
         bool first = names_row(c->a, row, o->mode);
         if (!first && !names_row(c->b, row, o->mode)) continue;
-        if (names_stronger(first ? c->b : c->a, row, by, o, origins)) return true;
+        if (names_stronger(first ? c->b : c->a, row, by, o)) return true;
     }
-    return is_greedy_rival(row, value, by, o, origins);
+    return is_greedy_rival(row, value, by, o);
 }
 
 // Replaces ~/ by the home directory if the value is a path. The options own the new text.
@@ -213,12 +213,12 @@ static const char *with_home(const Option *row, const char *value, Options *o) {
     return whole.data;
 }
 
-static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o, Origin *origins) {
+static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o) {
     const Option *row = cli_find_long(e->name, 1u << o->mode);
     if (!row) return OK; // an option of other modes
-    Origin *origin = &origins[row - cli_options];
+    Origin *origin = &o->origins[row - cli_options];
     bool adds = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
-    if ((origin->by > by && !adds) || has_stronger_rival(row, e->value, by, o, origins)) return OK;
+    if ((origin->by > by && !adds) || has_stronger_rival(row, e->value, by, o)) return OK;
     const char *value = with_home(row, e->value, o);
     Status st =
         is_prompt(row) ? cli_add_part(row, value, o->n_preset_parts++, o) : cli_set_option(row, e->name, value, o);
@@ -227,17 +227,17 @@ static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o,
     return OK;
 }
 
-static Status apply_all(const Config *c, Options *o, Origin *origins) {
+static Status apply_all(const Config *c, Options *o) {
     for (int i = 0; i < c->n; i++) TRY(check_entry(c, &c->entries[i]));
     if (o->preset) TRY(check_preset(c, o->preset));
     for (int i = 0; o->preset && i < c->n; i++)
-        if (strcmp(c->entries[i].section, o->preset) == 0) TRY(apply_entry(c, &c->entries[i], BY_PRESET, o, origins));
+        if (strcmp(c->entries[i].section, o->preset) == 0) TRY(apply_entry(c, &c->entries[i], BY_PRESET, o));
     for (int i = 0; i < c->n; i++)
-        if (!*c->entries[i].section) TRY(apply_entry(c, &c->entries[i], BY_FILE, o, origins));
+        if (!*c->entries[i].section) TRY(apply_entry(c, &c->entries[i], BY_FILE, o));
     return OK;
 }
 
-Status config_apply(Options *o, Origin *origins) {
+Status config_apply(Options *o) {
     Buf path = {0}, text = {0};
     bool there = false;
     Status st = OK;
@@ -251,12 +251,17 @@ Status config_apply(Options *o, Origin *origins) {
     if (!st.code && there) {
         cli_keep(o, text.data);
         st = read_lines(&c, text.data);
-        if (!st.code) st = apply_all(&c, o, origins);
+        if (!st.code) st = apply_all(&c, o);
     } else buf_free(&text);
     free(c.entries);
     free(c.sections);
     buf_free(&path);
     return st;
+}
+
+bool config_is_usual(const Options *o, const char *flag) {
+    const Option *row = cli_find(flag, 1u << o->mode);
+    return row && o->origins[row - cli_options].by != BY_FLAG;
 }
 
 // ---- --show-config --------------------------------------------------------------------------------------------------
@@ -301,7 +306,7 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
     buf_free(&value);
 }
 
-void config_show(const Options *o, const Origin *origins) {
+void config_show(const Options *o) {
     Buf path = {0};
     if (o->no_config) printf("# no file was read: --no-config\n");
     else if (config_path(&path)) printf("# %s%s\n", path.data, access(path.data, F_OK) == 0 ? "" : " (there is none)");
@@ -315,8 +320,8 @@ void config_show(const Options *o, const Origin *origins) {
     }
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
-        bool known = origins[i].by != BY_DEFAULT || (row->fallback && row->help);
+        bool known = o->origins[i].by != BY_DEFAULT || (row->fallback && row->help);
         if (row->modes & 1u << o->mode && known && !is_of_command_line(row) && !is_prompt(row))
-            show_row(row, &origins[i], o);
+            show_row(row, &o->origins[i], o);
     }
 }

@@ -20,21 +20,16 @@
 
 #include "cli/values.h"
 
-// Where an option's value comes from, from the lowest to the highest precedence.
-typedef enum { BY_DEFAULT, BY_FILE, BY_PRESET, BY_ENVIRONMENT, BY_FLAG } Giver;
-
-typedef struct {
-    Giver by;
-    int line; // of the file
-} Origin;
-
-// Sets the options of the file that no stronger source has set. origins: (cli_n_options) where the current values come
-// from; updated. QUILL_USAGE: a wrong line (the message has the file's name and the line's number), or --preset NAME
-// without such a section. QUILL_IO: the file exists and cannot be read.
-Status config_apply(Options *o, Origin *origins);
+// Sets the options of the file that no stronger source has set, and their o->origins. QUILL_USAGE: a wrong line (the
+// message has the file's name and the line's number), or --preset NAME without such a section. QUILL_IO: the file
+// exists and cannot be read.
+Status config_apply(Options *o);
+// Whether the mode has the option and no argument gives it: its value is the file's, or the default. Such an option is
+// ignored where it cannot apply, and one that an argument gives is refused.
+bool config_is_usual(const Options *o, const char *flag);
 // Appends the name of an origin: "QUILL_MODEL", "the command line", "FILE:12".
 void config_origin(const Option *row, const Origin *origin, Buf *out);
 // --show-config: prints the options that apply, in the file's form, and where each value comes from, to stdout.
-void config_show(const Options *o, const Origin *origins);
+void config_show(const Options *o);
 
 #endif

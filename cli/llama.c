@@ -69,9 +69,11 @@ LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     if (cli_has_name(l->names, "-hft")) means.refused = NO_TOKEN;
     // No note for a sampler that is turned off; options that switch thoughts become --think.
     if (l->note && strcmp(l->note, NO_SUCH_SAMPLER) == 0 && zero) means.note = NULL;
+    const char *thinking = strstr(value, "\"enable_thinking\"");
+    if (thinking) thinking += strlen("\"enable_thinking\"");
     bool off = (cli_has_name(l->names, "--reasoning-budget") && zero) ||
-               (cli_has_name(l->names, "--chat-template-kwargs") && strstr(value, "enable_thinking") &&
-                strstr(value, "false"));
+               (cli_has_name(l->names, "--chat-template-kwargs") && thinking &&
+                str_has_prefix(str_of(thinking + strspn(thinking, " :")), "false"));
     if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
     if (cli_has_name(l->names, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
     return means;

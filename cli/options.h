@@ -37,6 +37,14 @@ typedef enum {
     PAGE_COMPLETIONS,
 } CliPage;
 
+// Where an option's value comes from, from the lowest to the highest precedence.
+typedef enum { BY_DEFAULT, BY_FILE, BY_PRESET, BY_ENVIRONMENT, BY_FLAG } Giver;
+
+typedef struct {
+    Giver by;
+    int line; // of the file
+} Origin;
+
 // A list of whole numbers, given as 16,32 or 1-8*2.
 typedef struct {
     int n, at[64];
@@ -45,6 +53,7 @@ typedef struct {
 
 typedef struct {
     Mode mode;
+    Origin *origins; // (cli_n_options) where the value of each option comes from
     CliPage page;
     const char *shell; // for PAGE_COMPLETIONS
     EngineConfig engine;
@@ -56,9 +65,6 @@ typedef struct {
         bool interactive, single_turn;
         bool autosave;   // each turn is saved
         bool no_history; // the history file is neither read nor written
-        // Options that come from the configuration file, not from an argument. A single prompt ignores the first; a
-        // chat ignores the others: answer.echo, json or jsonl, extract, beams or best_of.
-        bool shift_is_usual, echo_is_usual, json_is_usual, extract_is_usual, candidates_are_usual;
     } chat;
     struct {
         int parallel;    // sequences at once, at most

@@ -347,6 +347,7 @@ static Status set_default(const Option *o, const char *name, ValueTarget out) {
     if (o->kind == STOPS) out.answer->n_stop = 0;
     else if (o->kind == BIAS) out.answer->sampling.n_bias = 0;
     else if (o->kind == FLAG) *(bool *)address(o, out) = false;
+    else if (!o->fallback && o->kind != TEXT) return cli_bad_value(name, "default", "a value");
     else return set_value(o, name, o->fallback, out);
     return OK;
 }

@@ -36,6 +36,7 @@ struct Lines {
     int columns;          // width of the terminal when the line was drawn
     int signals;          // the descriptor of signals_watch
     int stopped;          // the signal that ended the line
+    int ended;            // a signal that ended a question, and ends the chat; 0: none
     bool stopped_bare;    // the line was empty when the signal arrived
     bool closed;          // the terminal was closed
     bool goes_on;         // this is not the message's first line
@@ -587,6 +588,8 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
     bool warned = false;
     Buf typed = {0};
     Status st;
+    *end = l->ended != 0;
+    if (*end) return (Status){.code = 128 + l->ended};
     for (;;) {
         st = typed_message(l, &typed, end);
         bool interrupted = *end && l->stopped == SIGINT && l->terminal;
@@ -616,6 +619,7 @@ bool lines_ask(Lines *l, const char *question) {
     if (l->el) edit_line(l, &line, &end);
     else if (stream_line(l, &line, &end).code) end = true;
     l->question = NULL;
+    if (end && l->stopped && l->stopped != SIGINT) l->ended = l->stopped;
     bool yes = !end && line.n > 0 && (line.data[0] == 'y' || line.data[0] == 'Y');
     buf_free(&line);
     return yes;

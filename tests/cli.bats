@@ -370,6 +370,31 @@ PYTHON
     full -c 32 --kv-mem 1M | grep -q 'a larger -c gives more'
 }
 
+@test "a file option reads stdin in place of the prompt, and is refused where stdin is needed" {
+    [ "$(printf 'Be brief' | "$QUILL" -m builtin -sysf - -n 1 --dump-prompt Hello 2>&1 >/dev/null | head -4 | xargs)" = '<|im_start|>system Be brief<|im_end|> <|im_start|>user Hello<|im_end|>' ]
+    [[ "$(printf '{"type":"boolean"}' | "$QUILL" -m builtin -jf - Hello)" =~ ^(true|false)$ ]]
+    stdin_is_needed() { # stdin_is_needed MESSAGE ARGS...
+        run "$QUILL" "${@:2}" </dev/null
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"$1"* ]]
+    }
+    stdin_is_needed '-sysf -: a file expected, found stdin, which is taken by the jobs' batch -m builtin -sysf -
+    stdin_is_needed 'which is taken by the chat' -m builtin -i --tools -
+    stdin_is_needed '--json-schema-file -: a file expected, found stdin, which is taken by -sysf' -m builtin -sysf - -jf - Hello
+    stdin_is_needed '--grammar-file -: a file expected, found stdin, which is taken by -f -' -m builtin --grammar-file - -f - Hello
+}
+
+@test "--best-of that a signal ends has the signal's exit code" {
+    "$QUILL" -m builtin --best-of 64 --raw --temp 1.5 -n 1500 --json 'Once upon a time' >out 2>errors </dev/null &
+    pid=$!
+    sleep 1 # some samples have ended, most have not
+    kill -TERM "$pid"
+    got=0
+    wait "$pid" || got=$?
+    [ "$got" -eq 143 ]
+    grep -q '"finish_reason":"interrupt"' out
+}
+
 @test "a chat refuses --echo, which is for one prompt" {
     run "$QUILL" -i --echo </dev/null
     [ "$status" -eq 2 ]

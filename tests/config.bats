@@ -111,6 +111,25 @@ context-shift = on"
     [ "$(code "$QUILL" kv info "$TINY/base.gguf")" -eq 3 ]
 }
 
+@test "an option of the file whose partner is missing is ignored, and one without a default has none" {
+    for lone in 'blend = 0.2' 'chunk-split = x' 'blend-error = on' 'length-penalty = 2' 'early-stopping = never' 'draft-min = 3' \
+        'draft-p-min = 0.5' 'logprobs = 3'; do
+        config "$lone"
+        "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
+        printf 'hi\n' | "$QUILL" -m "$TINY/chat.gguf" -i -n 1
+    done
+    for option in beams kv-dir ubatch-size think logprobs; do
+        config "$option = default"
+        run "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"config:1: $option: a value expected"* ]]
+    done
+    config 'file = notes'
+    run "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"file: a prompt is allowed only in a section"* ]]
+}
+
 @test "a flag that excludes what the file says wins" {
     config "model = $TINY/chat.gguf
 system-prompt = Be brief

@@ -526,6 +526,42 @@ EOF
     [ ! -s before ] # of the new message
 }
 
+@test "a message that only an editor'\''s line feed changes is not sent again" {
+    printf 'from a file\n' >text
+    EDITOR=true talk --dump-prompt -n 1 --greedy <<'EOF'
+send "/read text\r"
+prompt
+send "\r"
+expect "user\r\nfrom a file"
+prompt
+send "/edit\r"
+expect "the message is unchanged: nothing is sent"
+EOF
+}
+
+@test "the text of /read stays for the next message when a message is refused, and /edit new sends it" {
+    printf 'from a file\n' >text
+    long=$(printf 'word %.0s' $(seq 200))
+    printf '#!/bin/sh\nprintf "edited text\\n" >"$1"\n' >editor
+    chmod +x editor
+    EDITOR=./editor talk -c 96 --dump-prompt -n 1 --greedy <<EOF
+send "/read text\r"
+prompt
+send "$long\r"
+expect "write a shorter"
+prompt
+send "Hello\r"
+expect "user\r\nfrom a file\r\n\r\n\r\nHello<|im_end|>"
+prompt
+send "/clear\r"
+prompt
+send "/read text\r"
+prompt
+send "/edit new\r"
+expect "user\r\nfrom a file\r\n\r\n\r\nedited text<|im_end|>"
+EOF
+}
+
 @test "a conversation stays as it was when an edited message does not fit" {
     printf '#!/bin/sh\nfor i in $(seq 4000); do printf "word "; done >"$1"\n' >editor
     chmod +x editor
@@ -636,6 +672,14 @@ EOF
     printf '/set\n' | "$QUILL" -i --load marked.json 2>&1 >out | grep -q '^top-p  *0.5 '
 }
 
+@test "a turn that /undo removes does not stay in the file of --autosave" {
+    printf '%s\n' 'my secret' /undo | "$QUILL" -i --autosave -n 3 --greedy >out
+    not grep -r secret state/quill/conversations
+    "$QUILL" --continue --dump-prompt -n 1 hi </dev/null 2>errors >out
+    not grep -q secret errors
+    grep -q '^hi<|im_end|>' errors
+}
+
 @test "/save asks before it overwrites, and alone it writes where it wrote before" {
     printf 'precious\n' >file
     talk -n 1 <<'EOF'
@@ -670,6 +714,34 @@ expect "file: 4 messages"
 EOF
     grep -q '"more"' file
     not grep -q '^y$' state/quill/history
+}
+
+@test "/save --kv asks before it overwrites FILE.kv too" {
+    printf 'precious\n' >file.kv
+    run "$QUILL" -i -n 1 < <(printf 'hello\n/save --kv file\n/save --kv other\n/save --kv other\n')
+    [[ "$output" == *"/save: file.kv: a new file expected"*"other: 2 messages"*"other: 2 messages"* ]]
+    [ "$(cat file.kv)" = precious ] && [ ! -e file ]
+    printf '%s\n' '/load --kv other' again '/save --kv' | "$QUILL" -i -n 1 2>&1 >/dev/null | grep -q '^other: 4 messages'
+    # a file without its KV, beside which another FILE.kv stands
+    run "$QUILL" -i -n 1 < <(printf 'hello\n/save file\n/save --kv\n')
+    [[ "$output" == *"file: 2 messages"*"/save: file.kv: a new file expected"* ]]
+    [ "$(cat file.kv)" = precious ]
+}
+
+@test "SIGTERM at the question of /save ends the chat" {
+    printf 'precious\n' >file
+    drive <<'EOF'
+spawn $QUILL -n 1
+prompt
+send "hello\r"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+signal TERM
+exit 143
+modes usual
+EOF
+    [ "$(cat file)" = precious ]
 }
 
 @test "history can be turned off or moved, and leaves out lines with a space in front" {
