@@ -43,8 +43,35 @@ json_t *jsonio_number(double v, int digits) {
     return isfinite(rounded) ? json_real(rounded) : json_null();
 }
 
+static bool has_real(const json_t *value) {
+    const char *key;
+    json_t *one;
+    size_t i;
+    json_object_foreach((json_t *)value, key, one) {
+        if (has_real(one)) return true;
+    }
+    json_array_foreach((json_t *)value, i, one) {
+        if (has_real(one)) return true;
+    }
+    return json_is_real(value);
+}
+
+// The output of json_dumps with reals of so many digits; NULL: it is another document.
+static char *exact_text(const json_t *value, size_t flags, size_t digits) {
+    char *text = json_dumps(value, flags | JSON_REAL_PRECISION(digits));
+    json_t *again = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    bool same = again && json_equal(again, value);
+    json_decref(again);
+    if (same) return text;
+    free(text);
+    return NULL;
+}
+
 void jsonio_print(const json_t *value, size_t flags, Buf *out) {
-    char *text = value ? json_dumps(value, flags) : NULL;
+    char *text = NULL;
+    bool exact = value && !(flags & JSON_REAL_PRECISION(31)) && has_real(value);
+    for (size_t digits = 15; exact && !text && digits < 17; digits++) text = exact_text(value, flags, digits);
+    if (!text && value) text = json_dumps(value, flags);
     if (!text) broken("a document");
     buf_str(out, text);
     free(text);

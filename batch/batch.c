@@ -41,7 +41,10 @@ typedef struct {
     Blender *blender; // NULL: no job with chunks so far
     BatchContext context;
     Feed feed;
-    bool ended;            // no more lines are read
+    bool ended;    // no more lines are read
+    bool has_next; // `next` is a line that has been read, whose time (--rate) has not come
+    Str next;
+    FeedResult next_kind;
     BatchLine *pending;    // a list in the order of the input, until the output of a line is written
     int n_pending, n_open; // n_open: pending lines that are not done
     int width;             // the most sequences at once
@@ -129,16 +132,18 @@ static void read_lines(BatchRun *b) {
     bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
     if (b->o->batch.static_batches && !idle) return;
     for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
+        if (!b->has_next) {
+            b->unread = feed_next(&b->feed, b->n_open > 0 ? 0 : WAIT, &b->next, &b->next_kind);
+            b->ended = b->unread.code || b->next_kind == FEED_END;
+            if (b->ended || b->next_kind == FEED_NOTHING) return;
+            b->has_next = true;
+        }
         if (rated && clock_now() < b->next_arrival) {
             nap(b);
             return;
         }
-        Str line;
-        FeedResult result;
-        b->unread = feed_next(&b->feed, b->n_open > 0 ? 0 : WAIT, &line, &result);
-        b->ended = b->unread.code || result == FEED_END;
-        if (b->ended || result == FEED_NOTHING) return;
-        take_line(b, result, line, rated ? b->next_arrival : clock_now());
+        take_line(b, b->next_kind, b->next, rated ? b->next_arrival : clock_now());
+        b->has_next = false;
         if (rated) next_arrival(b);
     }
 }
@@ -285,10 +290,9 @@ static Status interrupted(const BatchRun *b) {
     Buf left = {0};
     if (b->left.n)
         buf_printf(&left, "; not begun: line%s %.500s", strpbrk(b->left.data, "-,") ? "s" : "", b->left.data);
-    if (b->cut && b->feed.n_lines == 0) buf_str(&left, "; no line was read");
-    else if (b->cut)
-        buf_printf(&left, "%s the lines after line %lld",
-                   b->left.n ? ", and" : "; not read:", (long long)b->feed.n_lines);
+    long long n_taken = b->feed.n_lines - b->has_next;
+    if (b->cut && n_taken == 0) buf_str(&left, "; no line was read");
+    else if (b->cut) buf_printf(&left, "%s the lines after line %lld", b->left.n ? ", and" : "; not read:", n_taken);
     Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s",
                              b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)t->n_jobs,
                              left.n ? left.data : "; none is open");

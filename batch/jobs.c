@@ -248,11 +248,18 @@ static Status read_nothing(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-// Replaces the form of the run by that of the line. A schema may be an object or a string.
-static Status set_form(Job *j, const char *key, json_t *value) {
+// Replaces the form of the run by that of the line, whose value is `value`.
+static Status claim_form(Job *j, const char *key, json_t *value) {
     if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
     j->config.form = (AnswerForm){0};
     j->form_value = json_incref(value);
+    Str text = json_is_string(value) ? str_of_json(value) : (Str){0};
+    return text.n && memchr(text.data, 0, text.n) ? unexpected(key, "a text without NUL", value) : OK;
+}
+
+// A schema may be an object or a string.
+static Status set_form(Job *j, const char *key, json_t *value) {
+    TRY(claim_form(j, key, value));
     bool schema = strcmp(key, "json_schema") == 0;
     if (schema && !json_is_string(value)) jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &j->form_text);
     const char *text = j->form_text.data ? j->form_text.data : json_string_value(value);
@@ -267,11 +274,11 @@ static Status read_form(Job *j, const char *key, const json_t *value) { return s
 
 // A list of strings, or one string with commas as in --choice.
 static Status read_choice(Job *j, const char *key, const json_t *value) {
-    if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
-    j->form_value = json_incref((json_t *)value);
+    TRY(claim_form(j, key, (json_t *)value));
     for (size_t i = 0; i < json_array_size(value); i++) {
         Str one = str_of_json(json_array_get(value, i));
-        if (!one.data) return unexpected(key, "a list of texts", value);
+        if (one.n == 0 || memchr(one.data, 0, one.n))
+            return unexpected(key, "a list of texts that are not empty and have no NUL", value);
         if (i) buf_str(&j->form_text, ",");
         for (size_t k = 0; k < one.n; k++) {
             if (one.data[k] == ',' || one.data[k] == '\\') buf_str(&j->form_text, "\\");
@@ -283,6 +290,14 @@ static Status read_choice(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
+static Status read_object(Job *j, const char *key, const json_t *value) {
+    bool on = false;
+    TRY(read_flag(key, value, &on));
+    if (on) TRY(claim_form(j, key, (json_t *)value));
+    j->config.form.object = on;
+    return OK;
+}
+
 // OpenAI's response_format: text, json_object or json_schema.
 static Status read_format(Job *j, const char *key, const json_t *value) {
     const char *type = json_string_value(json_object_get(value, "type"));
@@ -291,7 +306,8 @@ static Status read_format(Job *j, const char *key, const json_t *value) {
     if (type && strcmp(type, "json_schema") == 0 && schema) return set_form(j, "json_schema", schema);
     if (!type || strcmp(type, "json_object") != 0)
         return unexpected(key, "{\"type\":\"text\"}, json_object, or json_schema with {\"schema\":...}", value);
-    j->config.form = (AnswerForm){.object = true};
+    TRY(claim_form(j, key, (json_t *)value));
+    j->config.form.object = true;
     return OK;
 }
 
@@ -346,6 +362,7 @@ static const struct {
     {"regex", OURS, read_form},
     {"grammar", OURS, read_form},
     {"choice", OURS, read_choice},
+    {"json_object", OURS, read_object},
     {"tools", OURS | CHAT, read_tools},
     {"tool_choice", OURS | CHAT, read_tool_choice},
     {"parallel_tool_calls", CHAT, read_nothing},
@@ -395,10 +412,11 @@ static Status read_key(Job *j, const char *key, const json_t *value) {
     return read_option(j, key, value);
 }
 
-// Keys with an empty value are skipped, except an empty prompt and `messages`.
+// Keys with an empty value are skipped, except an empty prompt, `messages`, and the schemas {} and false.
 static bool is_read(const char *key, const json_t *value) {
+    bool schema = strcmp(key, "json_schema") == 0 && (json_is_object(value) || json_is_false(value));
     return !asks_nothing(value) || (strcmp(key, "prompt") == 0 && json_is_string(value)) ||
-           strcmp(key, "messages") == 0;
+           strcmp(key, "messages") == 0 || schema;
 }
 
 static Status read_body(Job *j, const json_t *body) {

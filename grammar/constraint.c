@@ -1,6 +1,7 @@
 // grammar/constraint.c: see grammar/constraint.h.
 #include "grammar/constraint.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,27 +70,35 @@ static int state_of(Constraint *c, const int *tokens, int n) {
     return state;
 }
 
-// The mask of a fresh answer's first token. Its piece may lack a space that the byte trees contain, so that each token
-// is tried alone.
-static const uint64_t *first_mask(Constraint *c, int state, int left) {
+// Sets the first tokens after which the text can end within `most` tokens. Returns the fewest tokens after any.
+static int first_within(Constraint *c, int state, int most) {
+    int nearest = INT_MAX;
     memset(c->first, 0, (size_t)c->v->n_words * sizeof *c->first);
     for (int id = 0; id < c->v->n_tokens; id++) {
         Str piece = piece_of(c, id, 0);
         int to = c->v->pieces[id].n ? grammar_step(c->g, state, piece) : STATE_DEAD;
-        if (to != STATE_DEAD && (left < 0 || grammar_distance(c->g, to) < left)) mask_set(c->first, id);
+        if (to == STATE_DEAD) continue;
+        int distance = grammar_distance(c->g, to);
+        nearest = int_min(nearest, distance);
+        if (distance <= most) mask_set(c->first, id);
     }
-    if (grammar_accepts(c->g, state))
-        for (int i = 0; i < c->v->n_words; i++) c->first[i] |= c->v->ends[i];
+    return nearest;
+}
+
+// The mask of a fresh answer's first token, as grammar_mask and grammar_mask_within give it for others. Its piece may
+// lack a space that the byte trees contain, so that each token is tried alone.
+static const uint64_t *first_mask(Constraint *c, int state, int left) {
+    int most = left < 0 ? INT_MAX : left - 1, nearest = first_within(c, state, most);
+    bool accepts = grammar_accepts(c->g, state);
+    if (!accepts && nearest > most) first_within(c, state, nearest);
+    for (int i = 0; accepts && i < c->v->n_words; i++) c->first[i] |= c->v->ends[i];
     return c->first;
 }
 
 static const uint64_t *mask_of(Constraint *c, const int *tokens, int n, int left) {
     grammar_tidy(c->g);
     int state = state_of(c, tokens, n);
-    if (is_first(c, n)) {
-        int distance = grammar_distance(c->g, state);
-        return first_mask(c, state, left >= 0 && distance < left ? left : -1);
-    }
+    if (is_first(c, n)) return first_mask(c, state, left);
     return left < 0 ? grammar_mask(c->g, state) : grammar_mask_within(c->g, state, left);
 }
 

@@ -68,6 +68,17 @@ static bool read_char(RegexParse *p, uint32_t *c) {
     return true;
 }
 
+// Reads the low half of a surrogate pair, \uHHHH, and joins it with the high half *c. Another text is left unread.
+static void join_surrogate(RegexParse *p, uint32_t *c) {
+    size_t begin = p->at;
+    uint32_t low = 0;
+    int n = 0;
+    if (!eat(p, "\\u")) return;
+    for (int d; n < 4 && more(p) && (d = str_hex_digit((char)peek(p))) >= 0; n++, p->at++) low = low * 16 + (uint32_t)d;
+    if (n == 4 && low >= 0xdc00 && low < 0xe000) *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
+    else p->at = begin;
+}
+
 // Reads \xHH, \uHHHH or \u{...} after its letter. Two escapes that form a surrogate pair are one character.
 static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     size_t begin = p->at;
@@ -78,13 +89,7 @@ static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
         *c = *c * 16 + (uint32_t)d;
     if ((braces && (n == 0 || !eat(p, "}"))) || (!braces && n < digits)) return fail(p, p->at, "a hexadecimal digit");
     if (*c > 0x10ffff) return fail(p, begin, "a code point up to 10ffff");
-    uint32_t low;
-    size_t after = p->at;
-    if (!braces && *c >= 0xd800 && *c < 0xdc00 && eat(p, "\\u")) {
-        if (!read_hex(p, 4, &low)) return false;
-        if (low >= 0xdc00 && low < 0xe000) *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
-        else p->at = after;
-    }
+    if (!braces && *c >= 0xd800 && *c < 0xdc00) join_surrogate(p, c);
     return true;
 }
 

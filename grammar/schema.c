@@ -1,6 +1,7 @@
 // grammar/schema.c: see grammar/schema.h.
 #include "grammar/schema.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,10 +409,30 @@ static bool build(SchemaWalk *w, const Rules *rules, Nfa *nfa) {
     return !st.code && !w->failed.code;
 }
 
+// Whether a number is within the bounds of `schema`, and a multiple where that is asked for. Removes these keywords: as
+// texts, an automaton could compare only numbers of few digits.
+static bool is_within(json_t *schema, double x) {
+    static const char *const keys[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+    bool fits = true;
+    for (int i = 0; i < (int)ARRAY_LEN(keys); i++) {
+        const json_t *value = json_object_get(schema, keys[i]);
+        if (!json_is_number(value)) continue;
+        double y = json_number_value(value), times = y > 0 ? x / y : 0;
+        bool ok[] = {x >= y, x <= y, x > y, x < y, fabs(times - round(times)) <= 1e-9 * fmax(1, fabs(times))};
+        fits &= ok[i];
+        json_object_del(schema, keys[i]);
+    }
+    return fits;
+}
+
 // Whether the keywords beside an enum admit one of its values: its text is one of theirs.
 static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
     if (w->failed.code) return false;
     json_t *rest = json_copy((json_t *)without(w, schema, "enum"));
+    if (json_is_number(value) && !is_within(rest, json_number_value(value))) {
+        json_decref(rest);
+        return false;
+    }
     jsonio_put(rest, "type", json_string(json_is_integer(value) ? "number" : schema_merge_type(value)));
     Rules rules;
     Nfa nfa = {0};

@@ -154,8 +154,9 @@ static json_t *merge_key(const char *key, json_t *a, json_t *b) {
 static json_t *plain_copy(const json_t *schema) {
     json_t *out = json_object(), *value;
     const char *key;
+    bool fixed = json_object_get(schema, "const");
     json_object_foreach((json_t *)schema, key, value) {
-        if (schema_merge_key(key) == KEY_REMARK) continue;
+        if (schema_merge_key(key) == KEY_REMARK || (fixed && is(key, "enum"))) continue;
         if (!is(key, "const")) jsonio_share(out, key, value);
         else {
             json_t *list = json_array(), *had = json_object_get(schema, "enum");
@@ -300,7 +301,8 @@ static bool requires(const json_t *schema, const char *name) {
     return found;
 }
 
-static bool disjoint_properties(const json_t *a, const json_t *b) {
+// shared: also compares the properties that both have, which needs to be done once for a pair of schemas.
+static bool disjoint_properties(const json_t *a, const json_t *b, bool shared) {
     const char *key;
     json_t *value, *pb = json_object_get(b, "properties");
     if (!has_only_type(a, "object") || !has_only_type(b, "object")) return false;
@@ -308,7 +310,8 @@ static bool disjoint_properties(const json_t *a, const json_t *b) {
         json_t *other = json_object_get(pb, key);
         bool closed = !other && json_is_false(json_object_get(b, "additionalProperties"));
         if (requires(a, key) && closed) return true;
-        if (other && requires(a, key) && requires(b, key) && schema_merge_disjoint(value, other)) return true;
+        bool both = shared && other && requires(a, key) && requires(b, key);
+        if (both && schema_merge_disjoint(value, other)) return true;
     }
     return false;
 }
@@ -316,5 +319,5 @@ static bool disjoint_properties(const json_t *a, const json_t *b) {
 bool schema_merge_disjoint(const json_t *a, const json_t *b) {
     if (json_is_false(a) || json_is_false(b)) return true;
     return disjoint_types(a, b) || disjoint_values(a, b) || below(a, b) || below(b, a) || shorter(a, b) ||
-           shorter(b, a) || disjoint_properties(a, b) || disjoint_properties(b, a);
+           shorter(b, a) || disjoint_properties(a, b, true) || disjoint_properties(b, a, false);
 }

@@ -227,3 +227,28 @@ SH
     [ "$status" -eq 3 ]
     [[ "$output" == *"a frame TOKS expected, LINK found: this is a block of --kv-dir, not a sequence; give its directory to --kv-dir" ]]
 }
+
+@test "beams that take the last blocks beside a job that loads: all are answered as with room" {
+    needs_builtin
+    python3 - <<'PYTHON'
+import json
+text = "Once upon a time there was a dog. " + " ".join(f"The big red dog and the cat number {i} sat in the sun." for i in range(60))
+sea = "Tom had a boat and he went to the sea with Anna and then they saw a big fish that was very sad and alone in the cold dark water so " * 6
+words = text.split(" ")
+o = {"id": "O", "prompt": " ".join(words[:49]), "max_tokens": 3, "ignore_eos": True, "raw": True}
+r = {"id": "R", "prompt": " ".join(words[:331]), "max_tokens": 2, "raw": True}
+b = {"id": "B", "prompt": " ".join(sea.split(" ")[:94]), "max_tokens": 6, "beams": 4, "raw": True}
+open("r.jsonl", "w").write(json.dumps(r) + "\n")
+open("all.jsonl", "w").write("".join(json.dumps(j) + "\n" for j in (o, r, b)))
+PYTHON
+    batch() { "$QUILL" batch -m builtin --temp 0 -t 1 --kv-block 16 -ub 40 -c 512 --keep-order "$@"; }
+    batch --kv-dir store r.jsonl >first
+    for f in store/*; do # O computes the first three blocks, which R shares; R loads the others
+        if "$QUILL" kv info "$f" | grep -qE 'from slot (0|16|32) '; then rm "$f"; fi
+    done
+    batch --kv-mem 1536K --kv-dir store all.jsonl >tight
+    batch all.jsonl >roomy
+    texts() { sed 's/.*"id":"\([^"]*\)".*"text":"\([^"]*\)".*/\1 \2/' "$1"; }
+    [ "$(texts tight)" = "$(texts roomy)" ]
+    [ "$(wc -l <tight)" -eq 3 ]
+}

@@ -65,6 +65,59 @@ JSON
     run -2 --separate-stderr ask -jf deep
 }
 
+@test "values of const and enum: what the other keywords admit, and nothing else" {
+    for seed in 1 2 3 4 5 6; do
+        [ "$(ask --seed $seed -j '{"const":"a","enum":["a","b"]}')" = '"a"' ]
+        [[ "$(ask --seed $seed -j '{"minimum":1,"enum":[0.5,5,1700000000]}')" =~ ^(5|1700000000)$ ]]
+    done
+    [ "$(ask -j '{"type":"integer","minimum":1000000000,"enum":[1700000000]}')" = 1700000000 ]
+    [ "$(ask -j '{"type":"number","exclusiveMinimum":0,"maximum":0.1,"enum":[0,0.00000025,0.5]}')" = 2.5e-7 ]
+    [ "$(ask -j '{"multipleOf":0.1,"enum":[0.25,0.7]}')" = 0.7 ]
+}
+
+@test "long patterns and deep alternatives take no long time" {
+    python3 -c 'print(r"\ud800" * 150000)' >pattern
+    run -2 timeout 20 "$QUILL" --no-config -q --raw -n 2 --regex "$(head -c 100000 pattern)" x </dev/null
+    python3 - >job <<'PYTHON'
+import json
+def deep(n, leaf):
+    return {"type": leaf} if n == 0 else {"type": "object", "properties": {"a": deep(n - 1, leaf)}, "required": ["a"]}
+print(json.dumps({"prompt": "x", "max_tokens": 2, "regex": r"\ud800" * 150000}))
+print(json.dumps({"prompt": "x", "max_tokens": 400, "json_schema": {"oneOf": [deep(30, "integer"), deep(30, "string")]}}))
+PYTHON
+    run timeout 60 "$QUILL" batch --no-config job
+    [ "$(grep -c '"line":1,"error"' <<<"$output")" -eq 1 ]
+    [ "$(grep -c '"line":2,"text"' <<<"$output")" -eq 1 ]
+}
+
+@test "the first token of an answer leaves room for the rest" {
+    echo '{"raw":true,"prompt":"","max_tokens":4,"regex":"[0-9]{4}|[A-Z][.!?#]{9}","n":12,"temperature":2,"top_k":0,"top_p":1,"min_p":0}' |
+        "$QUILL" batch --no-config >out
+    python3 -c 'import json; j = json.load(open("out")); assert len(j["choices"]) == 12 and all(c["complete"] for c in j["choices"]), j'
+}
+
+@test "a form of a job is taken as it stands, or refused" {
+    cat >jobs <<'JOBS'
+{"prompt":"x","max_tokens":5,"choice":["a\u0000b","c"]}
+{"prompt":"x","max_tokens":5,"choice":["","c"]}
+{"prompt":"x","max_tokens":5,"regex":"a\u0000b"}
+{"prompt":"x","max_tokens":5,"regex":"a","response_format":{"type":"json_object"}}
+{"prompt":"x","max_tokens":5,"response_format":{"type":"json_object"},"regex":"a"}
+{"prompt":"x","max_tokens":5,"json_object":true,"regex":"a"}
+{"prompt":"x","max_tokens":5,"json_schema":false}
+{"prompt":"x","max_tokens":50,"json_schema":{}}
+{"prompt":"x","max_tokens":50,"json_object":true}
+JOBS
+    run "$QUILL" batch --no-config --keep-order jobs
+    python3 - "$output" <<'PYTHON'
+import json, sys
+lines = [json.loads(l) for l in sys.argv[1].splitlines() if l.startswith("{")]
+assert ["error" in l for l in lines] == [True] * 7 + [False] * 2, lines
+json.loads(lines[7]["text"])
+assert isinstance(json.loads(lines[8]["text"]), dict)
+PYTHON
+}
+
 @test "a batch takes forms by line, and says whether an answer is complete; alone the text is the same" {
     needs python3
     cat >jobs <<'JOBS'
