@@ -186,7 +186,9 @@ bool jsonwalk_skip(JsonWalk *w, Str *raw) {
             if (depth == 0) return fail(w, "a value");
             w->at++;
         } else {
-            while (w->at < w->end && !strchr(" \n\t\r\",:{}[]", *w->at)) w->at++;
+            const char *from = w->at;
+            while (w->at < w->end && *w->at && !strchr(" \n\t\r\",:{}[]", *w->at)) w->at++;
+            if (w->at == from) return fail(w, "a value"); // a NUL
         }
     } while (depth > 0);
     *raw = (Str){begin, (size_t)(w->at - begin)};

@@ -151,13 +151,15 @@ LANES_INLINE void try_affine(const SubBlocks *b, const FitGrid *g, Lanes inverse
     AffineSums t = affine_sums(b, g, inverse, from);
     Lanes det = best->w * t.qq - t.q * t.q, by = lanes_inverse(det);
     Lanes scale = (best->w * t.xq - best->x * t.q) * by, least = (t.qq * best->x - t.q * t.xq) * by;
-    if (g->s_hi != 0) { // K types subtract the minimum, which cannot be negative
-        LaneMask none = least > 0;
+    LaneMask solved = det > 0; // not if all q are equal
+    if (g->s_hi != 0) {        // K types subtract the minimum, which cannot be negative; 0 is one always
+        LaneMask none = (least > 0) | ~solved;
         scale = lanes_select(none, t.xq * lanes_inverse(t.qq), scale);
         least = lanes_select(none, (Lanes){0}, least);
+        solved |= none;
     }
     Lanes gain = scale * t.xq + least * best->x;
-    LaneMask better = (det > 0) & (scale > 0) & (gain > best->gain);
+    LaneMask better = solved & (scale > 0) & (gain > best->gain);
     best->scale = lanes_select(better, scale, best->scale);
     best->least = lanes_select(better, least, best->least);
     best->gain = lanes_select(better, gain, best->gain);

@@ -137,7 +137,10 @@ static Status read_pretokenizer(HfSteps *s, const json_t *part) {
 static Status read_postprocessor(HfSteps *s, const json_t *part) {
     if (!is(part, "type", "TemplateProcessing")) return OK;
     const json_t *single = json_object_get(part, "single"), *tokens = json_object_get(part, "special_tokens");
-    size_t n = json_array_size(single);
+    size_t n = json_array_size(single), n_before = 0;
+    while (n_before < n && json_object_get(json_array_get(single, n_before), "SpecialToken")) n_before++;
+    if (n_before > 1 || n > n_before + 2)
+        return refuse(s, "post_processor", part, " with more than one token on a side");
     const char *first = text_of(json_object_get(json_array_get(single, 0), "SpecialToken"), "id");
     const char *last = n > 1 ? text_of(json_object_get(json_array_get(single, n - 1), "SpecialToken"), "id") : "";
     gguf_set_bool(s->g, "tokenizer.ggml.add_bos_token", *first);

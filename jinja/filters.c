@@ -410,7 +410,9 @@ static Value f_groupby(JinjaRun *r, Value v, JinjaArgs *a) {
     for (size_t i = 0, end; i < n && !run_failed(r); i = end) {
         for (end = i + 1; end < n && value_equal(r->h, all[end].key, all[i].key);) end++;
         Value key = value_path(r, all[i].item, a->slot[0]);
-        groups.list->items[n_groups++] = value_pair(r->h, key, plain_list(r, all + i, end - i));
+        Value group = value_pair(r->h, key, plain_list(r, all + i, end - i));
+        if (!run_failed(r)) group.list->name = "group"; // has .grouper and .list (jinja/run.c)
+        groups.list->items[n_groups++] = group;
     }
     groups.list->n = n_groups;
     return groups;

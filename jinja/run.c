@@ -103,6 +103,8 @@ static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     }
     if (value_is(of, V_MACRO) && str_is(name, "name"))
         return value_string(r->h, ((const Macro *)of.object)->node->name, true);
+    bool list = str_is(name, "list");
+    if (value_is(of, V_TUPLE) && of.list->name && (list || str_is(name, "grouper"))) return of.list->items[list];
     const Builtin *b = run_failed(r) ? NULL : builtin_find_method(of, name, &safe);
     if (b && safe) return value_method(r, of, b);
     if (b || str_has_prefix(name, "__"))

@@ -87,7 +87,7 @@ struct List {
     Value *items; // (n)
     size_t n;
     size_t at;        // V_STREAM: number of items taken so far
-    const char *name; // V_VIEW: "dict_items"; V_RANGE: NULL, its repr prints `range`
+    const char *name; // V_VIEW: "dict_items"; V_RANGE: NULL, its repr prints `range`; V_TUPLE: "group" or NULL
     int64_t range[3];
 };
 

@@ -8,12 +8,19 @@
 
 static size_t columns(const GgufTensor *t) { return (size_t)(t->dims[0] * t->dims[2] * t->dims[3]); }
 
+// Whether n values are those of all columns in one row, as a .dat file has them for experts.
+static bool is_stacked(const GgufTensor *t, int n, int n_mat) { return n_mat == 1 && (size_t)n == columns(t); }
+
 Status importance_check(const Imatrix *m, const QuantizePlan *p, const char *path, int *n_found) {
     *n_found = 0;
     for (int i = 0; i < p->n; i++) {
         const GgufTensor *t = p->tensor[i].from;
         int n, n_mat;
         if (!p->tensor[i].matrix || !imatrix_of(m, t->name, &n, &n_mat)) continue;
+        if (is_stacked(t, n, n_mat)) {
+            ++*n_found;
+            continue;
+        }
         if ((uint64_t)n != t->dims[0] || (n_mat != 1 && (size_t)n * (size_t)n_mat != columns(t)))
             return status_error(
                 QUILL_MODEL,
@@ -34,10 +41,11 @@ float *importance_of(const Imatrix *m, const GgufTensor *t) {
     int n, n_mat;
     const float *mean = imatrix_of(m, t->name, &n, &n_mat);
     if (!mean) return NULL;
-    size_t all = columns(t), row = (size_t)n;
+    size_t all = columns(t), row = (size_t)t->dims[0];
+    bool shared = n_mat == 1 && !is_stacked(t, n, n_mat); // one row of values for all experts
     float *out = mem_alloc(all * sizeof *out);
     for (size_t first = 0; first < all; first += row) {
-        const float *from = n_mat == 1 ? mean : mean + first;
+        const float *from = shared ? mean : mean + first;
         double sum = 0;
         for (size_t i = 0; i < row; i++) sum += (double)from[i];
         for (size_t i = 0; i < row; i++)

@@ -49,9 +49,14 @@ static void note_fallbacks(const QuantizePlan *p) {
     }
 }
 
-static void notes(const Options *o, const QuantizePlan *p) {
+static void notes(const Options *o, const Gguf *g, const QuantizePlan *p) {
     if (o->answer.quiet) return;
     note_fallbacks(p);
+    if (gguf_value(g, "quill.rope.halves") || gguf_value(g, "quill.tokenizer.patterns"))
+        fprintf(stderr,
+                "quill: note: %s: for quill only: rows of Q and K, and the tokenizer's patterns, stay as the "
+                "directory has them, and other programs expect GGUF's own\n",
+                o->quantize.out);
     if (p->again)
         fprintf(stderr,
                 "quill: note: %s is quantised already: its loss of precision remains; start from F16, BF16 or "
@@ -95,7 +100,11 @@ typedef struct {
 // llama.cpp's.
 static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = gguf_new(o->quantize.out);
-    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_values(g); i++) {
+        Str key = gguf_value_at(g, i)->key;
+        bool stale = str_has_prefix(key, "quill.quantize.") || str_has_prefix(key, "quantize.imatrix.");
+        if (!stale) gguf_set(out, gguf_value_at(g, i));
+    }
     if (r->plan.file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)r->plan.file_type);
     gguf_set_u32(out, "general.quantization_version", 2);
     gguf_set_str(out, "quill.quantize.source", file_base(o->engine.model));
@@ -131,7 +140,7 @@ static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
     TRY(plan_make(g, o->quantize.type, o->quantize.tensors, &r->plan));
     if (o->quantize.imatrix) TRY(imatrix_open(o->quantize.imatrix, &r->imatrix));
     if (r->imatrix) TRY(importance_check(r->imatrix, &r->plan, o->quantize.imatrix, &r->n_important));
-    notes(o, &r->plan);
+    notes(o, g, &r->plan);
     return OK;
 }
 

@@ -35,6 +35,15 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     "$QUILL" inspect same.gguf | grep -q 'general.quantization_version .*2'
 }
 
+@test "keys of an earlier quantisation do not stay" {
+    "$QUILL" quantize -q "$TINY/f32.gguf" first.gguf Q8_0 --tensor 'blk.0.attn_v.weight=F16' --prune 0.5
+    "$QUILL" inspect first.gguf | grep -q 'quill.quantize.tensors'
+    "$QUILL" quantize -q first.gguf second.gguf Q4_0
+    "$QUILL" inspect second.gguf | grep 'quill.quantize' >keys
+    grep -q 'type .*"Q4_0"' keys
+    not grep -q 'tensors\|prune' keys
+}
+
 @test "a tensor that has its type already is copied" {
     "$QUILL" quantize -q "$TINY/f32.gguf" once.gguf Q4_K
     "$QUILL" quantize once.gguf twice.gguf Q4_K 2>said

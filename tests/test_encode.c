@@ -64,6 +64,28 @@ static void test_error_of_every_type(void **state) {
     }
 }
 
+// Blocks of equal or nearly equal weights, alone and in the middle of others, of both signs.
+static void test_equal_weights(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_1};
+    static const float levels[] = {1, -1, 0.02f, -0.02f, 65504};
+    float x[512], w[512];
+    uint64_t random = 5;
+    draw_importance(w, 512, &random);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        for (size_t k = 0; k < ARRAY_LEN(levels); k++)
+            for (float spread = 0; spread < 0.05f; spread += 0.005f)
+                for (int weighted = 0; weighted < 2; weighted++) {
+                    double norm = 0;
+                    for (int j = 0; j < 512; j++) x[j] = levels[k] * (1 - spread * (float)(j % 32) / 32);
+                    for (int j = 0; j < 512; j++) norm += (double)x[j] * (double)x[j];
+                    double error = sqrt(error_of(types[i], x, weighted ? w : NULL, 512, NULL) / norm);
+                    if (!(error < 0.08))
+                        fail_msg("%s, %g, spread %g: %.5f", type_name(types[i]), (double)levels[k], (double)spread,
+                                 error);
+                }
+}
+
 // With importance, the weighted error must be smaller.
 static void test_importance_lowers_the_weighted_error(void **state) {
     (void)state;
@@ -182,9 +204,13 @@ static void test_again_costs_little(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error_of_every_type), cmocka_unit_test(test_importance_lowers_the_weighted_error),
-        cmocka_unit_test(test_rows_are_blocks),     cmocka_unit_test(test_every_isa_gives_the_same_bits),
-        cmocka_unit_test(test_odd_weights),         cmocka_unit_test(test_again_costs_little),
+        cmocka_unit_test(test_error_of_every_type),
+        cmocka_unit_test(test_equal_weights),
+        cmocka_unit_test(test_importance_lowers_the_weighted_error),
+        cmocka_unit_test(test_rows_are_blocks),
+        cmocka_unit_test(test_every_isa_gives_the_same_bits),
+        cmocka_unit_test(test_odd_weights),
+        cmocka_unit_test(test_again_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

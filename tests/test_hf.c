@@ -535,12 +535,17 @@ static void test_rope(void **state) {
     assert_int_equal(u32(g, "qwen2.attention.sliding_window"), 100);
     assert_memory_equal(gguf_value(g, "qwen2.attention.sliding_window_pattern")->data, "\0\0\1", 3);
     gguf_close(g);
+    g = gguf_new("d"); // gpt-oss does not round the limits of the ramp, also by default
+    assert_ok(hf_config_memory("d", str_of("{\"model_type\": \"gpt_oss\"}"), g));
+    assert_true(f32(g, "gpt-oss.rope.scaling.factor") == 32);
+    gguf_close(g);
 }
 
 // ---- refused input --------------------------------------------------------------------------------------------------
 
 static void test_refused_configs(void **state) {
     (void)state;
+#define YARN "\"rope_type\": \"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096"
 #define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
     static const struct {
         const char *config, *message;
@@ -563,6 +568,9 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"linear\"}}",
          "factor: a positive number"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"rope_theta\": -1}", "rope_theta"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {" YARN ", \"truncate\": false}}",
+         "truncate: true expected, false found"},
+        {"{\"model_type\": \"gpt_oss\", \"rope_scaling\": {" YARN "}}", "truncate: false expected"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"head_dim\": 3}", "even number of dimensions"},
         {"{\"model_type\": \"phi3\", " SHAPE ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}}",
          "short_factor: 8 numbers expected, 1 found"},

@@ -225,6 +225,9 @@ static void test_patterns(void **state) {
                      NULL); // \s inside and outside of a set
     CHECK_IDS(t, "ab  a", 4, 3, 3, 0);
     tokenizer_free(t);
+    // the script's own characters: U+3001 is shared by several; \v is one character; ½ is a word's
+    t = tokenizer_of(SPLIT("\"Regex\": \"\\\\p{Han}+|[\\\\p{^Latin}]b|\\\\v|\\\\w+\""), MERGES, LETTERS, NULL);
+    tokenizer_free(t);
     // takes exponential time; the limit of PCRE2 stops it
     t = tokenizer_of(SPLIT("\"Regex\": \"(a+)+$\""), MERGES, LETTERS, NULL);
     char slow[64];
@@ -387,6 +390,11 @@ static void test_refused(void **state) {
         {"{" SPLIT("\"Regex\": \"[a[b]]\"") ", " VOCAB "}", "a set inside of a set"},
         {"{" SPLIT("\"Regex\": \"\\\\h+\"") ", " VOCAB "}", "\\h"},
         {"{" SPLIT("\"Regex\": \"(?m:.)\"") ", " VOCAB "}", "(?m)"},
+        {"{" SPLIT("\"Regex\": \"\\\\p{N}{1,3}+\"") ", " VOCAB "}", "+ behind {m,n}"},
+        {"{" SPLIT("\"Regex\": \"a\\\\b\"") ", " VOCAB "}", "\\b, an empty match"},
+        {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+         "\"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, " VOCAB "}",
+         "with more than one token on a side"},
         {"{" BYTES ", \"added_tokens\": [{\"id\": 1e9, \"content\": \"x\"}], " VOCAB "}", "added_tokens: number 0"},
         {"{" BYTES ", \"added_tokens\": [{\"id\": 1, \"content\": \"x\", \"single_word\": true}], " VOCAB "}",
          "single_word"},
@@ -401,6 +409,11 @@ static void test_refused(void **state) {
             fail_msg("%s: code %d: %s", cases[i].text, st.code, st.message);
         gguf_close(g);
     }
+    Gguf *holes = gguf_new("t"); // a file whose end was never written
+    Status nul = hf_tokenizer_memory("tokenizer.json", (Str){"{\"added_tokens\": [\0\0\0\0", 22}, NULL, holes);
+    assert_int_equal(nul.code, QUILL_MODEL);
+    assert_non_null(strstr(nul.message, "a value expected"));
+    gguf_close(holes);
     Gguf *g = gguf_new("t"); // an invalid pattern is an error when the tokenizer is made
     Tokenizer *t;
     assert_ok(hf_tokenizer_memory("t", str_of("{" SPLIT("\"Regex\": \"(a\"") ", " VOCAB "}"), NULL, g));

@@ -4,6 +4,7 @@
 #include "files/gguf.h"
 #include "files/imatrix.h"
 #include "formats/types.h"
+#include "quantize/importance.h"
 #include "quantize/prune.h"
 
 static void check_entry(const Imatrix *m, const char *weight, const float *want, int n) {
@@ -71,6 +72,33 @@ static Buf dat_bytes(int n_entries, float first) {
     put_int(&b, 4);
     buf_str(&b, "text");
     return b;
+}
+
+// The older form has the values of all experts in one row.
+static void test_older_form_of_experts(void **state) {
+    (void)state;
+    Buf b = {0};
+    const float values[] = {2, 6, 5, 5, 0, 0};
+    put_int(&b, 1);
+    put_int(&b, 3);
+    buf_str(&b, "e.w");
+    put_int(&b, 1);
+    put_int(&b, 6);
+    buf_append(&b, values, sizeof values);
+    Imatrix *m;
+    assert_ok(imatrix_read_dat("old.dat", b.data, b.n, &m));
+    buf_free(&b);
+    Gguf *g = gguf_new("experts");
+    float weights[12] = {0};
+    gguf_add_tensor(g, "e.w", TYPE_F32, 2, 2, weights, NULL, 0);
+    GgufTensor t = *gguf_tensor(g, "e.w");
+    t.dims[2] = 3;
+    float *importance = importance_of(m, &t);
+    const float want[] = {0.5f, 1.5f, 1, 1, 1, 1};
+    for (int i = 0; i < 6; i++) assert_true(fabsf(importance[i] - want[i]) < 1e-6f);
+    free(importance);
+    gguf_close(g);
+    imatrix_close(m);
 }
 
 static void test_older_form(void **state) {
@@ -190,6 +218,7 @@ int main(void) {
         cmocka_unit_test(test_written_and_read),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_older_form),
+        cmocka_unit_test(test_older_form_of_experts),
         cmocka_unit_test(test_damaged_files_are_refused),
         cmocka_unit_test(test_gguf_files_that_are_none),
         cmocka_unit_test(test_groups),

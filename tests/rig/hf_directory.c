@@ -501,6 +501,7 @@ static json_t *scaling(const DirectoryWriter *w, double theta) {
                                        : "default"));
     put(rope, "factor", number(g, w->arch, "rope.scaling.factor"));
     if (yarn) put(rope, "original_max_position_embeddings", number(g, w->arch, "rope.scaling.original_context_length"));
+    if (yarn && strcmp(w->arch, "gpt-oss") == 0) jsonio_put(rope, "truncate", json_false());
     put(rope, "beta_fast", number(g, w->arch, "rope.scaling.yarn_beta_fast"));
     put(rope, "beta_slow", number(g, w->arch, "rope.scaling.yarn_beta_slow"));
     put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));

@@ -110,7 +110,7 @@ y' }}
 {{ l|select('odd')|list }} {{ l|reject('odd')|list }} {{ [0, 1, '', none, 'a']|select|list }} {{ l|select('gt', 1)|list }} {{ l|reject('in', [1, 2])|list }} {{ l|select('equalto', 2)|list }}
 {{ u|selectattr('k')|list }} {{ u|selectattr('k', 'defined')|list }} {{ u|rejectattr('k', 'equalto', 'x')|list }} {{ u|selectattr('v', '>', 1)|map(attribute='v')|list }} {{ messages|selectattr('role', 'equalto', 'user')|list|length }} {{ messages|rejectattr('role', 'in', ['user', 'tool'])|map(attribute='role')|join(' ') }}
 {% set g = l|map('string') %}{{ g|list }}{{ g|list }}{% if el|select %}true{% endif %}
-{{ u|groupby('k')|length }} {% for k, g in u[:3]|groupby('k') %}{{ k }}:{{ g|length }} {% endfor %}
+{{ u|groupby('k')|length }} {% for k, g in u[:3]|groupby('k') %}{{ k }}:{{ g|length }} {% endfor %}{% for g in u[:3]|groupby('k') %}{{ g.grouper }}:{{ g.list|length }}={{ g[1]|length }} {{ g }}{% endfor %}
 {{ [1,2,3,4,5]|batch(2)|list }} {{ [1,2,3]|batch(2, 0)|list }}
 {{ '42'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ '4.7'|int }} {{ f|int }} {{ 'ff'|int(0, 16) }} {{ z|int }} {{ ' 12 '|int }} {{ '1e3'|int }} {{ true|int }} {{ '3.5'|float }} {{ 'x'|float }} {{ n|float }} {{ z|float(1.5) }} {{ '1_0'|int }}
 {{ missing|int }}
