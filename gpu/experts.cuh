@@ -11,6 +11,7 @@
 enum {
     ROUTE_WARPS = 8, // rows that a block routes
     ROUTE_FEW = 32,  // rows whose pairs one block sorts, at most
+    ROUTE_MOST = 16, // warps of that block, at most: with 32, the registers of an SM would not suffice
     GROUP_THREADS = 512,
     MOST_GROUPS = 64, // load/experts.c refuses more
 };
@@ -144,7 +145,7 @@ __device__ __forceinline__ void put_pair(const RouteJob &j, int pair, int expert
 }
 
 // For up to ROUTE_FEW rows: one block chooses for all of them; then each thread counts the pairs before its own.
-__global__ void route_few(GRID_CONSTANT const RouteJob j) {
+__global__ void __launch_bounds__(ROUTE_MOST *WARP) route_few(GRID_CONSTANT const RouteJob j) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, n = j.n_rows * j.n_used;
     let_next_begin();
     wait_for_last();

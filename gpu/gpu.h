@@ -134,7 +134,11 @@ template <typename... P, typename... A>
 static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
                        bool early, A... args) {
     cudaError_t e = cudaSuccess;
-    if (smem > 48 << 10) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    cudaFuncAttributes now = {};
+    if (smem > 48 << 10) e = cudaFuncGetAttributes(&now, kernel);
+    // the limit is the function's: another launch of it, in a graph, may need more than this one
+    if (e == cudaSuccess && smem > 48 << 10 && (size_t)now.maxDynamicSharedSizeBytes < smem)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;

@@ -141,11 +141,16 @@ Status rt_open(GpuInfo *out) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
+// Whether an allocation succeeded. An error other than too little memory is kept: it may be that of an earlier kernel.
+static bool allocated(cudaError_t e) {
+    if (e != cudaErrorMemoryAllocation) return check(e, "allocation");
+    cudaGetLastError();
+    return false;
+}
+
 void *rt_alloc(size_t n) {
     void *p = NULL;
-    if (cudaMalloc(&p, n ? n : 1) == cudaSuccess) return p;
-    cudaGetLastError();
-    return NULL;
+    return allocated(cudaMalloc(&p, n ? n : 1)) ? p : NULL;
 }
 
 void rt_free(void *device) { cudaFree(device); }
@@ -157,9 +162,7 @@ size_t rt_free_bytes(void) {
 
 void *rt_pinned(size_t n) {
     void *p = NULL;
-    if (cudaMallocHost(&p, n ? n : 1) == cudaSuccess) return p;
-    cudaGetLastError();
-    return NULL;
+    return allocated(cudaMallocHost(&p, n ? n : 1)) ? p : NULL;
 }
 
 void rt_unpin(void *pinned) { cudaFreeHost(pinned); }
