@@ -69,6 +69,11 @@ MIXES = {
     # Many questions about short texts: in the mixes above there are four times fewer in as many tokens.
     "look-ask": dict(raw=0.05, conversation=0.55, stories=0.05, copies=0.03, turns=0.24, first=0.4, long=0, invented=0.4,
                      filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(16, 24, 32), bytes=1600, copy_bytes=400, unknown=0.3),
+    # Dense questions from the first token on, and every other task to the last: short texts, then longer ones.
+    "ask-short": dict(raw=0.05, conversation=0.38, stories=0.06, copies=0.14, drills=0.14, turns=0.15, first=0.4, long=0, invented=0.6,
+                      filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(12, 18, 24), bytes=1200, copy_bytes=450, drill=50, unknown=0.3),
+    "ask-long": dict(raw=0.04, conversation=0.52, stories=0.05, copies=0.05, drills=0.07, turns=0.20, first=0.4, long=0, invented=0.6,
+                     filler=(0, 0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(12, 18, 24), bytes=3000, copy_bytes=500, drill=60, unknown=0.5),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context

@@ -71,6 +71,8 @@ def parse_args():
     p.add_argument("--warmup", type=int, default=100)
     p.add_argument("--decay", type=float, default=0.6, help="share of the steps over which the rate falls to 0")
     p.add_argument("--w-answer", type=float, default=4.0)
+    p.add_argument("--even", type=float, default=0.0, help="0: every token of an answer weighs --w-answer; 1: every answer weighs as much as one "
+                   "of 16 tokens; between: between")
     p.add_argument("--w-story", type=float, default=1.0)
     p.add_argument("--w-prompt", type=float, default=0.5)
     p.add_argument("--procs", type=int, default=0, help="0: a process a core, one with a GPU")
@@ -284,19 +286,30 @@ class RandomRows:
         return tokens, [list(range(0, self.seq, 250))] * count, (epoch, row + count)
 
 
+def token_weights(classes, weights, even):
+    """The weight of each token of some rows, by its class; in an answer of n tokens times (16 / n) ** even."""
+    found = weights[classes]
+    if even:
+        edge = np.diff(np.pad(classes == ANSWER, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+        for (r, a), (_, e) in zip(np.argwhere(edge == 1), np.argwhere(edge == -1)):
+            found[r, a:e] *= (16 / (e - a)) ** even
+    return found
+
+
 def micro_batches(tokens, begins, weights, args, rank):
     """This process's share of a batch, in parts: ids, targets, classes, weights, and where documents begin."""
     classes = tokens >> CLASS_SHIFT
     ids = (tokens & ID_MASK).astype(np.int64)
-    total = weights[classes[:, 1:]].sum()
+    every = token_weights(classes[:, 1:], weights, args.even)
+    total = every.sum()
     seq = tokens.shape[1] - 1
     mine = np.arange(rank, len(tokens), args.procs)
     count = max(1, args.micro_tokens // seq)
     for rows in (mine[i:i + count] for i in range(0, len(mine), count)):
-        targets = classes[rows, 1:].ravel()
+        targets, weight = classes[rows, 1:].ravel(), every[rows].ravel()
         cuts = [i * seq + b for i, r in enumerate(rows) for b in begins[r]] + [len(rows) * seq]
         yield (ids[rows, :-1].ravel(), ids[rows, 1:].ravel(), targets,
-               (weights[targets] / total).astype(np.float32), np.array(cuts, np.int32))
+               (weight / total).astype(np.float32), np.array(cuts, np.int32))
 
 
 # ---- Attention: causal, within a document ----
