@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "answer/candidates.h"
-#include "cli/config.h"
+#include "cli/values.h"
 #include "files/builtin.h"
 #include "formats/types.h"
 #include "policy/drafters.h"
@@ -276,11 +276,11 @@ static void drop_lone(Options *o) {
     AnswerConfig *a = &o->answer;
     EngineConfig *e = &o->engine;
     if (o->mode == MODE_BATCH) return; // a job may have the other one
-    if (!a->beams && config_is_usual(o, "--length-penalty")) a->length_penalty = 1;
-    if (!a->beams && config_is_usual(o, "--early-stopping")) a->early_stopping = "false";
-    if (!e->speculate && config_is_usual(o, "--draft-min")) e->draft_min = 0;
-    if (!e->speculate && config_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
-    if (!a->json && !a->jsonl && config_is_usual(o, "--logprobs")) a->logprobs = -1;
+    if (!a->beams && cli_is_usual(o, "--length-penalty")) a->length_penalty = 1;
+    if (!a->beams && cli_is_usual(o, "--early-stopping")) a->early_stopping = "false";
+    if (!e->speculate && cli_is_usual(o, "--draft-min")) e->draft_min = 0;
+    if (!e->speculate && cli_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
+    if (!a->json && !a->jsonl && cli_is_usual(o, "--logprobs")) a->logprobs = -1;
 }
 
 Status cli_check_together(Options *o) {
@@ -295,11 +295,11 @@ Status cli_check_together(Options *o) {
 
 Status cli_check_chat(Options *o) {
     AnswerConfig *a = &o->answer;
-    if (config_is_usual(o, "--json") && config_is_usual(o, "--jsonl")) a->json = a->jsonl = false;
-    if (config_is_usual(o, "--extract")) a->extract = false;
-    if (config_is_usual(o, "--beams") && config_is_usual(o, "--best-of")) a->beams = a->best_of = 0;
-    if (config_is_usual(o, "--blend-error")) a->blend_error = false;
-    if (a->echo && !config_is_usual(o, "--echo"))
+    if (cli_is_usual(o, "--json") && cli_is_usual(o, "--jsonl")) a->json = a->jsonl = false;
+    if (cli_is_usual(o, "--extract")) a->extract = false;
+    if (cli_is_usual(o, "--beams") && cli_is_usual(o, "--best-of")) a->beams = a->best_of = 0;
+    if (cli_is_usual(o, "--blend-error")) a->blend_error = false;
+    if (a->echo && !cli_is_usual(o, "--echo"))
         return status_error(QUILL_USAGE,
                             "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
     if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
@@ -316,15 +316,15 @@ Status cli_check_chat(Options *o) {
 }
 
 Status cli_check_prompt(const Options *o) {
-    if (o->answer.context_shift && !config_is_usual(o, "--context-shift"))
+    if (o->answer.context_shift && !cli_is_usual(o, "--context-shift"))
         return status_error(QUILL_USAGE,
                             "--context-shift: a chat expected, found one prompt; it drops the oldest turns of a chat: "
                             "leave it out, add -i, or use --evict, which frees tokens");
     const AnswerConfig *a = &o->answer;
-    const char *wants = a->blend && !config_is_usual(o, "--blend")               ? "--blend"
-                        : a->chunk_split && !config_is_usual(o, "--chunk-split") ? "--chunk-split"
-                        : a->blend_error && !config_is_usual(o, "--blend-error") ? "--blend-error"
-                                                                                 : NULL;
+    const char *wants = a->blend && !cli_is_usual(o, "--blend")               ? "--blend"
+                        : a->chunk_split && !cli_is_usual(o, "--chunk-split") ? "--chunk-split"
+                        : a->blend_error && !cli_is_usual(o, "--blend-error") ? "--blend-error"
+                                                                              : NULL;
     if (wants && a->n_chunks == 0) return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none", wants);
     return OK;
 }

@@ -259,11 +259,6 @@ Status config_apply(Options *o) {
     return st;
 }
 
-bool config_is_usual(const Options *o, const char *flag) {
-    const Option *row = cli_find(flag, 1u << o->mode);
-    return row && o->origins[row - cli_options].by != BY_FLAG;
-}
-
 // ---- --show-config --------------------------------------------------------------------------------------------------
 
 void config_origin(const Option *row, const Origin *origin, Buf *out) {

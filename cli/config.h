@@ -24,9 +24,6 @@
 // message has the file's name and the line's number), or --preset NAME without such a section. QUILL_IO: the file
 // exists and cannot be read.
 Status config_apply(Options *o);
-// Whether the mode has the option and no argument gives it: its value is the file's, or the default. Such an option is
-// ignored where it cannot apply, and one that an argument gives is refused.
-bool config_is_usual(const Options *o, const char *flag);
 // Appends the name of an origin: "QUILL_MODEL", "the command line", "FILE:12".
 void config_origin(const Option *row, const Origin *origin, Buf *out);
 // --show-config: prints the options that apply, in the file's form, and where each value comes from, to stdout.

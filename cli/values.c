@@ -410,3 +410,8 @@ Status cli_chat_set(AnswerConfig *out, const char *name, const char *value) {
     TRY(cli_chat_option(name, value, &o));
     return cli_set_answer(o, name, value, out);
 }
+
+bool cli_is_usual(const Options *o, const char *flag) {
+    const Option *row = cli_find(flag, 1u << o->mode);
+    return row && o->origins[row - cli_options].by != BY_FLAG;
+}

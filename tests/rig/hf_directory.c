@@ -1,8 +1,6 @@
 // tests/rig/hf_directory.c: see tests/rig/hf_directory.h.
 #include "tests/rig/hf_directory.h"
 
-#include "tests/rig/hf_directory_parts.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +9,7 @@
 
 #include "base/jsonio.h"
 #include "formats/types.h"
+#include "tests/rig/hf_directory_parts.h"
 #include "tests/rig/hf_recurrent.h"
 
 _Noreturn void hf_directory_impossible(const char *what, const char *name) {
