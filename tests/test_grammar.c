@@ -83,7 +83,8 @@ static int random_text(Rules *r, uint64_t *random) {
 static int random_expr(Rules *r, uint64_t *random, int depth, int n_rules) {
     int kids[3], n = 1 + pick(random, 3), kind = depth <= 0 ? pick(random, 2) : pick(random, n_rules ? 8 : 7);
     if (kind == 0) return random_text(r, random);
-    if (kind == 1) return rules_class(r, (CharRange[]){{'a', (uint32_t)('a' + pick(random, 2))}, {'(', '('}}, n);
+    if (kind == 1)
+        return rules_class(r, (CharRange[]){{'a', (uint32_t)('a' + pick(random, 2))}, {'(', '('}}, n < 2 ? n : 2);
     if (kind == 7) return rules_call(r, pick(random, n_rules));
     if (kind == 6) return rules_both(r, random_expr(r, random, depth - 1, 0), random_expr(r, random, depth - 1, 0));
     if (kind == 5) {
