@@ -222,6 +222,9 @@ static Status without_kv(const char *command, const char *arg, bool *kv, const c
 // Whether the conversation was loaded from this file, or saved to it.
 static bool is_own(const Chat *c, const char *path) { return c->file && strcmp(c->file, path) == 0; }
 
+// Appends the name of the file beside `path` that has the KV cache.
+static void kv_name(const char *path, Buf *out) { buf_printf(out, "%s.kv", path); }
+
 // Remembers the file of the conversation. Takes over `path`.
 static void name_file(Chat *c, char *path) {
     if (!is_own(c, path)) c->has_kv = false;
@@ -254,7 +257,7 @@ static Status save(Chat *c, const char *arg, Status *end) {
     if (!*name && !c->file) return usage("save", "a file");
     char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
     Buf beside = {0};
-    buf_printf(&beside, "%s.kv", path);
+    kv_name(path, &beside);
     bool own = is_own(c, path);
     Status st = own ? OK : check_overwrite(c, path);
     if (!st.code && kv && !(own && c->has_kv)) st = check_overwrite(c, beside.data);
@@ -308,7 +311,7 @@ static Status load(Chat *c, const char *arg, Status *end) {
     Status st = commands_load(c, path, false);
     if (!st.code && kv) {
         Buf beside = {0};
-        buf_printf(&beside, "%s.kv", path);
+        kv_name(path, &beside);
         st = conversation_load_kv(c->talk, beside.data);
         if (!st.code) c->has_kv = true;
         buf_free(&beside);

@@ -18,8 +18,8 @@ extern const int cli_n_conflicts;
 // Checks that involve several options. Options of the configuration file that need another one, which is missing, get
 // their defaults. QUILL_USAGE: options that exclude each other, or a required option is missing.
 Status cli_check_together(Options *o);
-// Checks for a chat, and for a single prompt, once it is known which of them the run is. A chat's options lose what the
-// configuration file sets for single prompts.
+// Checks for a chat, and for a single prompt, once it is known which of them the run is. cli_check_chat
+// also removes options that the configuration file sets for single prompts.
 Status cli_check_chat(Options *o);
 Status cli_check_prompt(const Options *o);
 

@@ -136,7 +136,7 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     cudaError_t e = cudaSuccess;
     cudaFuncAttributes now = {};
     if (smem > 48 << 10) e = cudaFuncGetAttributes(&now, kernel);
-    // the limit is the function's: another launch of it, in a graph, may need more than this one
+    // CUDA keeps one limit for each kernel. A launch in a captured graph may need more, so it is never lowered.
     if (e == cudaSuccess && smem > 48 << 10 && (size_t)now.maxDynamicSharedSizeBytes < smem)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};

@@ -68,13 +68,21 @@ static bool read_char(RegexParse *p, uint32_t *c) {
     return true;
 }
 
+// Reads up to `most` hexadecimal digits and returns their value. *n: how many were read.
+static uint32_t read_digits(RegexParse *p, int most, int *n) {
+    uint32_t value = 0;
+    *n = 0;
+    for (int d; *n < most && more(p) && (d = str_hex_digit((char)peek(p))) >= 0; ++*n, p->at++)
+        value = value * 16 + (uint32_t)d;
+    return value;
+}
+
 // Reads the low half of a surrogate pair, \uHHHH, and joins it with the high half *c. Another text is left unread.
 static void join_surrogate(RegexParse *p, uint32_t *c) {
     size_t begin = p->at;
-    uint32_t low = 0;
-    int n = 0;
+    int n;
     if (!eat(p, "\\u")) return;
-    for (int d; n < 4 && more(p) && (d = str_hex_digit((char)peek(p))) >= 0; n++, p->at++) low = low * 16 + (uint32_t)d;
+    uint32_t low = read_digits(p, 4, &n);
     if (n == 4 && low >= 0xdc00 && low < 0xe000) *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
     else p->at = begin;
 }
@@ -83,10 +91,8 @@ static void join_surrogate(RegexParse *p, uint32_t *c) {
 static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     size_t begin = p->at;
     bool braces = eat(p, "{");
-    *c = 0;
-    int n = 0;
-    for (int d; n < (braces ? 6 : digits) && (d = str_hex_digit((char)peek(p))) >= 0 && more(p); n++, p->at++)
-        *c = *c * 16 + (uint32_t)d;
+    int n;
+    *c = read_digits(p, braces ? 6 : digits, &n);
     if ((braces && (n == 0 || !eat(p, "}"))) || (!braces && n < digits)) return fail(p, p->at, "a hexadecimal digit");
     if (*c > 0x10ffff) return fail(p, begin, "a code point up to 10ffff");
     if (!braces && *c >= 0xd800 && *c < 0xdc00) join_surrogate(p, c);

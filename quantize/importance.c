@@ -17,11 +17,8 @@ Status importance_check(const Imatrix *m, const QuantizePlan *p, const char *pat
         const GgufTensor *t = p->tensor[i].from;
         int n, n_mat;
         if (!p->tensor[i].matrix || !imatrix_of(m, t->name, &n, &n_mat)) continue;
-        if (is_stacked(t, n, n_mat)) {
-            ++*n_found;
-            continue;
-        }
-        if ((uint64_t)n != t->dims[0] || (n_mat != 1 && (size_t)n * (size_t)n_mat != columns(t)))
+        bool rows = (uint64_t)n == t->dims[0] && (n_mat == 1 || (size_t)n * (size_t)n_mat == columns(t));
+        if (!rows && !is_stacked(t, n, n_mat))
             return status_error(
                 QUILL_MODEL,
                 "%s: importance of %.*s: %llu columns expected, found %d: the file was made with another "
