@@ -46,7 +46,7 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_panels int16_attend.vnni)
+INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_whole int8_panels int16_attend.vnni)
 OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
 ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o)

@@ -24,14 +24,19 @@ typedef struct {
 
 static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) / SUPERBLOCK; }
 
-// Quantises 32 elements, block b of a superblock.
-static void quantize32(const float *x, Int8Activations *a, int b);
+// The largest magnitude of 32 elements; NaN if one of them is.
+static float largest32(const float *x);
+// Quantises 32 elements, block b of a superblock: q = x inverse, rounded.
+static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse);
 
 // Quantises a row. n_in is a multiple of 32; missing blocks of the last superblock are zero.
 INLINE void quantize_row(const float *x, int n_in, Int8Activations *a) {
     for (int i = 0; i < n_in; i += SUPERBLOCK, a++) {
         if (n_in - i < SUPERBLOCK) memset(a, 0, sizeof *a);
-        for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);
+        for (int b = 0; b < 8 && i + 32 * b < n_in; b++) {
+            float largest = largest32(x + i + 32 * b);
+            quantize32(x + i + 32 * b, a, b, largest / 127, largest > 0 ? 127 / largest : 0);
+        }
     }
 }
 
@@ -123,10 +128,12 @@ INLINE int book_offset(int type) {
 }
 
 #if QUILL_SIMD == 256
-static void quantize32(const float *x, Int8Activations *a, int b) {
+static float largest32(const float *x) {
     vf tops = {0};
     for (int i = 0; i < NV; i++) tops = vlargest(tops, vload(x + VL * i));
-    float top = vlargest_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    return vlargest_of(tops);
+}
+static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse) {
     for (int half = 0; half < 2; half++) {
         __m256i v[2];
         for (int i = 0; i < 2; i++) // to nearest, ties to even
@@ -249,10 +256,9 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
 #endif
 
 #if QUILL_SIMD == 512
-static void quantize32(const float *x, Int8Activations *a, int b) {
+static float largest32(const float *x) { return vlargest_of(vlargest(vlargest((vf){0}, vload(x)), vload(x + VL))); }
+static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse) {
     __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
-    float top = vlargest_of(vlargest(vlargest((vf){0}, (vf)v[0]), (vf)v[1]));
-    float scale = top / 127, inverse = top > 0 ? 127 / top : 0;
     for (int half = 0; half < 2; half++) {
         __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v[half], _mm512_set1_ps(inverse))); // to nearest, ties to even
         _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), _mm512_cvtsepi32_epi8(q));

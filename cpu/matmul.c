@@ -45,6 +45,8 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
     if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
+    const MatrixKernel *row = n_rows == 1 ? kernel_of(k->int8_row, t->type) : NULL;
+    if (row) return row;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
     return matmul_kernel_exact(k, n_rows);
 }
@@ -79,6 +81,7 @@ size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     return packed_by(k->f32_panels, max_rows, max_n_in) +
            packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
            packed_by(kernel_of(k->int8_rows, TYPE_Q8_0), most_few, max_n_in) +
+           packed_by(kernel_of(k->int8_row, TYPE_Q4_K), 1, max_n_in) +
            packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
            packed_by_panels(k, max_rows, max_n_in);
 }
@@ -87,6 +90,7 @@ size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
     const MatrixKernel *all[] = {k->f32_panels,
                                  kernel_of(k->bf16_panels, TYPE_Q8_0),
                                  kernel_of(k->int8_rows, TYPE_Q8_0),
+                                 kernel_of(k->int8_row, TYPE_Q4_K),
                                  kernel_of(k->int8_tiles, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q4_0),

@@ -155,8 +155,9 @@ enum { MOST_ROWS = 513, MOST_OUT = 130 };
 
 typedef struct {
     const TestMatrix *m;
-    // the exact products; those of weights and activations in bf16; those of activations in int8
-    const Products *exact, *from_bf16, *from_int8;
+    // the exact products; those of weights and activations in bf16; those of activations in int8 with any scales, and
+    // with scales that are multiples of a superblock's
+    const Products *exact, *from_bf16, *from_int8, *from_whole;
     const float *x;
     size_t x_stride;
     uint64_t random;
@@ -198,6 +199,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
                             : kernel == PANELS_INT8 ? table->int8_panels(c->m->t.type)
+                            : kernel == ROW_INT8    ? table->int8_row(c->m->t.type)
                                                     : table->f32_panels;
     int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
@@ -226,6 +228,9 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         take_distance(FROM_INT8, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == PANELS_INT8)
         take_distance(FROM_INT8_PANELS, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5,
+                      what);
+    if (kernel == ROW_INT8)
+        take_distance(FROM_INT8_ROW, isa, guarded_distance(&o, c->from_whole, n_rows, 0, n_out, t.bias, add), 1e-5,
                       what);
     free(packed);
     free(scratch);
@@ -355,6 +360,8 @@ static void matrix_shapes(MatrixCase *c) {
                     check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->int8_row && k->int8_row(c->m->t.type) && rows[r] <= 7)
+                    check_matrix(c, isa, ROW_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
@@ -379,6 +386,21 @@ static void round_to_int8(float *to, const float *from, size_t stride, int n_row
         }
 }
 
+// The same, but the scales are rounded up to multiples of a 127th of the largest one of 256 elements.
+static void round_to_whole(float *to, const float *from, size_t stride, int n_rows, int n_in) {
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i + 256 <= n_in; i += 256) {
+            const float *x = from + (size_t)r * stride + i;
+            float most = 0, top[8] = {0};
+            for (int k = 0; k < 256; k++) top[k / 32] = fmaxf(top[k / 32], fabsf(x[k]));
+            for (int b = 0; b < 8; b++) most = fmaxf(most, top[b]);
+            for (int k = 0; k < 256; k++) {
+                float times = most > 0 ? ceilf(top[k / 32] / most * 127) : 0, scale = most / (127 * 127) * times;
+                to[(size_t)r * stride + (size_t)(i + k)] = scale > 0 ? scale * nearbyintf(x[k] * (1 / scale)) : 0;
+            }
+        }
+}
+
 static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
     TestMatrix m;
     if (n_in < 1) __builtin_unreachable(); // without this, gcc warns about a negative n_in
@@ -386,20 +408,26 @@ static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
     if (!matrix_new(&m, w, MOST_OUT, n_in, random)) return;
     size_t stride = (size_t)n_in + 3, n_x = MOST_ROWS * stride, n_w = MOST_OUT * (size_t)n_in;
     float *x = random_floats(n_x, random), *xb = malloc(n_x * sizeof *xb), *wb = malloc(n_w * sizeof *wb);
-    float *xq = calloc(n_x, sizeof *xq);
+    float *xq = calloc(n_x, sizeof *xq), *xw = calloc(n_x, sizeof *xw);
     for (size_t k = 0; k < n_x; k++)
         if ((int)(k % stride) >= n_in) x[k] = NAN;
     round_to_bf16(wb, m.values, n_w);
     for (size_t k = 0; k < 32; k++) x[stride + k] = 0; // a block of zeros
+    if (n_in >= 256)
+        for (size_t k = 0; k < 256; k++) x[2 * stride + k] = 0, x[3 * stride + k] *= k == 77 ? 10 : 1; // an outlier
     round_to_bf16(xb, x, n_x);
     round_to_int8(xq, x, stride, MOST_ROWS, n_in);
+    round_to_whole(xw, x, stride, MOST_ROWS, n_in);
     Products exact = products_new(m.values, MOST_OUT, x, stride, MOST_ROWS, n_in);
     Products from_bf16 = products_new(wb, MOST_OUT, xb, stride, MOST_ROWS, n_in);
     Products from_int8 = products_new(m.values, MOST_OUT, xq, stride, MOST_ROWS, n_in);
-    matrix_shapes(&(MatrixCase){&m, &exact, &from_bf16, &from_int8, x, stride, (uint64_t)n_in});
+    Products from_whole = products_new(m.values, MOST_OUT, xw, stride, MOST_ROWS, n_in);
+    matrix_shapes(&(MatrixCase){&m, &exact, &from_bf16, &from_int8, &from_whole, x, stride, (uint64_t)n_in});
     products_free(&exact);
     products_free(&from_int8);
+    products_free(&from_whole);
     free(xq);
+    free(xw);
     products_free(&from_bf16);
     free(x);
     free(xb);
@@ -451,11 +479,12 @@ static void test_extremes(void **state) {
                 x[r * N_IN + i] = minus ? -1 : 1;
             }
         Products p = products_new(m.values, OUT, x, N_IN, ROWS, N_IN);
-        MatrixCase c = {.m = &m, .exact = &p, .from_int8 = &p, .x = x, .x_stride = N_IN, .random = 1};
+        MatrixCase c = {.m = &m, .exact = &p, .from_int8 = &p, .from_whole = &p, .x = x, .x_stride = N_IN, .random = 1};
         for (int isa = 0; isa < isa_count(); isa++) {
             const CpuKernels *k = kernels(isa);
             if (k->int8_panels && k->int8_panels(m.t.type)) check_matrix(&c, isa, PANELS_INT8, OUT, ROWS, false, false);
             if (int8_kernel(isa, m.t.type)) check_matrix(&c, isa, MATRIX_INT8, OUT, ROWS, false, false);
+            if (k->int8_row && k->int8_row(m.t.type)) check_matrix(&c, isa, ROW_INT8, OUT, ROWS, false, false);
         }
         products_free(&p);
         matrix_free(&m);
@@ -510,7 +539,7 @@ static void check_nan(const float *y, const char *what) {
 
 static void nan_of(const TestMatrix *m, int isa, const float *x) {
     const CpuKernels *k = kernels(isa);
-    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->bf16_lanes};
+    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_row, k->int8_panels, k->bf16_lanes};
     Tensor t = m->t;
     char what[100];
     float y[NAN_ROWS * NAN_OUT];
@@ -561,6 +590,7 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_int_equal(k->attend_16bit != NULL, k->bf16_panels || k->int8_panels);
         assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
         assert_true(!k->int8_panels || k->int8_rows);
+        assert_true(!k->int8_row || k->int8_rows);
     }
 }
 

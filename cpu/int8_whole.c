@@ -1,0 +1,361 @@
+// cpu/int8_whole.c: products of K types with one row of activations: in integers up to one conversion for 256 elements.
+// AVX-512 with VNNI. cpu/int8_vnni.c computes the other types and several rows.
+//
+// The scales of these types are whole multiples of a superblock's d, and those of the activations are whole multiples
+// of its unit. So the products of two blocks have a whole factor of at most 15 bits. dpbusd adds four products of bytes
+// in 32 bits, of which 16 are used. Two registers of such sums are packed into one, which dpwssd multiplies by the
+// factors. The sum of a superblock fits into 32 bits: a lane has 16 products of a weight (less than 64), its scale (at
+// most 128), an activation and its scale (both at most 127), which is 2.08e9.
+//
+// The scales of four rows of weights are unpacked together: a row has 128 bits of a register. As in cpu/int8_vnni.c,
+// rows that are multiplied together are far apart in memory.
+#define QUILL_SIMD 512
+#include "cpu/cpu.h"
+
+#include "cpu/int8_block.h"
+
+#include <limits.h>
+
+enum {
+    STREAMS = 4, // rows of weights that are multiplied together
+    FAR = 3072,  // prefetch distance in bytes into L2
+    NEAR = 384,  // and into L1
+};
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+// A superblock of activations whose scales are whole multiples of `unit`.
+typedef struct {
+    Int8Activations a;
+    int16_t times16[16], whole16[16]; // scale / unit, at most MOST_TIMES, and sums of q without scale, of 16 elements
+    int16_t times[8], whole[8];       // the same for 32 elements
+    float unit;
+    char pad[28]; // q is aligned to 64 bytes
+} WholeActivations;
+enum { MOST_TIMES = 127 };
+_Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
+
+// Quantises up to eight blocks of 32 elements. The largest magnitude of all has the scale magnitude / 127, which is
+// MOST_TIMES units. The scale of every block is rounded up to whole units, so its error grows by at most one unit per
+// 127, and the square of the superblock's error by 1%.
+static void quantize_whole(const float *x, int n_blocks, WholeActivations *to) {
+    float largest[8], most = 0;
+    for (int b = 0; b < n_blocks; b++) {
+        largest[b] = largest32(x + 32 * b);
+        if (!(largest[b] <= most) && most == most) most = largest[b]; // NaN is the largest
+    }
+    to->unit = most / (127 * MOST_TIMES);
+    for (int b = 0; b < n_blocks; b++) {
+        float times = most > 0 ? ceilf(largest[b] / most * MOST_TIMES) : 0;
+        if (!(times < MOST_TIMES)) times = MOST_TIMES; // also if infinity was divided by infinity
+        float scale = to->unit * times;
+        quantize32(x + 32 * b, &to->a, b, scale, scale > 0 ? 1 / scale : 0);
+        to->times[b] = to->times16[2 * b] = to->times16[2 * b + 1] = (int16_t)times;
+        const __m256i q = _mm256_loadu_si256((const void *)(to->a.q + 32 * b));
+        __m256i pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
+        pairs = _mm256_hadd_epi32(pairs, pairs);
+        pairs = _mm256_hadd_epi32(pairs, pairs);
+        to->whole16[2 * b] = (int16_t)_mm256_extract_epi32(pairs, 0);
+        to->whole16[2 * b + 1] = (int16_t)_mm256_extract_epi32(pairs, 4);
+        to->whole[b] = (int16_t)(to->whole16[2 * b] + to->whole16[2 * b + 1]);
+    }
+}
+
+static size_t packed_bytes(int n_rows, int n_in) {
+    return (size_t)n_rows * superblocks_of(n_in) * sizeof(WholeActivations);
+}
+
+// MatrixKernel.pack
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows; // a tile is one row
+    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
+    for (int i = 0; i < n_in; i += SUPERBLOCK, to++) {
+        memset(to, 0, sizeof *to);
+        quantize_whole(x + i, int_min(8, (n_in - i) / 32), to);
+    }
+}
+
+// ---- scales ---------------------------------------------------------------------------------------------------------
+
+// The scales of up to four rows: 128 bits for each row.
+typedef struct {
+    __m512i scale[2];   // words: eight scales of 32 elements; or those of the first and the last eight blocks of 16
+    __m512i minimum[2]; // likewise
+    __m512 d, dmin;     // four times the same number
+} WholeScales;
+
+// The same 32 bits of each row, by their place in the row.
+INLINE __m512i in_each_row(int a, int b, int c, int d) { return _mm512_set4_epi32(d, c, b, a); }
+
+// 16 bytes of each of F rows (1 or 4), `step` bytes apart.
+INLINE __m512i bytes_of_rows(const uint8_t *p, size_t step, int F) {
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
+    if (F == 1) return v;
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p + step)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p + 2 * step)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p + 3 * step)), 3);
+}
+
+// One half of each row, as a float, four times.
+INLINE __m512 halves_of_rows(const uint8_t *p, size_t step, int F) {
+    uint64_t halves = 0;
+    UNROLL(4)
+    for (int i = 0; i < F; i++) {
+        half_bits h;
+        memcpy(&h, p + (size_t)i * step, sizeof h);
+        halves |= (uint64_t)h << 16 * i;
+    }
+    __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves)));
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), d);
+}
+
+// Bytes of each row as words: the first eight, then the last.
+INLINE void signed_words(__m512i v, __m512i words[2]) {
+    words[0] = _mm512_srai_epi16(_mm512_unpacklo_epi8(v, v), 8);
+    words[1] = _mm512_srai_epi16(_mm512_unpackhi_epi8(v, v), 8);
+}
+INLINE void unsigned_words(__m512i v, __m512i words[2]) {
+    words[0] = _mm512_unpacklo_epi8(v, _mm512_setzero_si512());
+    words[1] = _mm512_unpackhi_epi8(v, _mm512_setzero_si512());
+}
+
+// Q4_K and Q5_K begin with 16 bytes of d, dmin, and six bits of each scale and minimum (k4_scale_min).
+INLINE void whole_scales_k4(const uint8_t *p, size_t step, int F, WholeScales *w) {
+    __m512i head = bytes_of_rows(p, step, F), words[2];
+    __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi32(head, 0xed), in_each_row(0, 0, 0, 4));
+    __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi32(head, 0x95), 2); // the top bits of s 4..7 and m 4..7
+    low =
+        _mm512_and_si512(low, in_each_row(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)); // s 0..3, 4..7, m likewise
+    unsigned_words(_mm512_ternarylogic_epi32(low, high, in_each_row(0, 0x30303030, 0, 0x30303030), 0xf8), words);
+    w->scale[0] = words[0];
+    w->minimum[0] = words[1];
+    const __m512i halves_at = _mm512_set_epi16(25, 25, 25, 25, 17, 17, 17, 17, 9, 9, 9, 9, 1, 1, 1, 1, // dmin
+                                               24, 24, 24, 24, 16, 16, 16, 16, 8, 8, 8, 8, 0, 0, 0, 0);
+    __m512i d = _mm512_permutexvar_epi16(halves_at, head);
+    w->d = _mm512_cvtph_ps(_mm512_castsi512_si256(d));
+    w->dmin = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(d, 1));
+}
+
+INLINE void whole_scales_q6_k(const uint8_t *p, size_t step, int F, WholeScales *w) {
+    signed_words(bytes_of_rows(p + offsetof(BlockQ6_K, scales), step, F), w->scale);
+    w->d = halves_of_rows(p + offsetof(BlockQ6_K, d), step, F);
+}
+
+INLINE void whole_scales_q3_k(const uint8_t *p, size_t step, int F, WholeScales *w) { // as scales_k3
+    __m512i tail = bytes_of_rows(p + sizeof(BlockQ3_K) - 16, step, F);
+    __m512i low = _mm512_shuffle_epi8(tail, in_each_row(0x05040302, 0x09080706, 0x05040302, 0x09080706));
+    __m512i high = _mm512_shuffle_epi8(tail, _mm512_set1_epi32(0x0d0c0b0a));
+    low = _mm512_and_si512(_mm512_srlv_epi32(low, in_each_row(0, 0, 4, 4)), bytes(15));
+    high = _mm512_and_si512(_mm512_srlv_epi32(high, in_each_row(0, 2, 4, 6)), bytes(3));
+    signed_words(_mm512_sub_epi8(_mm512_or_si512(low, _mm512_slli_epi16(high, 4)), bytes(32)), w->scale);
+    w->d = halves_of_rows(p + offsetof(BlockQ3_K, d), step, F);
+}
+
+INLINE void whole_scales_q2_k(const uint8_t *p, size_t step, int F, WholeScales *w) {
+    __m512i both = bytes_of_rows(p + offsetof(BlockQ2_K, scales), step, F);
+    unsigned_words(_mm512_and_si512(both, bytes(15)), w->scale);
+    unsigned_words(_mm512_and_si512(_mm512_srli_epi16(both, 4), bytes(15)), w->minimum);
+    w->d = halves_of_rows(p + offsetof(BlockQ2_K, d), step, F);
+    w->dmin = halves_of_rows(p + offsetof(BlockQ2_K, dmin), step, F);
+}
+
+INLINE void whole_scales(int type, const uint8_t *p, size_t step, int F, WholeScales *w) {
+    switch (type) {
+    case TYPE_Q2_K: whole_scales_q2_k(p, step, F, w); break;
+    case TYPE_Q3_K: whole_scales_q3_k(p, step, F, w); break;
+    case TYPE_Q6_K: whole_scales_q6_k(p, step, F, w); break;
+    default: whole_scales_k4(p, step, F, w);
+    }
+}
+
+// Whether the bytes of odd blocks of 32 are 4 times the weights, so that their two bits need no shift.
+INLINE bool odd_times_4(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K; }
+
+// What the sums of a superblock of up to four rows are multiplied by.
+typedef struct {
+    _Alignas(64) int16_t factor[2][32]; // for each row eight words, in the order of WholeScales.scale
+    _Alignas(64) float d[16];           // d times unit, four times for each row
+} WholeFactors;
+
+// Computes the factors of F rows, and adds to by_sum (128 bits for each row) what offsets and minima subtract, without
+// sum_factor.
+INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const WholeActivations *a, WholeFactors *to,
+                        __m512 *by_sum) {
+    WholeScales w;
+    whole_scales(type, p, step, F, &w);
+    __m512i subtract = _mm512_setzero_si512();
+    const int parts = scales_16(type) ? 2 : 1;
+    UNROLL(2)
+    for (int half = 0; half < parts; half++) {
+        const int16_t *of_16 = a->times16 + 8 * half, *sum_16 = a->whole16 + 8 * half;
+        __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales_16(type) ? of_16 : a->times)));
+        __m512i sums = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales_16(type) ? sum_16 : a->whole)));
+        __m512i factor = _mm512_mullo_epi16(w.scale[half], times);
+        __m512i of_sums = has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
+        subtract = _mm512_dpwssd_epi32(subtract, of_sums, sums);
+        if (odd_times_4(type)) factor = _mm512_sllv_epi16(factor, in_each_row(0x00020002, 0, 0x00020002, 0));
+        _mm512_store_si512(to->factor[half], factor);
+    }
+    __m512 unit = _mm512_set1_ps(a->unit), d = _mm512_mul_ps(w.d, unit);
+    __m512 of_sums = has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
+    *by_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtract), of_sums, *by_sum);
+    _mm512_store_ps(to->d, odd_times_4(type) ? _mm512_mul_ps(d, _mm512_set1_ps(0.25f)) : d);
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Q4_K and Q5_K have the nibbles of two neighbouring blocks in 32 bytes. 64 bytes are unpacked at once, so a register
+// has the blocks b and b + 2; for other types b and b + 1.
+INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
+INLINE __m512i activations_of(int type, const WholeActivations *a, int i) {
+    if (!every_second(type)) return _mm512_load_si512(a->a.q + 64 * i);
+    const int8_t *q = a->a.q + 128 * (i / 2) + 32 * (i % 2);
+    return load_two(q, q + 64);
+}
+
+// `shifted` for two shifts to the same side. A rotation would take the units of dpbusd.
+INLINE __m512i shifted_so(__m512i v, int low, int high) {
+    if (low >= 0 && high >= 0) return _mm512_srlv_epi32(v, halves(low, high));
+    return _mm512_sllv_epi32(v, halves(-low, -high));
+}
+
+// 64 weights as unsigned bytes: register i of four, in the order of activations_of.
+INLINE __m512i whole_weights(int type, const uint8_t *p, int i) {
+    const BlockQ2_K *q2 = (const void *)p;
+    const BlockQ3_K *q3 = (const void *)p;
+    const BlockQ4_K *q4 = (const void *)p;
+    const BlockQ5_K *q5 = (const void *)p;
+    const BlockQ6_K *q6 = (const void *)p;
+    const int odd = i % 2, second = i / 2;
+    __m512i v, high;
+    switch (type) {
+    case TYPE_Q2_K:
+    case TYPE_Q3_K:
+        v = load_both((type == TYPE_Q2_K ? q2->qs : q3->qs) + 32 * second);
+        v = _mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, halves(0x03030303, 0x0c0c0c0c));
+        if (type == TYPE_Q2_K) return v;
+        high = shifted_so(load_both(q3->hmask), 2 * i - 2, 2 * i - 3);
+        return _mm512_ternarylogic_epi32(v, high, halves(0x04040404, 0x10101010), 0xf8); // a | b & c
+    case TYPE_Q6_K:
+        v = _mm512_loadu_si512(q6->ql + 64 * second);
+        high = load_both(q6->qh + 32 * second);
+        high = odd ? shifted_so(high, 0, 2) : shifted_so(high, -4, -2);
+        return with_bits(_mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, bytes(15)), high, 0x30);
+    default:
+        v = _mm512_loadu_si512((type == TYPE_Q4_K ? q4->qs : q5->qs) + 64 * second);
+        v = _mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, bytes(15));
+        if (type == TYPE_Q4_K) return v;
+        high = shifted_so(load_both(q5->qh), 4 * second + odd - 4, 4 * second + odd - 2); // the next bit but one above
+        return with_bits(v, high, 16);
+    }
+}
+
+// For each lane of 128 bits which of the eight words are the factors of its two blocks, four words each.
+INLINE __m512i words_of_lanes(int type, int half) {
+#define TWO(a, b)                                                                                                      \
+    0x0101010101010101 * (2 * (b)) + 0x0100010001000100, 0x0101010101010101 * (2 * (a)) + 0x0100010001000100
+    if (scales_16(type)) return _mm512_set_epi64(TWO(3, 7), TWO(2, 6), TWO(1, 5), TWO(0, 4));
+    const int b = 4 * half;
+    if (every_second(type)) return _mm512_set_epi64(TWO(b + 2, b + 3), TWO(b + 2, b + 3), TWO(b, b + 1), TWO(b, b + 1));
+    return _mm512_set_epi64(TWO(b + 1, b + 3), TWO(b + 1, b + 3), TWO(b, b + 2), TWO(b, b + 2));
+#undef TWO
+}
+
+// sum += the products of a superblock, which is of row i of the factors.
+INLINE void add_whole(int type, const uint8_t *p, int i, const WholeFactors *f, const WholeActivations *a,
+                      __m512 *sum) {
+    __m512i u[4], all = _mm512_setzero_si512();
+    UNROLL(4)
+    for (int k = 0; k < 4; k++) u[k] = whole_weights(type, p, k);
+    UNROLL(2)
+    for (int half = 0; half < 2; half++) {
+        __m512i dot[2];
+        UNROLL(2)
+        for (int k = 0; k < 2; k++)
+            dot[k] =
+                _mm512_dpbusd_epi32(_mm512_setzero_si512(), u[2 * half + k], activations_of(type, a, 2 * half + k));
+        const int16_t *eight = f->factor[scales_16(type) ? half : 0] + 8 * i;
+        __m512i factors = _mm512_broadcast_i32x4(_mm_load_si128((const void *)eight));
+        factors = _mm512_shuffle_epi8(factors, words_of_lanes(type, half));
+        all = _mm512_dpwssd_epi32(all, _mm512_packs_epi32(dot[0], dot[1]), factors);
+    }
+    *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_set1_ps(f->d[4 * i]), *sum);
+}
+
+// Multiplies F rows of weights, `apart` rows apart; F is a constant in every copy. The factors of a superblock are
+// computed before the products of the one before it, which hide their latency.
+INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const WholeActivations *a, float *y,
+                          bool add) {
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
+    const size_t block_bytes = superblock_bytes(type), row_step = (size_t)apart * t->row_bytes;
+    const int n = t->n_in / SUPERBLOCK; // rows of K types are whole superblocks
+    __m512 sum[STREAMS], by_sum = _mm512_setzero_ps();
+    WholeFactors factors[2];
+    UNROLL(4)
+    for (int i = 0; i < F; i++) sum[i] = _mm512_setzero_ps();
+    begin_whole(type, row, row_step, F, a, &factors[0], &by_sum);
+    for (int s = 0; s < n; s++, a++, row += block_bytes) {
+        if (s + 1 < n) begin_whole(type, row + block_bytes, row_step, F, a + 1, &factors[(s + 1) & 1], &by_sum);
+        UNROLL(4)
+        for (int i = 0; i < F; i++) {
+            const uint8_t *p = row + (size_t)i * row_step;
+            for (size_t at = 0; at < block_bytes; at += 64) {
+                __builtin_prefetch(p + FAR + at, 0, 2);
+                __builtin_prefetch(p + NEAR + at, 0, 3);
+            }
+            add_whole(type, p, i, &factors[s & 1], a, &sum[i]);
+        }
+    }
+    UNROLL(4)
+    for (int i = 0; i < F; i++) {
+        int feature = f + i * apart;
+        __m512 rest = _mm512_maskz_mul_ps((__mmask16)(15 << 4 * i), by_sum, _mm512_set1_ps(sum_factor(type)));
+        float value = _mm512_reduce_add_ps(_mm512_add_ps(sum[i], rest));
+        if (t->bias) value += t->bias[feature];
+        y[feature] = add ? y[feature] + value : value;
+    }
+}
+
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const WholeActivations *a, float *y,
+                              bool add) {
+    int apart = (last - first) / STREAMS, f = first;
+    for (; f < first + apart; f++) multiply_rows(type, t, f, STREAMS, apart, a, y, add);
+    for (f = first + STREAMS * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, y, add);
+}
+
+// ---- the kernels ----------------------------------------------------------------------------------------------------
+
+#define EACH_WHOLE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
+#define DEFINE_TYPE(TYPE)                                                                                              \
+    static __attribute__((noinline)) void multiply_##TYPE(const Tensor *t, int first, int last,                        \
+                                                          const WholeActivations *a, float *y, bool add) {             \
+        multiply_features(TYPE, t, first, last, a, y, add);                                                            \
+    }
+EACH_WHOLE(DEFINE_TYPE)
+
+// MatrixKernel.run
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    for (int r = first_row; r < first_row + n_rows; r++) {
+        const WholeActivations *a = (const WholeActivations *)packed + (size_t)r * superblocks_of(w->n_in);
+        float *to = y + (size_t)r * y_stride;
+#define TYPE_CASE(TYPE)                                                                                                \
+    case TYPE: multiply_##TYPE(w, first, last, a, to, add); break;
+        switch (w->type) { EACH_WHOLE(TYPE_CASE) }
+    }
+}
+
+const MatrixKernel *cpu_vnni_row(int type) {
+    static const MatrixKernel kernel = {
+        .min_rows = 1,
+        .tile = 1,
+        .rows = INT_MAX,
+        .packed_bytes = packed_bytes,
+        .pack = pack,
+        .run = run,
+    };
+#define IS_TYPE(TYPE) || type == TYPE
+    return false EACH_WHOLE(IS_TYPE) ? &kernel : NULL;
+}
