@@ -27,7 +27,7 @@ typedef struct {
     const CpuKernels *kernels;
     const MatrixKernel *(*bf16_panels)(int type);
     const AttendKernel *attend_16bit;
-    const MatrixKernel *(*int8_rows)(int type), *(*int8_row)(int type);
+    const MatrixKernel *(*int8_rows)(int type);
     const char *int8_isa; // the instruction set of int8_rows
     const MatrixKernel *(*int8_tiles)(int type);
     const MatrixKernel *(*int8_panels)(int type);
@@ -71,7 +71,6 @@ static const IsaChoice choices[] = {
      .kernels = &cpu_avx512,
      .attend_16bit = &cpu_vnni_attend,
      .int8_rows = cpu_vnni_matrix,
-     .int8_row = cpu_vnni_row,
      .int8_isa = "avx512 vnni",
      .int8_panels = cpu_vnni_panels,
      .bf16_lanes = BF16_LANES},
@@ -85,7 +84,6 @@ static const IsaChoice choices[] = {
      .bf16_panels = cpu_amx_matrix,
      .attend_16bit = &cpu_amx_attend,
      .int8_rows = cpu_vnni_matrix,
-     .int8_row = cpu_vnni_row,
      .int8_isa = "avx512 vnni",
      .int8_tiles = cpu_amx_int8_matrix},
 #else
@@ -139,7 +137,6 @@ static IsaChoice choice_here(size_t i) {
 #if defined(__x86_64__)
     if (c.int8_rows == cpu_vnni_matrix && !cpuid_has_vnni()) {
         c.int8_rows = cpu_madd_matrix;
-        c.int8_row = NULL;
         c.int8_isa = "avx2";
         c.int8_panels = NULL;
         c.attend_16bit = NULL;
@@ -154,7 +151,6 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.isa = c->isa;
     k.bf16_panels = c->bf16_panels;
     k.int8_rows = c->int8_rows;
-    k.int8_row = in_order ? NULL : c->int8_row; // int8_rows gives the same bits for any number of rows
     k.int8_tiles = c->int8_tiles;
     k.int8_panels = c->int8_panels;
     k.bf16_lanes = c->bf16_lanes;

@@ -192,7 +192,6 @@ typedef struct {
     const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
     const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
     const MatrixKernel *(*int8_rows)(int type);   // weights directly from the file; for up to INT8_ROWS_MAX rows
-    const MatrixKernel *(*int8_row)(int type);    // the same for a single row; NULL: int8_rows
     const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to INT8_TILES_MAX rows
     const MatrixKernel *(*int8_panels)(int type); // unpacked to panels of bytes; from its min_rows on
     const MatrixKernel *(*bf16_lanes)(int type);  // 16-bit weights, panels in bf16 without a matrix unit; likewise
@@ -207,7 +206,7 @@ extern const CpuKernels cpu_avx2, cpu_avx512;
 const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c
 const MatrixKernel *cpu_madd_panels(int type);              // cpu/int8_panels_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type);              // cpu/int8_vnni.c: AVX-512 with VNNI
-const MatrixKernel *cpu_vnni_row(int type);                 // cpu/int8_whole.c: likewise, K types, for one row
+const MatrixKernel *cpu_vnni_whole(int type);               // cpu/int8_whole.c: likewise, K types
 const MatrixKernel *cpu_vnni_panels(int type);              // cpu/int8_panels.c: likewise
 extern const AttendKernel cpu_vnni_attend, cpu_madd_attend; // cpu/int16_attend.c: likewise, and for AVX2
 #endif

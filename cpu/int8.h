@@ -1,6 +1,6 @@
 // cpu/int8.h: shared by the kernels that multiply quantised weights by a few rows of activations in int8
 // (cpu/int8_vnni.c, cpu/int8_avx2.c): one function for each type and number of rows, and the MatrixKernel. The
-// including file defines multiply_features, which is only declared here.
+// including file defines multiply_features, which is only declared here, and EACH_TYPE_HERE(X), its types.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 
@@ -44,7 +44,7 @@ typedef void MultiplyRows(const Tensor *t, int first, int last, const Int8Activa
     DEFINE_ROWS(TYPE, 2)                                                                                               \
     DEFINE_ROWS(TYPE, 3)                                                                                               \
     DEFINE_ROWS(TYPE, 4)
-EACH_QUANTISED(DEFINE_TYPE)
+EACH_TYPE_HERE(DEFINE_TYPE)
 
 #define TYPE_CASE(TYPE)                                                                                                \
     case TYPE: {                                                                                                       \
@@ -52,7 +52,7 @@ EACH_QUANTISED(DEFINE_TYPE)
         return functions[n_rows - 1];                                                                                  \
     }
 static MultiplyRows *rows_function(int type, int n_rows) {
-    switch (type) { EACH_QUANTISED(TYPE_CASE) }
+    switch (type) { EACH_TYPE_HERE(TYPE_CASE) }
     return NULL;
 }
 

@@ -6,6 +6,7 @@
 // multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
 // scales are applied once for 16 or 32 elements, in f32; scales of 16 that are whole numbers are multiplied by the
 // instruction that widens the sums of pairs. This file is compiled twice: for AVX-VNNI, dpbusd replaces maddubs.
+#define EACH_TYPE_HERE EACH_QUANTISED
 #include "cpu/int8.h"
 
 enum {

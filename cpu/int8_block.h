@@ -83,13 +83,15 @@ INLINE bool has_minimum(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
 }
 
+// Types whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others.
+#define EACH_K_TYPE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
 // clang-format off
-#define EACH_QUANTISED(X) \
-    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
-    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) \
+#define EACH_OTHER_TYPE(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) \
     X(TYPE_MXFP4)  X(TYPE_IQ1_S) X(TYPE_IQ1_M) X(TYPE_IQ2_XXS) X(TYPE_IQ2_XS) X(TYPE_IQ2_S) \
     X(TYPE_IQ3_XXS) X(TYPE_IQ3_S) X(TYPE_TQ1_0) X(TYPE_TQ2_0)
 // clang-format on
+#define EACH_QUANTISED(X) EACH_K_TYPE(X) EACH_OTHER_TYPE(X)
 
 // The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS, all at once (k3_scale, iq4xs_scale).
 // Storing them one by one and loading them together would stall.

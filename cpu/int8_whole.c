@@ -1,5 +1,5 @@
-// cpu/int8_whole.c: products of K types with one row of activations: in integers up to one conversion for 256 elements.
-// AVX-512 with VNNI. cpu/int8_vnni.c computes the other types and several rows.
+// cpu/int8_whole.c: products of K types with few rows of activations: in integers up to one conversion for 256
+// elements. AVX-512 with VNNI. cpu/int8_vnni.c computes the other types.
 //
 // The scales of these types are whole multiples of a superblock's d, and those of the activations are whole multiples
 // of its unit. So the products of two blocks have a whole factor of at most 15 bits. dpbusd adds four products of bytes
@@ -17,9 +17,11 @@
 #include <limits.h>
 
 enum {
-    STREAMS = 4, // rows of weights that are multiplied together
-    FAR = 3072,  // prefetch distance in bytes into L2
-    NEAR = 384,  // and into L1
+    STREAMS = 4,          // rows of weights that are multiplied together
+    MOST_ROWS = 4,        // rows of activations that share one read of the weights
+    FEATURES_A_TIME = 16, // features for all rows of activations: the second group of rows finds the weights in cache
+    FAR = 3072,           // prefetch distance in bytes into L2
+    NEAR = 384,           // and into L1
 };
 
 // ---- activations ----------------------------------------------------------------------------------------------------
@@ -61,19 +63,36 @@ static void quantize_whole(const float *x, int n_blocks, WholeActivations *to) {
     }
 }
 
+// Q4_K and Q5_K have the nibbles of two neighbouring blocks in 32 bytes. 64 bytes are unpacked at once, so a register
+// has the blocks b and b + 2; for other types b and b + 1.
+INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
+
 static size_t packed_bytes(int n_rows, int n_in) {
     return (size_t)n_rows * superblocks_of(n_in) * sizeof(WholeActivations);
+}
+
+static void pack_row(WholeActivations *to, const float *x, int n_in, bool every_second) {
+    for (int i = 0; i < n_in; i += SUPERBLOCK, to++) {
+        memset(to, 0, sizeof *to);
+        quantize_whole(x + i, int_min(8, (n_in - i) / 32), to);
+        for (int at = 32; every_second && at < SUPERBLOCK; at += 128) { // swaps blocks 1 and 2, 5 and 6
+            __m256i one = _mm256_loadu_si256((const void *)(to->a.q + at));
+            memcpy(to->a.q + at, to->a.q + at + 32, 32);
+            _mm256_storeu_si256((void *)(to->a.q + at + 32), one);
+        }
+    }
 }
 
 // MatrixKernel.pack
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     (void)x_stride;
     (void)n_rows; // a tile is one row
-    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
-    for (int i = 0; i < n_in; i += SUPERBLOCK, to++) {
-        memset(to, 0, sizeof *to);
-        quantize_whole(x + i, int_min(8, (n_in - i) / 32), to);
-    }
+    pack_row((WholeActivations *)packed + (size_t)tile * superblocks_of(n_in), x, n_in, false);
+}
+static void pack_every_second(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows;
+    pack_row((WholeActivations *)packed + (size_t)tile * superblocks_of(n_in), x, n_in, true);
 }
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
@@ -172,47 +191,43 @@ INLINE void whole_scales(int type, const uint8_t *p, size_t step, int F, WholeSc
 // Whether the bytes of odd blocks of 32 are 4 times the weights, so that their two bits need no shift.
 INLINE bool odd_times_4(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K; }
 
-// What the sums of a superblock of up to four rows are multiplied by.
+// What the sums of a superblock of up to four rows of weights are multiplied by, for each row of activations.
 typedef struct {
-    _Alignas(64) int16_t factor[2][32]; // for each row eight words, in the order of WholeScales.scale
-    _Alignas(64) float d[16];           // d times unit, four times for each row
+    _Alignas(64) int16_t factor[MOST_ROWS][2][32]; // for each row eight words, in the order of WholeScales.scale
+    _Alignas(64) float d[MOST_ROWS][16];           // d times unit, four times for each row
 } WholeFactors;
 
-// Computes the factors of F rows, and adds to by_sum (128 bits for each row) what offsets and minima subtract, without
-// sum_factor.
-INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const WholeActivations *a, WholeFactors *to,
-                        __m512 *by_sum) {
+// Computes the factors of F rows of weights and C rows of activations, and adds to by_sum (128 bits for each row of
+// weights) what offsets and minima subtract, without sum_factor.
+INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const WholeActivations *a, size_t a_stride,
+                        int C, WholeFactors *to, __m512 by_sum[MOST_ROWS]) {
+    const int parts = scales_16(type) ? 2 : 1;
     WholeScales w;
     whole_scales(type, p, step, F, &w);
-    __m512i subtract = _mm512_setzero_si512();
-    const int parts = scales_16(type) ? 2 : 1;
-    UNROLL(2)
-    for (int half = 0; half < parts; half++) {
-        const int16_t *of_16 = a->times16 + 8 * half, *sum_16 = a->whole16 + 8 * half;
-        __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales_16(type) ? of_16 : a->times)));
-        __m512i sums = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(scales_16(type) ? sum_16 : a->whole)));
-        __m512i factor = _mm512_mullo_epi16(w.scale[half], times);
-        __m512i of_sums = has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
-        subtract = _mm512_dpwssd_epi32(subtract, of_sums, sums);
-        if (odd_times_4(type)) factor = _mm512_sllv_epi16(factor, in_each_row(0x00020002, 0, 0x00020002, 0));
-        _mm512_store_si512(to->factor[half], factor);
+    UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        const WholeActivations *x = a + (size_t)c * a_stride;
+        __m512i subtract = _mm512_setzero_si512();
+        UNROLL(2)
+        for (int half = 0; half < parts; half++) {
+            const int16_t *t = scales_16(type) ? x->times16 + 8 * half : x->times;
+            const int16_t *s = scales_16(type) ? x->whole16 + 8 * half : x->whole;
+            __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)t));
+            __m512i sums = _mm512_broadcast_i32x4(_mm_load_si128((const void *)s));
+            __m512i factor = _mm512_mullo_epi16(w.scale[half], times);
+            __m512i of_sums = has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
+            subtract = _mm512_dpwssd_epi32(subtract, of_sums, sums);
+            if (odd_times_4(type)) factor = _mm512_sllv_epi16(factor, in_each_row(0x00020002, 0, 0x00020002, 0));
+            _mm512_store_si512(to->factor[c][half], factor);
+        }
+        __m512 unit = _mm512_set1_ps(x->unit), d = _mm512_mul_ps(w.d, unit);
+        __m512 of_sums = has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
+        by_sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtract), of_sums, by_sum[c]);
+        _mm512_store_ps(to->d[c], odd_times_4(type) ? _mm512_mul_ps(d, _mm512_set1_ps(0.25f)) : d);
     }
-    __m512 unit = _mm512_set1_ps(a->unit), d = _mm512_mul_ps(w.d, unit);
-    __m512 of_sums = has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
-    *by_sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtract), of_sums, *by_sum);
-    _mm512_store_ps(to->d, odd_times_4(type) ? _mm512_mul_ps(d, _mm512_set1_ps(0.25f)) : d);
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
-
-// Q4_K and Q5_K have the nibbles of two neighbouring blocks in 32 bytes. 64 bytes are unpacked at once, so a register
-// has the blocks b and b + 2; for other types b and b + 1.
-INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
-INLINE __m512i activations_of(int type, const WholeActivations *a, int i) {
-    if (!every_second(type)) return _mm512_load_si512(a->a.q + 64 * i);
-    const int8_t *q = a->a.q + 128 * (i / 2) + 32 * (i % 2);
-    return load_two(q, q + 64);
-}
 
 // `shifted` for two shifts to the same side. A rotation would take the units of dpbusd.
 INLINE __m512i shifted_so(__m512i v, int low, int high) {
@@ -220,7 +235,7 @@ INLINE __m512i shifted_so(__m512i v, int low, int high) {
     return _mm512_sllv_epi32(v, halves(-low, -high));
 }
 
-// 64 weights as unsigned bytes: register i of four, in the order of activations_of.
+// 64 weights as unsigned bytes: register i of four, in the order of the packed activations.
 INLINE __m512i whole_weights(int type, const uint8_t *p, int i) {
     const BlockQ2_K *q2 = (const void *)p;
     const BlockQ3_K *q3 = (const void *)p;
@@ -262,41 +277,51 @@ INLINE __m512i words_of_lanes(int type, int half) {
 #undef TWO
 }
 
-// sum += the products of a superblock, which is of row i of the factors.
+// sum[c] += the products of a superblock, which is of row i of the factors, with row c of the activations.
 INLINE void add_whole(int type, const uint8_t *p, int i, const WholeFactors *f, const WholeActivations *a,
-                      __m512 *sum) {
-    __m512i u[4], all = _mm512_setzero_si512();
+                      size_t a_stride, int C, __m512 sum[MOST_ROWS]) {
+    __m512i u[4];
     UNROLL(4)
     for (int k = 0; k < 4; k++) u[k] = whole_weights(type, p, k);
-    UNROLL(2)
-    for (int half = 0; half < 2; half++) {
-        __m512i dot[2];
+    UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        const int8_t *q = a[(size_t)c * a_stride].a.q;
+        __m512i all = _mm512_setzero_si512();
         UNROLL(2)
-        for (int k = 0; k < 2; k++)
-            dot[k] =
-                _mm512_dpbusd_epi32(_mm512_setzero_si512(), u[2 * half + k], activations_of(type, a, 2 * half + k));
-        const int16_t *eight = f->factor[scales_16(type) ? half : 0] + 8 * i;
-        __m512i factors = _mm512_broadcast_i32x4(_mm_load_si128((const void *)eight));
-        factors = _mm512_shuffle_epi8(factors, words_of_lanes(type, half));
-        all = _mm512_dpwssd_epi32(all, _mm512_packs_epi32(dot[0], dot[1]), factors);
+        for (int half = 0; half < 2; half++) {
+            __m512i dot[2];
+            UNROLL(2)
+            for (int k = 0; k < 2; k++)
+                dot[k] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u[2 * half + k],
+                                             _mm512_load_si512(q + 64 * (2 * half + k)));
+            const int16_t *eight = f->factor[c][scales_16(type) ? half : 0] + 8 * i;
+            __m512i factors = _mm512_broadcast_i32x4(_mm_load_si128((const void *)eight));
+            factors = _mm512_shuffle_epi8(factors, words_of_lanes(type, half));
+            all = _mm512_dpwssd_epi32(all, _mm512_packs_epi32(dot[0], dot[1]), factors);
+        }
+        sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_set1_ps(f->d[c][4 * i]), sum[c]);
     }
-    *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_set1_ps(f->d[4 * i]), *sum);
 }
 
-// Multiplies F rows of weights, `apart` rows apart; F is a constant in every copy. The factors of a superblock are
-// computed before the products of the one before it, which hide their latency.
-INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const WholeActivations *a, float *y,
-                          bool add) {
+// Multiplies F rows of weights, `apart` rows apart, by C rows of activations; F and C are constants in every copy. The
+// factors of a superblock are computed before the products of the one before it, which hide their latency.
+INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const WholeActivations *a,
+                          size_t a_stride, int C, float *y, size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
     const size_t block_bytes = superblock_bytes(type), row_step = (size_t)apart * t->row_bytes;
     const int n = t->n_in / SUPERBLOCK; // rows of K types are whole superblocks
-    __m512 sum[STREAMS], by_sum = _mm512_setzero_ps();
+    __m512 sum[STREAMS][MOST_ROWS], by_sum[MOST_ROWS];
     WholeFactors factors[2];
     UNROLL(4)
-    for (int i = 0; i < F; i++) sum[i] = _mm512_setzero_ps();
-    begin_whole(type, row, row_step, F, a, &factors[0], &by_sum);
+    for (int c = 0; c < C; c++) {
+        by_sum[c] = _mm512_setzero_ps();
+        UNROLL(4)
+        for (int i = 0; i < F; i++) sum[i][c] = _mm512_setzero_ps();
+    }
+    begin_whole(type, row, row_step, F, a, a_stride, C, &factors[0], by_sum);
     for (int s = 0; s < n; s++, a++, row += block_bytes) {
-        if (s + 1 < n) begin_whole(type, row + block_bytes, row_step, F, a + 1, &factors[(s + 1) & 1], &by_sum);
+        if (s + 1 < n)
+            begin_whole(type, row + block_bytes, row_step, F, a + 1, a_stride, C, &factors[(s + 1) & 1], by_sum);
         UNROLL(4)
         for (int i = 0; i < F; i++) {
             const uint8_t *p = row + (size_t)i * row_step;
@@ -304,58 +329,73 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
                 __builtin_prefetch(p + FAR + at, 0, 2);
                 __builtin_prefetch(p + NEAR + at, 0, 3);
             }
-            add_whole(type, p, i, &factors[s & 1], a, &sum[i]);
+            add_whole(type, p, i, &factors[s & 1], a, a_stride, C, sum[i]);
         }
     }
     UNROLL(4)
-    for (int i = 0; i < F; i++) {
-        int feature = f + i * apart;
-        __m512 rest = _mm512_maskz_mul_ps((__mmask16)(15 << 4 * i), by_sum, _mm512_set1_ps(sum_factor(type)));
-        float value = _mm512_reduce_add_ps(_mm512_add_ps(sum[i], rest));
-        if (t->bias) value += t->bias[feature];
-        y[feature] = add ? y[feature] + value : value;
+    for (int c = 0; c < C; c++) {
+        float rest[16];
+        _mm512_storeu_ps(rest, _mm512_mul_ps(by_sum[c], _mm512_set1_ps(sum_factor(type))));
+        UNROLL(4)
+        for (int i = 0; i < F; i++) {
+            int feature = f + i * apart;
+            float *out = &y[(size_t)c * y_stride + (size_t)feature], value = _mm512_reduce_add_ps(sum[i][c]);
+            value += (rest[4 * i] + rest[4 * i + 1]) + (rest[4 * i + 2] + rest[4 * i + 3]);
+            if (t->bias) value += t->bias[feature];
+            *out = add ? *out + value : value;
+        }
     }
 }
 
-INLINE void multiply_features(int type, const Tensor *t, int first, int last, const WholeActivations *a, float *y,
-                              bool add) {
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const WholeActivations *a,
+                              size_t a_stride, int C, float *y, size_t y_stride, bool add) {
     int apart = (last - first) / STREAMS, f = first;
-    for (; f < first + apart; f++) multiply_rows(type, t, f, STREAMS, apart, a, y, add);
-    for (f = first + STREAMS * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, y, add);
+    for (; f < first + apart; f++) multiply_rows(type, t, f, STREAMS, apart, a, a_stride, C, y, y_stride, add);
+    for (f = first + STREAMS * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, a_stride, C, y, y_stride, add);
 }
 
 // ---- the kernels ----------------------------------------------------------------------------------------------------
 
-#define EACH_WHOLE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
-#define DEFINE_TYPE(TYPE)                                                                                              \
-    static __attribute__((noinline)) void multiply_##TYPE(const Tensor *t, int first, int last,                        \
-                                                          const WholeActivations *a, float *y, bool add) {             \
-        multiply_features(TYPE, t, first, last, a, y, add);                                                            \
+// One function for each type and number of rows.
+typedef void MultiplyRows(const Tensor *t, int first, int last, const WholeActivations *a, size_t a_stride, float *y,
+                          size_t y_stride, bool add);
+
+#define DEFINE_ROWS(TYPE, C)                                                                                           \
+    static __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last,                      \
+                                                            const WholeActivations *a, size_t a_stride, float *y,      \
+                                                            size_t y_stride, bool add) {                               \
+        multiply_features(TYPE, t, first, last, a, a_stride, C, y, y_stride, add);                                     \
     }
-EACH_WHOLE(DEFINE_TYPE)
+#define DEFINE_TYPE(TYPE) DEFINE_ROWS(TYPE, 1) DEFINE_ROWS(TYPE, 2) DEFINE_ROWS(TYPE, 3) DEFINE_ROWS(TYPE, 4)
+EACH_K_TYPE(DEFINE_TYPE)
+
+#define TYPE_CASE(TYPE)                                                                                                \
+    case TYPE: {                                                                                                       \
+        static MultiplyRows *const functions[] = {rows_##TYPE##_1, rows_##TYPE##_2, rows_##TYPE##_3, rows_##TYPE##_4}; \
+        return functions[n_rows - 1];                                                                                  \
+    }
+static MultiplyRows *rows_function(int type, int n_rows) {
+    switch (type) { EACH_K_TYPE(TYPE_CASE) }
+    return NULL;
+}
 
 // MatrixKernel.run
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
     (void)scratch;
-    for (int r = first_row; r < first_row + n_rows; r++) {
-        const WholeActivations *a = (const WholeActivations *)packed + (size_t)r * superblocks_of(w->n_in);
-        float *to = y + (size_t)r * y_stride;
-#define TYPE_CASE(TYPE)                                                                                                \
-    case TYPE: multiply_##TYPE(w, first, last, a, to, add); break;
-        switch (w->type) { EACH_WHOLE(TYPE_CASE) }
-    }
+    size_t n_superblocks = superblocks_of(w->n_in);
+    int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
+    for (int f = first; f < last; f += step)
+        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
+            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
+                w, f, int_min(f + step, last), (const WholeActivations *)packed + (size_t)r * n_superblocks,
+                n_superblocks, y + (size_t)r * y_stride, y_stride, add);
 }
 
-const MatrixKernel *cpu_vnni_row(int type) {
-    static const MatrixKernel kernel = {
-        .min_rows = 1,
-        .tile = 1,
-        .rows = INT_MAX,
-        .packed_bytes = packed_bytes,
-        .pack = pack,
-        .run = run,
-    };
-#define IS_TYPE(TYPE) || type == TYPE
-    return false EACH_WHOLE(IS_TYPE) ? &kernel : NULL;
+#define WHOLE_KERNEL(PACK)                                                                                             \
+    { .min_rows = 1, .tile = 1, .rows = INT_MAX, .packed_bytes = packed_bytes, .pack = PACK, .run = run }
+const MatrixKernel *cpu_vnni_whole(int type) {
+    static const MatrixKernel plain = WHOLE_KERNEL(pack), second = WHOLE_KERNEL(pack_every_second);
+    if (!rows_function(type, 1)) return NULL;
+    return every_second(type) ? &second : &plain;
 }

@@ -45,8 +45,6 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
     if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
-    const MatrixKernel *row = n_rows == 1 ? kernel_of(k->int8_row, t->type) : NULL;
-    if (row) return row;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
     return matmul_kernel_exact(k, n_rows);
 }
@@ -76,12 +74,25 @@ static size_t packed_by_panels(const CpuKernels *k, int max_rows, int max_n_in) 
            packed_by(vector_panels(k, TYPE_BF16), max_rows, max_n_in);
 }
 
+// Bytes of rows packed for int8_rows. K types may have layouts of their own, one for types whose nibbles are of two
+// neighbouring blocks (Q4_K, Q5_K), one for the others.
+static size_t packed_by_rows(const CpuKernels *k, int max_rows, int max_n_in) {
+    static const int types[] = {TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K};
+    const MatrixKernel *found[ARRAY_LEN(types)];
+    size_t bytes = 0;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        bool again = false;
+        found[i] = kernel_of(k->int8_rows, types[i]);
+        for (size_t j = 0; j < i; j++) again = again || (found[i] && found[j] && found[j]->pack == found[i]->pack);
+        if (!again) bytes += packed_by(found[i], max_rows, max_n_in);
+    }
+    return bytes;
+}
+
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
     return packed_by(k->f32_panels, max_rows, max_n_in) +
-           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
-           packed_by(kernel_of(k->int8_rows, TYPE_Q8_0), most_few, max_n_in) +
-           packed_by(kernel_of(k->int8_row, TYPE_Q4_K), 1, max_n_in) +
+           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) + packed_by_rows(k, most_few, max_n_in) +
            packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
            packed_by_panels(k, max_rows, max_n_in);
 }
@@ -90,7 +101,7 @@ size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
     const MatrixKernel *all[] = {k->f32_panels,
                                  kernel_of(k->bf16_panels, TYPE_Q8_0),
                                  kernel_of(k->int8_rows, TYPE_Q8_0),
-                                 kernel_of(k->int8_row, TYPE_Q4_K),
+                                 kernel_of(k->int8_rows, TYPE_Q4_K),
                                  kernel_of(k->int8_tiles, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q4_0),

@@ -199,7 +199,6 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
                             : kernel == PANELS_INT8 ? table->int8_panels(c->m->t.type)
-                            : kernel == ROW_INT8    ? table->int8_row(c->m->t.type)
                                                     : table->f32_panels;
     int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
@@ -224,13 +223,14 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
                   what);
     if (kernel == MATRIX_BF16)
         take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
-    if (kernel == MATRIX_INT8)
-        take_distance(FROM_INT8, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    if (kernel == MATRIX_INT8) {
+        const MatrixKernel *rows = table->int8_rows(t.type);
+        bool whole = k == rows && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
+        const Products *want = whole ? c->from_whole : c->from_int8;
+        take_distance(FROM_INT8, isa, guarded_distance(&o, want, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    }
     if (kernel == PANELS_INT8)
         take_distance(FROM_INT8_PANELS, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5,
-                      what);
-    if (kernel == ROW_INT8)
-        take_distance(FROM_INT8_ROW, isa, guarded_distance(&o, c->from_whole, n_rows, 0, n_out, t.bias, add), 1e-5,
                       what);
     free(packed);
     free(scratch);
@@ -360,8 +360,6 @@ static void matrix_shapes(MatrixCase *c) {
                     check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->int8_row && k->int8_row(c->m->t.type) && rows[r] <= 7)
-                    check_matrix(c, isa, ROW_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
@@ -484,7 +482,6 @@ static void test_extremes(void **state) {
             const CpuKernels *k = kernels(isa);
             if (k->int8_panels && k->int8_panels(m.t.type)) check_matrix(&c, isa, PANELS_INT8, OUT, ROWS, false, false);
             if (int8_kernel(isa, m.t.type)) check_matrix(&c, isa, MATRIX_INT8, OUT, ROWS, false, false);
-            if (k->int8_row && k->int8_row(m.t.type)) check_matrix(&c, isa, ROW_INT8, OUT, ROWS, false, false);
         }
         products_free(&p);
         matrix_free(&m);
@@ -539,7 +536,7 @@ static void check_nan(const float *y, const char *what) {
 
 static void nan_of(const TestMatrix *m, int isa, const float *x) {
     const CpuKernels *k = kernels(isa);
-    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_row, k->int8_panels, k->bf16_lanes};
+    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->bf16_lanes};
     Tensor t = m->t;
     char what[100];
     float y[NAN_ROWS * NAN_OUT];
@@ -590,7 +587,6 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_int_equal(k->attend_16bit != NULL, k->bf16_panels || k->int8_panels);
         assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
         assert_true(!k->int8_panels || k->int8_rows);
-        assert_true(!k->int8_row || k->int8_rows);
     }
 }
 
