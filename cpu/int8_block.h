@@ -335,20 +335,21 @@ INLINE __m512i nibbles(const uint8_t *a, const uint8_t *b) {
     const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
     return _mm512_and_si512(_mm512_srlv_epi32(v, shift), bytes(15));
 }
-INLINE __m512i iq4_levels(__m512i index) { // levels plus 128
-    const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
-    return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
+// The sixteen levels of a type plus an offset, which makes them unsigned.
+INLINE __m512i levels_of(__m128i levels, int offset, __m512i index) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_add_epi8(levels, _mm_set1_epi8((char)offset))), index);
 }
-INLINE __m512i mxfp4_levels(__m512i index) { // levels plus 16, a small offset so that sums to subtract stay small
-    const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
-    return _mm512_add_epi8(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(16));
+INLINE __m512i iq4_levels(__m512i index) { return levels_of(_mm_setr_epi8(IQ4_VALUES), 128, index); }
+INLINE __m512i mxfp4_levels(__m512i index) { // a small offset, so that sums to subtract stay small
+    return levels_of(_mm_setr_epi8(MXFP4_VALUES), 16, index);
 }
-// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale).
+// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale). General registers put the bytes together: a
+// gather takes as long as the products of a row.
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
-    const __m256i at =
-        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(sizeof(BlockMXFP4)));
-    __m256i e =
-        _mm256_and_si256(_mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1), _mm256_set1_epi32(255));
+    uint64_t eight = 0;
+    UNROLL(8)
+    for (size_t i = 0; i < 8; i++) eight |= (uint64_t)blocks[i * sizeof(BlockMXFP4)] << 8 * i;
+    __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)eight));
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
