@@ -231,3 +231,13 @@ says() {
     says 2 '--roofline and --speculate' "$QUILL" bench --speculate ngram --roofline
     says 2 '--speculate and --shape' "$QUILL" bench --speculate ngram --shape 1b
 }
+
+@test "the draft model of the built-in model predicts most of its tokens, and leaves its text unchanged" {
+    needs_builtin
+    draft="$BATS_TEST_DIRNAME/../models/quill-stories-draft.gguf"
+    story=(-m builtin --deterministic --greedy -n 250 "Tell me a story about Anna.")
+    "$QUILL" "${story[@]}" </dev/null >want
+    "$QUILL" --speculate "$draft" "${story[@]}" </dev/null | cmp - want
+    "$QUILL" perplexity -m builtin -f want --kl-base logits >/dev/null
+    "$QUILL" perplexity -m "$draft" -f want --kl logits --json | jq -e '.kl.mean < 1 and .kl.same_top > 0.5'
+}
