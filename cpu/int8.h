@@ -1,12 +1,11 @@
 // cpu/int8.h: shared by the kernels that multiply quantised weights by a few rows of activations in int8
-// (cpu/int8_vnni.c, cpu/int8_avx2.c): one function for each type and number of rows, and the MatrixKernel. The
-// including file defines multiply_features, which is only declared here, and EACH_TYPE_HERE(X), its types.
+// (cpu/int8_vnni.c, cpu/int8_whole.c, cpu/int8_avx2.c): one function for each type and number of rows, and the
+// MatrixKernel. The including file defines EACH_TYPE_HERE(X), its types, RowActivations, a superblock of packed
+// activations, and multiply_features, which is only declared here.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 
 #include "cpu/cpu.h"
-
-#include "cpu/int8_block.h"
 
 #include <limits.h>
 
@@ -16,26 +15,20 @@ enum {
 };
 
 static size_t packed_bytes(int n_rows, int n_in) {
-    return (size_t)n_rows * superblocks_of(n_in) * sizeof(Int8Activations);
+    return (size_t)n_rows * superblocks_of(n_in) * sizeof(RowActivations);
 }
 
 // Multiplies features [first, last) by C rows of activations; type and C are constants in every copy.
-INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const RowActivations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add);
 
-static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    (void)x_stride;
-    (void)n_rows; // a tile is one row
-    quantize_row(x, n_in, (Int8Activations *)packed + (size_t)tile * superblocks_of(n_in));
-}
-
 // One function for each type and number of rows.
-typedef void MultiplyRows(const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride, float *y,
+typedef void MultiplyRows(const Tensor *t, int first, int last, const RowActivations *a, size_t a_stride, float *y,
                           size_t y_stride, bool add);
 
 #define DEFINE_ROWS(TYPE, C)                                                                                           \
     static __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last,                      \
-                                                            const Int8Activations *a, size_t a_stride, float *y,       \
+                                                            const RowActivations *a, size_t a_stride, float *y,        \
                                                             size_t y_stride, bool add) {                               \
         multiply_features(TYPE, t, first, last, a, a_stride, C, y, y_stride, add);                                     \
     }
@@ -64,21 +57,12 @@ static void run_int8_rows(const Tensor *w, int first, int last, const void *pack
     for (int f = first; f < last; f += step)
         for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
             rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
-                w, f, int_min(f + step, last), (const Int8Activations *)packed + (size_t)r * n_superblocks,
+                w, f, int_min(f + step, last), (const RowActivations *)packed + (size_t)r * n_superblocks,
                 n_superblocks, y + (size_t)r * y_stride, y_stride, add);
 }
 
-// The kernel for a type, or NULL.
-static const MatrixKernel *int8_matrix(int type) {
-    static const MatrixKernel kernel = {
-        .min_rows = 1,
-        .tile = 1,
-        .rows = INT_MAX,
-        .packed_bytes = packed_bytes,
-        .pack = pack,
-        .run = run_int8_rows,
-    };
-    return rows_function(type, 1) ? &kernel : NULL;
-}
+// The kernel for the types of the file; PACK is its MatrixKernel.pack, for tiles of one row.
+#define INT8_ROWS_KERNEL(PACK)                                                                                         \
+    { .min_rows = 1, .tile = 1, .rows = INT_MAX, .packed_bytes = packed_bytes, .pack = PACK, .run = run_int8_rows }
 
 #endif

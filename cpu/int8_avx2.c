@@ -6,7 +6,9 @@
 // multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
 // scales are applied once for 16 or 32 elements, in f32; scales of 16 that are whole numbers are multiplied by the
 // instruction that widens the sums of pairs. This file is compiled twice: for AVX-VNNI, dpbusd replaces maddubs.
+#include "cpu/int8_block.h"
 #define EACH_TYPE_HERE EACH_QUANTISED
+typedef Int8Activations RowActivations;
 #include "cpu/int8.h"
 
 enum {
@@ -161,7 +163,11 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
 }
 
 #if defined(__AVXVNNI__)
-const MatrixKernel *cpu_avxvnni_matrix(int type) { return int8_matrix(type); }
+#define INT8_MATRIX cpu_avxvnni_matrix
 #else
-const MatrixKernel *cpu_madd_matrix(int type) { return int8_matrix(type); }
+#define INT8_MATRIX cpu_madd_matrix
 #endif
+const MatrixKernel *INT8_MATRIX(int type) {
+    static const MatrixKernel kernel = INT8_ROWS_KERNEL(pack_quantized);
+    return rows_function(type, 1) ? &kernel : NULL;
+}

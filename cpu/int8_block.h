@@ -40,6 +40,13 @@ INLINE void quantize_row(const float *x, int n_in, Int8Activations *a) {
     }
 }
 
+// MatrixKernel.pack for tiles of one row.
+INLINE void pack_quantized(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows;
+    quantize_row(x, n_in, (Int8Activations *)packed + (size_t)tile * superblocks_of(n_in));
+}
+
 INLINE bool scales_16(int type) {
     return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K || book_scales_16(type);
 }

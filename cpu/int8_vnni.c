@@ -7,7 +7,9 @@
 // and the hardware's prefetchers follow several streams at once. This reaches 88 to 93% of a plain loop's bandwidth,
 // against 66 to 75% with neighbouring rows. Software prefetches in two distances cover the rest.
 #define QUILL_SIMD 512
+#include "cpu/int8_block.h"
 #define EACH_TYPE_HERE EACH_OTHER_TYPE // cpu/int8_whole.c has the K types
+typedef Int8Activations RowActivations;
 #include "cpu/int8.h"
 
 enum {
@@ -100,6 +102,6 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
 }
 
 const MatrixKernel *cpu_vnni_matrix(int type) {
-    const MatrixKernel *whole = cpu_vnni_whole(type);
-    return whole ? whole : int8_matrix(type);
+    static const MatrixKernel kernel = INT8_ROWS_KERNEL(pack_quantized);
+    return rows_function(type, 1) ? &kernel : cpu_vnni_whole(type);
 }

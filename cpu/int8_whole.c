@@ -10,19 +10,7 @@
 // The scales of four rows of weights are unpacked together: a row has 128 bits of a register. As in cpu/int8_vnni.c,
 // rows that are multiplied together are far apart in memory.
 #define QUILL_SIMD 512
-#include "cpu/cpu.h"
-
 #include "cpu/int8_block.h"
-
-#include <limits.h>
-
-enum {
-    STREAMS = 4,          // rows of weights that are multiplied together
-    MOST_ROWS = 4,        // rows of activations that share one read of the weights
-    FEATURES_A_TIME = 16, // features for all rows of activations: the second group of rows finds the weights in cache
-    FAR = 3072,           // prefetch distance in bytes into L2
-    NEAR = 384,           // and into L1
-};
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
@@ -63,13 +51,19 @@ static void quantize_whole(const float *x, int n_blocks, WholeActivations *to) {
     }
 }
 
+#define EACH_TYPE_HERE EACH_K_TYPE
+typedef WholeActivations RowActivations;
+#include "cpu/int8.h"
+
+enum {
+    STREAMS = 4, // rows of weights that are multiplied together
+    FAR = 3072,  // prefetch distance in bytes into L2
+    NEAR = 384,  // and into L1
+};
+
 // Q4_K and Q5_K have the nibbles of two neighbouring blocks in 32 bytes. 64 bytes are unpacked at once, so a register
 // has the blocks b and b + 2; for other types b and b + 1.
 INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
-
-static size_t packed_bytes(int n_rows, int n_in) {
-    return (size_t)n_rows * superblocks_of(n_in) * sizeof(WholeActivations);
-}
 
 static void pack_row(WholeActivations *to, const float *x, int n_in, bool every_second) {
     for (int i = 0; i < n_in; i += SUPERBLOCK, to++) {
@@ -354,48 +348,8 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
     for (f = first + STREAMS * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, a_stride, C, y, y_stride, add);
 }
 
-// ---- the kernels ----------------------------------------------------------------------------------------------------
-
-// One function for each type and number of rows.
-typedef void MultiplyRows(const Tensor *t, int first, int last, const WholeActivations *a, size_t a_stride, float *y,
-                          size_t y_stride, bool add);
-
-#define DEFINE_ROWS(TYPE, C)                                                                                           \
-    static __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last,                      \
-                                                            const WholeActivations *a, size_t a_stride, float *y,      \
-                                                            size_t y_stride, bool add) {                               \
-        multiply_features(TYPE, t, first, last, a, a_stride, C, y, y_stride, add);                                     \
-    }
-#define DEFINE_TYPE(TYPE) DEFINE_ROWS(TYPE, 1) DEFINE_ROWS(TYPE, 2) DEFINE_ROWS(TYPE, 3) DEFINE_ROWS(TYPE, 4)
-EACH_K_TYPE(DEFINE_TYPE)
-
-#define TYPE_CASE(TYPE)                                                                                                \
-    case TYPE: {                                                                                                       \
-        static MultiplyRows *const functions[] = {rows_##TYPE##_1, rows_##TYPE##_2, rows_##TYPE##_3, rows_##TYPE##_4}; \
-        return functions[n_rows - 1];                                                                                  \
-    }
-static MultiplyRows *rows_function(int type, int n_rows) {
-    switch (type) { EACH_K_TYPE(TYPE_CASE) }
-    return NULL;
-}
-
-// MatrixKernel.run
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
-    (void)scratch;
-    size_t n_superblocks = superblocks_of(w->n_in);
-    int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
-    for (int f = first; f < last; f += step)
-        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
-            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
-                w, f, int_min(f + step, last), (const WholeActivations *)packed + (size_t)r * n_superblocks,
-                n_superblocks, y + (size_t)r * y_stride, y_stride, add);
-}
-
-#define WHOLE_KERNEL(PACK)                                                                                             \
-    { .min_rows = 1, .tile = 1, .rows = INT_MAX, .packed_bytes = packed_bytes, .pack = PACK, .run = run }
 const MatrixKernel *cpu_vnni_whole(int type) {
-    static const MatrixKernel plain = WHOLE_KERNEL(pack), second = WHOLE_KERNEL(pack_every_second);
+    static const MatrixKernel plain = INT8_ROWS_KERNEL(pack), second = INT8_ROWS_KERNEL(pack_every_second);
     if (!rows_function(type, 1)) return NULL;
     return every_second(type) ? &second : &plain;
 }

@@ -2,8 +2,9 @@
 # check_gpu_code.sh: checks of the GPU's kernels that need no GPU.
 #
 #   check_gpu_code.sh                   all launches use the macro LAUNCH
-#   check_gpu_code.sh CUBIN PTXAS.LOG   also: no decode kernel spills registers, and weights are loaded 16 bytes at a time
-#                                       (this needs cuobjdump: on PATH, in CUDA_HOME/bin, or $CUOBJDUMP)
+#   check_gpu_code.sh CUBIN PTXAS.LOG   also: no decode kernel spills registers; a kernel without __launch_bounds__ can be
+#                                       launched with 1024 threads; and weights are loaded 16 bytes at a time (this needs
+#                                       cuobjdump: on PATH, in CUDA_HOME/bin, or $CUOBJDUMP)
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,6 +23,25 @@ awk '
     END {
         if (n == 0) { print "no kernel found in the compiler'\''s report"; bad = 1 }
         else if (!bad) print n " kernels of decoding and attention: no register spilled"
+        exit bad
+    }' "$2"
+
+# A multiprocessor has 65536 registers. A launch that needs more for one block fails, which only a GPU would show.
+unbound=$(sed -nE '/launch_bounds/!s/.*__global__ void ([A-Za-z0-9_]+)\(.*/\1/p' ./*.cu gpu/*.cuh)
+awk -v unbound="$unbound" '
+    BEGIN { split(unbound, names); for (i in names) prefix["_Z" length(names[i]) names[i]] = 1 }
+    /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+    / Used [0-9]+ registers/ {
+        sub(/.* Used /, "")
+        for (p in prefix)
+            if (index(name, p) == 1) {
+                n++
+                if ($1 > 64) { print name ": " $1 " registers and no __launch_bounds__: 1024 threads would not start"; bad = 1 }
+            }
+    }
+    END {
+        if (n == 0) { print "no kernel without __launch_bounds__ found in the compiler'\''s report"; bad = 1 }
+        else if (!bad) print n " kernels without __launch_bounds__: at most 64 registers"
         exit bad
     }' "$2"
 
