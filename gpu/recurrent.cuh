@@ -137,7 +137,7 @@ __device__ __forceinline__ void convolve_and_keep(const ConvJob &j, const GpuSpa
 }
 
 // Few rows: a warp computes its channels of all rows of a sequence. grid: (spans, tasks / CONV_WARPS)
-template <int TAPS> __global__ __launch_bounds__(CONV_WARPS *WARP) void convolve_spans(GRID_CONSTANT const ConvJob j) {
+template <int TAPS> __global__ __launch_bounds__(CONV_WARPS *WARP, 1) void convolve_spans(GRID_CONSTANT const ConvJob j) {
     GpuSpan span = j.t.s.span[blockIdx.x];
     int task = (int)(blockIdx.y * CONV_WARPS + threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
     if (span.n == 0 || task >= j.n_tasks) return;
@@ -148,7 +148,7 @@ template <int TAPS> __global__ __launch_bounds__(CONV_WARPS *WARP) void convolve
 }
 
 // Many rows. grid: (rows / CONV_ROWS, tasks / CONV_WARPS)
-template <int TAPS> __global__ __launch_bounds__(CONV_WARPS *WARP) void convolve_rows(GRID_CONSTANT const ConvJob j) {
+template <int TAPS> __global__ __launch_bounds__(CONV_WARPS *WARP, 1) void convolve_rows(GRID_CONSTANT const ConvJob j) {
     int task = (int)(blockIdx.y * CONV_WARPS + threadIdx.x / WARP), lane = (int)threadIdx.x % WARP;
     int first = (int)blockIdx.x * CONV_ROWS;
     if (task >= j.n_tasks) return;

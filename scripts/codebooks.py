@@ -63,9 +63,9 @@ VECTORS_HEAD = """// tests/rig/type_vectors.h: blocks of the types IQ1, IQ2, IQ3
 
 #include "formats/types.h"
 
-// A block, and the bits of its elements in f32. Then %d blocks of random bytes in a row: byte i of them is the lowest of
-// rng_mix(seed + i), but that bit 14 of the scale, the half's highest of the exponent, is cleared; `hash` is FNV-1a over
-// their values' bytes.
+// A block and the bits of its dequantised elements in f32. Then %d adjacent blocks of random bytes: byte i is the
+// lowest byte of rng_mix(seed + i), except that bit 14 of the scale, the highest bit of the f16 exponent, is 0. `hash`
+// is FNV-1a over the bytes of their values.
 typedef struct {
     int type, bytes;
     uint8_t block[112];
