@@ -224,7 +224,7 @@ INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const Wh
 // ---- products -------------------------------------------------------------------------------------------------------
 
 // `shifted` for two shifts to the same side. A rotation would take the units of dpbusd.
-INLINE __m512i shifted_so(__m512i v, int low, int high) {
+INLINE __m512i shifted_one_way(__m512i v, int low, int high) {
     if (low >= 0 && high >= 0) return _mm512_srlv_epi32(v, halves(low, high));
     return _mm512_sllv_epi32(v, halves(-low, -high));
 }
@@ -242,20 +242,21 @@ INLINE __m512i whole_weights(int type, const uint8_t *p, int i) {
     case TYPE_Q2_K:
     case TYPE_Q3_K:
         v = load_both((type == TYPE_Q2_K ? q2->qs : q3->qs) + 32 * second);
-        v = _mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, halves(0x03030303, 0x0c0c0c0c));
+        v = _mm512_and_si512(odd ? shifted_one_way(v, 4, 4) : v, halves(0x03030303, 0x0c0c0c0c));
         if (type == TYPE_Q2_K) return v;
-        high = shifted_so(load_both(q3->hmask), 2 * i - 2, 2 * i - 3);
+        high = shifted_one_way(load_both(q3->hmask), 2 * i - 2, 2 * i - 3);
         return _mm512_ternarylogic_epi32(v, high, halves(0x04040404, 0x10101010), 0xf8); // a | b & c
     case TYPE_Q6_K:
         v = _mm512_loadu_si512(q6->ql + 64 * second);
         high = load_both(q6->qh + 32 * second);
-        high = odd ? shifted_so(high, 0, 2) : shifted_so(high, -4, -2);
-        return with_bits(_mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, bytes(15)), high, 0x30);
+        high = odd ? shifted_one_way(high, 0, 2) : shifted_one_way(high, -4, -2);
+        return with_bits(_mm512_and_si512(odd ? shifted_one_way(v, 4, 4) : v, bytes(15)), high, 0x30);
     default:
         v = _mm512_loadu_si512((type == TYPE_Q4_K ? q4->qs : q5->qs) + 64 * second);
-        v = _mm512_and_si512(odd ? shifted_so(v, 4, 4) : v, bytes(15));
+        v = _mm512_and_si512(odd ? shifted_one_way(v, 4, 4) : v, bytes(15));
         if (type == TYPE_Q4_K) return v;
-        high = shifted_so(load_both(q5->qh), 4 * second + odd - 4, 4 * second + odd - 2); // the next bit but one above
+        high = shifted_one_way(load_both(q5->qh), 4 * second + odd - 4,
+                               4 * second + odd - 2); // the next bit but one above
         return with_bits(v, high, 16);
     }
 }
