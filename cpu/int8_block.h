@@ -26,16 +26,20 @@ static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) 
 
 // The largest magnitude of 32 elements; NaN if one of them is.
 static float largest32(const float *x);
-// Quantises 32 elements, block b of a superblock: q = x inverse, rounded.
-static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse);
+// Quantises 32 elements: q is x times `inverse`, rounded to the nearest integer. sum: of the first and the last 16 q.
+static void quantize32(const float *x, float inverse, int8_t q[32], int sum[2]);
 
 // Quantises a row. n_in is a multiple of 32; missing blocks of the last superblock are zero.
 INLINE void quantize_row(const float *x, int n_in, Int8Activations *a) {
     for (int i = 0; i < n_in; i += SUPERBLOCK, a++) {
         if (n_in - i < SUPERBLOCK) memset(a, 0, sizeof *a);
         for (int b = 0; b < 8 && i + 32 * b < n_in; b++) {
-            float largest = largest32(x + i + 32 * b);
-            quantize32(x + i + 32 * b, a, b, largest / 127, largest > 0 ? 127 / largest : 0);
+            float largest = largest32(x + i + 32 * b), scale = largest / 127;
+            int sum[2];
+            quantize32(x + i + 32 * b, largest > 0 ? 127 / largest : 0, a->q + 32 * b, sum);
+            a->scale[b] = scale;
+            for (int half = 0; half < 2; half++) a->sum16[2 * b + half] = scale * (float)sum[half];
+            a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
         }
     }
 }
@@ -142,21 +146,18 @@ static float largest32(const float *x) {
     for (int i = 0; i < NV; i++) tops = vlargest(tops, vload(x + VL * i));
     return vlargest_of(tops);
 }
-static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse) {
+static void quantize32(const float *x, float inverse, int8_t q[32], int sum[2]) {
     for (int half = 0; half < 2; half++) {
         __m256i v[2];
         for (int i = 0; i < 2; i++) // to nearest, ties to even
             v[i] = _mm256_cvtps_epi32((__m256)(vload(x + 16 * half + VL * i) * inverse));
         vi pairs = (vi)_mm256_add_epi32(v[0], v[1]);
-        int sum = 0;
-        for (int i = 0; i < VL; i++) sum += pairs[i];
+        sum[half] = 0;
+        for (int i = 0; i < VL; i++) sum[half] += pairs[i];
         __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v[0], v[1]), 0xd8);
-        __m128i q = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), q);
-        a->sum16[2 * b + half] = scale * (float)sum;
+        __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        _mm_storeu_si128((__m128i *)(void *)(q + 16 * half), bytes);
     }
-    a->scale[b] = scale;
-    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
 }
 
 // ---- weights --------------------------------------------------------------------------------------------------------
@@ -266,15 +267,13 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
 
 #if QUILL_SIMD == 512
 static float largest32(const float *x) { return vlargest_of(vlargest(vlargest((vf){0}, vload(x)), vload(x + VL))); }
-static void quantize32(const float *x, Int8Activations *a, int b, float scale, float inverse) {
-    __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
+static void quantize32(const float *x, float inverse, int8_t q[32], int sum[2]) {
     for (int half = 0; half < 2; half++) {
-        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v[half], _mm512_set1_ps(inverse))); // to nearest, ties to even
-        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), _mm512_cvtsepi32_epi8(q));
-        a->sum16[2 * b + half] = scale * (float)_mm512_reduce_add_epi32(q);
+        __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * half), _mm512_set1_ps(inverse));
+        __m512i whole = _mm512_cvtps_epi32(scaled); // to nearest, ties to even
+        _mm_storeu_si128((__m128i *)(void *)(q + 16 * half), _mm512_cvtsepi32_epi8(whole));
+        sum[half] = _mm512_reduce_add_epi32(whole);
     }
-    a->scale[b] = scale;
-    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
 }
 
 // ---- weights --------------------------------------------------------------------------------------------------------
@@ -350,8 +349,8 @@ INLINE __m512i iq4_levels(__m512i index) { return levels_of(_mm_setr_epi8(IQ4_VA
 INLINE __m512i mxfp4_levels(__m512i index) { // a small offset, so that sums to subtract stay small
     return levels_of(_mm_setr_epi8(MXFP4_VALUES), 16, index);
 }
-// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale). General registers put the bytes together: a
-// gather takes as long as the products of a row.
+// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale). The bytes are loaded one by one into a
+// general register. A gather instruction would take as long as all products of the superblock.
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
     uint64_t eight = 0;
     UNROLL(8)

@@ -1,55 +1,30 @@
-// cpu/int8_whole.c: products of K types with few rows of activations: in integers up to one conversion for 256
-// elements. AVX-512 with VNNI. cpu/int8_vnni.c computes the other types.
+// cpu/int8_whole.c: products of K types with few rows of activations, in integers. A superblock of 256 elements is
+// converted to f32 once. AVX-512 with VNNI. cpu/int8_vnni.c computes the other types.
 //
-// The scales of these types are whole multiples of a superblock's d, and those of the activations are whole multiples
-// of its unit. So the products of two blocks have a whole factor of at most 15 bits. dpbusd adds four products of bytes
-// in 32 bits, of which 16 are used. Two registers of such sums are packed into one, which dpwssd multiplies by the
-// factors. The sum of a superblock fits into 32 bits: a lane has 16 products of a weight (less than 64), its scale (at
-// most 128), an activation and its scale (both at most 127), which is 2.08e9.
+// A scale of such a type is a whole number times d of its superblock. Here a scale of the activations is a whole number
+// times a unit of their superblock. So the factor of a product of two blocks is a whole number, of at most 15 bits.
 //
-// The scales of four rows of weights are unpacked together: a row has 128 bits of a register. As in cpu/int8_vnni.c,
-// rows that are multiplied together are far apart in memory.
+// dpbusd adds four products of bytes; the sum fits into 16 bits. Two registers of sums are packed into one. dpwssd
+// multiplies them by the factors and adds up. The sum of a superblock fits into 32 bits: a lane gets 16 products, each
+// at most 63 (weight) x 128 (its scale) x 127 (activation) x 127 (its scale), together 2.08e9.
+//
+// The scales of four rows of weights are unpacked together, in 128 bits for each row. As in cpu/int8_vnni.c, rows that
+// are multiplied together are far apart in memory.
 #define QUILL_SIMD 512
 #include "cpu/int8_block.h"
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-// A superblock of activations whose scales are whole multiples of `unit`.
+// A superblock of activations. x is about unit times q, with the number of units (`times`) of the element's block.
 typedef struct {
-    Int8Activations a;
-    int16_t times16[16], whole16[16]; // scale / unit, at most MOST_TIMES, and sums of q without scale, of 16 elements
-    int16_t times[8], whole[8];       // the same for 32 elements
+    int8_t q[SUPERBLOCK];             // in the order that every_second() describes
+    int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements
+    int16_t times[8], whole[8];       // the same for each 32 elements
     float unit;
     char pad[28]; // q is aligned to 64 bytes
 } WholeActivations;
 enum { MOST_TIMES = 127 };
 _Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
-
-// Quantises up to eight blocks of 32 elements. The largest magnitude of all has the scale magnitude / 127, which is
-// MOST_TIMES units. The scale of every block is rounded up to whole units, so its error grows by at most one unit per
-// 127, and the square of the superblock's error by 1%.
-static void quantize_whole(const float *x, int n_blocks, WholeActivations *to) {
-    float largest[8], most = 0;
-    for (int b = 0; b < n_blocks; b++) {
-        largest[b] = largest32(x + 32 * b);
-        if (!(largest[b] <= most) && most == most) most = largest[b]; // NaN is the largest
-    }
-    to->unit = most / (127 * MOST_TIMES);
-    for (int b = 0; b < n_blocks; b++) {
-        float times = most > 0 ? ceilf(largest[b] / most * MOST_TIMES) : 0;
-        if (!(times < MOST_TIMES)) times = MOST_TIMES; // also if infinity was divided by infinity
-        float scale = to->unit * times;
-        quantize32(x + 32 * b, &to->a, b, scale, scale > 0 ? 1 / scale : 0);
-        to->times[b] = to->times16[2 * b] = to->times16[2 * b + 1] = (int16_t)times;
-        const __m256i q = _mm256_loadu_si256((const void *)(to->a.q + 32 * b));
-        __m256i pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
-        pairs = _mm256_hadd_epi32(pairs, pairs);
-        pairs = _mm256_hadd_epi32(pairs, pairs);
-        to->whole16[2 * b] = (int16_t)_mm256_extract_epi32(pairs, 0);
-        to->whole16[2 * b + 1] = (int16_t)_mm256_extract_epi32(pairs, 4);
-        to->whole[b] = (int16_t)(to->whole16[2 * b] + to->whole16[2 * b + 1]);
-    }
-}
 
 #define EACH_TYPE_HERE EACH_K_TYPE
 typedef WholeActivations RowActivations;
@@ -61,20 +36,38 @@ enum {
     NEAR = 384,  // and into L1
 };
 
-// Q4_K and Q5_K have the nibbles of two neighbouring blocks in 32 bytes. 64 bytes are unpacked at once, so a register
-// has the blocks b and b + 2; for other types b and b + 1.
+// Q4_K and Q5_K store blocks b and b + 1 in the low and high nibbles of the same 32 bytes. A load of 64 bytes gives the
+// low nibbles of the blocks b and b + 2, so their activations are packed in the order 0, 2, 1, 3, 4, 6, 5, 7.
 INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
 
-static void pack_row(WholeActivations *to, const float *x, int n_in, bool every_second) {
-    for (int i = 0; i < n_in; i += SUPERBLOCK, to++) {
-        memset(to, 0, sizeof *to);
-        quantize_whole(x + i, int_min(8, (n_in - i) / 32), to);
-        for (int at = 32; every_second && at < SUPERBLOCK; at += 128) { // swaps blocks 1 and 2, 5 and 6
-            __m256i one = _mm256_loadu_si256((const void *)(to->a.q + at));
-            memcpy(to->a.q + at, to->a.q + at + 32, 32);
-            _mm256_storeu_si256((void *)(to->a.q + at + 32), one);
+// Quantises a superblock. The block with the largest magnitude has a scale of MOST_TIMES units. The scale of every
+// other block is rounded up to whole units. That increases the squared error of the superblock by 1% at most, on
+// average.
+static void quantize_whole(const float *x, WholeActivations *to, bool every_second) {
+    float largest[8], most = 0;
+    for (int b = 0; b < 8; b++) {
+        largest[b] = largest32(x + 32 * b);
+        if (!(largest[b] <= most) && most == most) most = largest[b]; // NaN is the largest
+    }
+    to->unit = most / (127 * MOST_TIMES);
+    for (int b = 0; b < 8; b++) {
+        float times = most > 0 ? ceilf(largest[b] / most * MOST_TIMES) : 0;
+        if (!(times < MOST_TIMES)) times = MOST_TIMES; // also if infinity was divided by infinity
+        float scale = to->unit * times;
+        int place = every_second && (b % 4 == 1 || b % 4 == 2) ? b ^ 3 : b, sum[2];
+        quantize32(x + 32 * b, scale > 0 ? 1 / scale : 0, to->q + 32 * place, sum);
+        to->times[b] = (int16_t)times;
+        to->whole[b] = (int16_t)(sum[0] + sum[1]);
+        for (int half = 0; half < 2; half++) {
+            to->times16[2 * b + half] = (int16_t)times;
+            to->whole16[2 * b + half] = (int16_t)sum[half];
         }
     }
+}
+
+// Rows of K types are whole superblocks.
+static void pack_row(WholeActivations *to, const float *x, int n_in, bool every_second) {
+    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, every_second);
 }
 
 // MatrixKernel.pack
@@ -101,7 +94,7 @@ typedef struct {
 // The same 32 bits of each row, by their place in the row.
 INLINE __m512i in_each_row(int a, int b, int c, int d) { return _mm512_set4_epi32(d, c, b, a); }
 
-// 16 bytes of each of F rows (1 or 4), `step` bytes apart.
+// Loads 16 bytes from each of F rows of weights (1 or 4). The rows are `step` bytes apart.
 INLINE __m512i bytes_of_rows(const uint8_t *p, size_t step, int F) {
     __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
     if (F == 1) return v;
@@ -255,8 +248,7 @@ INLINE __m512i whole_weights(int type, const uint8_t *p, int i) {
         v = _mm512_loadu_si512((type == TYPE_Q4_K ? q4->qs : q5->qs) + 64 * second);
         v = _mm512_and_si512(odd ? shifted_one_way(v, 4, 4) : v, bytes(15));
         if (type == TYPE_Q4_K) return v;
-        high = shifted_one_way(load_both(q5->qh), 4 * second + odd - 4,
-                               4 * second + odd - 2); // the next bit but one above
+        high = shifted_one_way(load_both(q5->qh), 4 * second + odd - 4, 4 * second + odd - 2); // of blocks b and b + 2
         return with_bits(v, high, 16);
     }
 }
@@ -280,7 +272,7 @@ INLINE void add_whole(int type, const uint8_t *p, int i, const WholeFactors *f, 
     for (int k = 0; k < 4; k++) u[k] = whole_weights(type, p, k);
     UNROLL(4)
     for (int c = 0; c < C; c++) {
-        const int8_t *q = a[(size_t)c * a_stride].a.q;
+        const int8_t *q = a[(size_t)c * a_stride].q;
         __m512i all = _mm512_setzero_si512();
         UNROLL(2)
         for (int half = 0; half < 2; half++) {
@@ -299,7 +291,7 @@ INLINE void add_whole(int type, const uint8_t *p, int i, const WholeFactors *f, 
 }
 
 // Multiplies F rows of weights, `apart` rows apart, by C rows of activations; F and C are constants in every copy. The
-// factors of a superblock are computed before the products of the one before it, which hide their latency.
+// factors of the next superblock are computed first, so that the products of this one hide their latency.
 INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const WholeActivations *a,
                           size_t a_stride, int C, float *y, size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;

@@ -66,35 +66,31 @@ static size_t packed_by(const MatrixKernel *m, int max_rows, int max_n_in) {
     return m ? round_up(m->packed_bytes(max_rows, max_n_in), 128) : 0;
 }
 
-// Bytes of packed rows for vector panels. Types that need words (Q8_0) may have another layout than types in bytes.
-static size_t packed_by_panels(const CpuKernels *k, int max_rows, int max_n_in) {
-    const MatrixKernel *words = vector_panels(k, TYPE_Q8_0), *bytes = vector_panels(k, TYPE_Q4_0);
-    bool two = words && bytes && words->pack != bytes->pack;
-    return packed_by(words, max_rows, max_n_in) + (two ? packed_by(bytes, max_rows, max_n_in) : 0) +
-           packed_by(vector_panels(k, TYPE_BF16), max_rows, max_n_in);
-}
-
-// Bytes of rows packed for int8_rows. K types may have layouts of their own, one for types whose nibbles are of two
-// neighbouring blocks (Q4_K, Q5_K), one for the others.
-static size_t packed_by_rows(const CpuKernels *k, int max_rows, int max_n_in) {
-    static const int types[] = {TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K};
-    const MatrixKernel *found[ARRAY_LEN(types)];
+// The kernels of a table for some types. Jobs of one call may have any of these types, and kernels with the same `pack`
+// share the packed rows. Returns the bytes of all layouts.
+static size_t packed_by_each(const MatrixKernel *const *kernels, size_t n, int max_rows, int max_n_in) {
     size_t bytes = 0;
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+    for (size_t i = 0; i < n; i++) {
         bool again = false;
-        found[i] = kernel_of(k->int8_rows, types[i]);
-        for (size_t j = 0; j < i; j++) again = again || (found[i] && found[j] && found[j]->pack == found[i]->pack);
-        if (!again) bytes += packed_by(found[i], max_rows, max_n_in);
+        for (size_t j = 0; j < i; j++)
+            again = again || (kernels[i] && kernels[j] && kernels[j]->pack == kernels[i]->pack);
+        if (!again) bytes += packed_by(kernels[i], max_rows, max_n_in);
     }
     return bytes;
 }
 
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
+    // a type for each layout: words and bytes, 16 bits; small blocks, K types with two blocks in a byte, other K types
+    const MatrixKernel *panels[] = {vector_panels(k, TYPE_Q8_0), vector_panels(k, TYPE_Q4_0),
+                                    vector_panels(k, TYPE_BF16)};
+    const MatrixKernel *rows[] = {kernel_of(k->int8_rows, TYPE_Q8_0), kernel_of(k->int8_rows, TYPE_Q4_K),
+                                  kernel_of(k->int8_rows, TYPE_Q6_K)};
     return packed_by(k->f32_panels, max_rows, max_n_in) +
-           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) + packed_by_rows(k, most_few, max_n_in) +
+           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
+           packed_by_each(rows, ARRAY_LEN(rows), most_few, max_n_in) +
            packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
-           packed_by_panels(k, max_rows, max_n_in);
+           packed_by_each(panels, ARRAY_LEN(panels), max_rows, max_n_in);
 }
 
 size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {

@@ -384,7 +384,8 @@ static void round_to_int8(float *to, const float *from, size_t stride, int n_row
         }
 }
 
-// The same, but the scales are rounded up to multiples of a 127th of the largest one of 256 elements.
+// As round_to_int8, but the scale of a block is rounded up to a whole multiple of 1/127 of the largest scale among the
+// eight blocks of 256 elements.
 static void round_to_whole(float *to, const float *from, size_t stride, int n_rows, int n_in) {
     for (int r = 0; r < n_rows; r++)
         for (int i = 0; i + 256 <= n_in; i += 256) {
