@@ -23,9 +23,9 @@ static void replay(const CudaGraph *g) {
 }
 
 LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step) {
-    unsigned bit = (unsigned)step->n_rows; // a power of two
-    if (!(g->warm & bit)) {                // a kernel's first launch loads its code, which is not allowed in a capture
-        g->warm |= bit;
+    unsigned bit = (unsigned)step->n_rows, *warm = &g->warm[step->mass != NULL];
+    if (!(*warm & bit)) { // a kernel's first launch loads its code, which is not allowed in a capture
+        *warm |= bit;
         return LAYERS_RUN;
     }
     g->recorded = *step;

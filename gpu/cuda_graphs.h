@@ -30,13 +30,13 @@ typedef struct { // zeroed at first
     int n;
     bool recording;     // between cuda_graphs_begin and cuda_graphs_end: launches are being captured
     CudaGraph recorded; // the step that is being captured; its `graph` is not set yet
-    unsigned drawn;     // bit mask of the numbers of rows whose head and draws have run outside a graph
-    unsigned warm;      // bit mask of the numbers of rows (powers of two) whose layers have run outside a graph
+    unsigned drawn;     // bit mask of the numbers of rows (powers of two) whose head and draws have run outside a graph
+    unsigned warm[2];   // the same for the layers; [1]: with a probe, which has kernels of its own
 } CudaGraphs;
 
 // Call before the layers of a step of few rows are launched. LAYERS_DONE: a fitting graph was replayed. LAYERS_RUN: the
-// caller launches them. The first step with a number of rows runs without a graph, since CUDA loads a kernel's code at
-// its first launch; the next one is captured.
+// caller launches them. The first step with a number of rows, and the first such step with a probe, run without a
+// graph, since CUDA loads a kernel's code at its first launch; the next one is captured.
 LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step);
 void cuda_graphs_end(CudaGraphs *g);  // call after the layers: keeps the captured graph and launches it
 void cuda_graphs_drop(CudaGraphs *g); // waits for the stream, then frees all graphs

@@ -2,6 +2,7 @@
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_graphs.h"
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/gpu_rt_host.h"
 
@@ -35,6 +36,30 @@ static void test_a_graph_a_step(void **state) {
     kvcache_release(&r.kv, &s);
     sequence_free(&s);
     rig_close(&reference);
+    rig_close(&r);
+    gguf_close(g);
+}
+
+// The first step with a probe runs without a graph too: no step before it has loaded the code of the probe's kernels.
+static void test_first_steps_are_not_captured(void **state) {
+    (void)state;
+    TinyModel shape = cuda_rig_shape("llama");
+    Gguf *g = tiny_model(&shape);
+    Rig r; // opens the device
+    cuda_rig_open(&r, g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32});
+    CudaGraphs *graphs = calloc(1, sizeof *graphs);
+    int mass = 0;
+    for (int probe = 0; probe < 2; probe++) {
+        CudaGraph step = {.n_layers = 1, .n_rows = 4, .max_slots = 256, .mass = probe ? &mass : NULL};
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(cuda_graphs_begin(graphs, &step), i < 2 ? LAYERS_RUN : LAYERS_DONE);
+            assert_int_equal(graphs->recording, i == 1);
+            cuda_graphs_end(graphs);
+        }
+    }
+    assert_int_equal(graphs->n, 2);
+    cuda_graphs_drop(graphs);
+    free(graphs);
     rig_close(&r);
     gguf_close(g);
 }
@@ -102,6 +127,7 @@ static void test_a_failure_voids_what_follows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_graph_a_step),
+        cmocka_unit_test(test_first_steps_are_not_captured),
         cmocka_unit_test(test_every_shortage_of_memory),
         cmocka_unit_test(test_what_the_kernels_cannot),
         cmocka_unit_test(test_a_failure_voids_what_follows),
