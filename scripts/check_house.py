@@ -5,6 +5,7 @@
 - The name of a public function begins with the name of its file, its room, or a type of its header. A type is defined
   only once in the whole tree.
 - Files named in comments exist.
+- Assertions of command-line tests are lines of their own, since bash ignores a failed `a` in `a && b`.
 - The top level has at most 45 files; a source has fewer than 700 lines and a function fewer than 60.
 """
 import os
@@ -124,6 +125,13 @@ for f in sources:
         for name in re.findall(r"//.*?\b([\w/]+\.(?:c|h|cuh|cu|py|sh|bats))\b", line):
             if name not in known:
                 wrong.append(f"{f}:{n}: {name}: a comment names a file that is not there")
+
+# ---- assertions that cannot fail: bash goes on after `a && b` if a fails, and after `! a` ----
+for f in files:
+    for n, line in enumerate(open(f, encoding="utf-8").read().split("\n") if f.endswith(".bats") else [], 1):
+        code = re.sub(r"\"[^\"]*\"|'[^']*'", "x", re.sub(r"\[\[ .*? \]\]", "[", line))
+        if re.match(r"\s+(\[|cmp|grep|diff) .*&& *(\[|cmp|grep|diff)|\s+! [^|]*$", code):
+            wrong.append(f"{f}:{n}: one condition a line expected, without ! in front: others do not end the test")
 
 for w in wrong:
     print(w, file=sys.stderr)

@@ -124,7 +124,8 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     wait "$pid" || code=$?
     [ "$code" -eq 130 ]
     n=$(wc -l <out)
-    [ "$n" -ge 1 ] && [ "$n" -lt 60 ]
+    [ "$n" -ge 1 ]
+    [ "$n" -lt 60 ]
     [ "$(grep -c '"finish_reason":"length"' out)" -eq "$n" ]
     grep -q "^quill: batch: stopped by SIGINT: $n jobs answered; not begun: lines $((n + 1))-" errors
 }

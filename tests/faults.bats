@@ -171,12 +171,14 @@ PYTHON
     truncate -s 1T m.gguf || skip "no files of 1 TB here"
     rc=0
     "$QUILL" -m m.gguf --no-mmap --raw -n 2 abc >out 2>errors || rc=$?
-    [ "$rc" -eq 4 ] && [ ! -s out ]
+    [ "$rc" -eq 4 ]
+    [ ! -s out ]
     grep -q '^quill: m.gguf: --no-mmap: the file needs 1100 GB of memory, ' errors
     grep -q '^  available ' errors
     rc=0
     "$QUILL" -m m.gguf --mlock --raw -n 2 abc >out 2>errors || rc=$?
-    [ "$rc" -eq 4 ] && [ ! -s out ]
+    [ "$rc" -eq 4 ]
+    [ ! -s out ]
     grep -q '^quill: --mlock: the file, the KV cache and scratch need 1100 GB of memory' errors
     grep -q '^  available ' errors
     # Mapped, the tail costs nothing, also where a file would be moved into huge pages.

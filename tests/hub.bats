@@ -460,7 +460,9 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     [ -e outside ]
     whole
     "$QUILL" models rm -y -q me/tiny
-    [ -e outside ] && [ -e away/file ] && [ ! -e "$folder" ]
+    [ -e outside ]
+    [ -e away/file ]
+    [ ! -e "$folder" ]
 }
 
 @test "quill and the huggingface_hub package read each other's caches" {

@@ -34,13 +34,16 @@ cached() {
     grep -q '^KV dir     0 slots from kv in .* ms; [0-9]* kept there' errors
     run_long second -v --kv-dir kv
     n=$(cached)
-    [ "$n" -gt 200 ] && [ $((n % 32)) -eq 0 ]
+    [ "$n" -gt 200 ]
+    [ $((n % 32)) -eq 0 ]
     grep -q "^KV dir     $n slots from kv in .* ms; 0 kept there" errors
     run_long third -v --kv-dir kv,size=1G --kv-layout paged -ub 7 -t 1
     [ "$(cached)" -eq "$n" ]
     run_long fourth --json --kv-dir kv
     grep -q "\"cached_tokens\":$n," fourth
-    cmp want first && cmp want second && cmp want third
+    cmp want first
+    cmp want second
+    cmp want third
     [ "$(stat -c %a kv)" = 700 ]
     # Sealed KV of whole groups.
     for types in "-ctk q8_0 -ctv q4_0" "-ctk kivi2 -ctv fp8 --kv-rotate"; do
@@ -48,7 +51,8 @@ cached() {
         run_long first $types --kv-dir kv
         run_long second $types --kv-dir kv -v -ub 9
         [ "$(cached)" -eq "$n" ]
-        cmp want first && cmp want second
+        cmp want first
+        cmp want second
     done
     rc=0
     run_long other -ctk q8_0 --kv-dir kv --kv-block 16 || rc=$?
@@ -176,7 +180,8 @@ SH
     "$QUILL" -i --isa scalar --greedy -n 8 <lines >want 2>/dev/null
     "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv <lines >first 2>/dev/null
     "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv -v <lines >second 2>errors
-    cmp want first && cmp want second
+    cmp want first
+    cmp want second
     n=$(sed -n 's/.* new tokens, \([0-9]*\) cached (\1 from --kv-dir); .*/\1/p' errors | head -n 1)
     [ "$n" -ge 32 ]
     [ "$(grep -c ' cached; ' errors)" -eq 1 ] # the second turn has the first one's cache

@@ -113,22 +113,27 @@ for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:
     [[ "$output" == *"kl mean 0.000000 +- 0.000000  median 0.000000  99% 0.000000  max 0.000000  same top token 100.00%"* ]]
     echo "Another text." >other
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f other --kl logits
-    [ "$status" -eq 3 ] && [[ "$output" == *"found those of another text"* ]]
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"found those of another text"* ]]
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl text
-    [ "$status" -eq 3 ] && [[ "$output" == *"found another format"* ]]
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"found another format"* ]]
     head -c 100 logits >cut
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl cut
-    [ "$status" -eq 3 ] && [[ "$output" == *"bytes expected, found 100"* ]]
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"bytes expected, found 100"* ]]
 }
 
 @test "an importance matrix of another model is refused" {
     echo "Tom went to the mill." >text
     "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix >/dev/null
     run "$QUILL" quantize --imatrix odd.imatrix "$TINY/f32.gguf" out.gguf Q4_K
-    [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
+    [ "$status" -eq 3 ]
+    [ "${#lines[@]}" -eq 1 ]
     [[ "$output" == *"columns expected, found 96: the file was made with another model"* ]]
     run "$QUILL" quantize --imatrix "$TINY/f32.gguf" "$TINY/f32.gguf" out.gguf Q4_K
-    [ "$status" -eq 3 ] && [[ "$output" == *"an importance matrix expected"* ]]
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"an importance matrix expected"* ]]
     [ ! -e out.gguf ]
 }
 
@@ -147,30 +152,36 @@ for name in sys.argv[1:]:
 P
     "$QUILL" inspect w.gguf | grep -q 'quill.quantize.prune_by .*"wanda"'
     run "$QUILL" quantize --prune 0.5 --prune-by wanda "$TINY/f32.gguf" x.gguf F32
-    [ "$status" -eq 2 ] && [[ "$output" == *"--imatrix FILE expected"* ]]
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--imatrix FILE expected"* ]]
     run "$QUILL" quantize --prune 4:2 "$TINY/f32.gguf" x.gguf F32
-    [ "$status" -eq 2 ] && [ ! -e x.gguf ]
+    [ "$status" -eq 2 ]
+    [ ! -e x.gguf ]
 }
 
 @test "bad input is one line, and no file is left" {
     run "$QUILL" quantize "$TINY/f32.gguf" out.gguf
     [ "$status" -eq 2 ]
     run "$QUILL" quantize "$TINY/f32.gguf" out.gguf Q9_X
-    [ "$status" -eq 2 ] && [ "${#lines[@]}" -eq 1 ]
+    [ "$status" -eq 2 ]
+    [ "${#lines[@]}" -eq 1 ]
     [[ "$output" == *'found "Q9_X"'* && "$output" == *Q4_K_M* ]]
     cp "$TINY/f32.gguf" in.gguf
     run "$QUILL" quantize in.gguf in.gguf Q8_0
-    [ "$status" -eq 2 ] && [[ "$output" == *"found the same"* ]]
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"found the same"* ]]
     ln in.gguf link.gguf
     run "$QUILL" quantize in.gguf link.gguf Q8_0
     [ "$status" -eq 2 ]
     cmp in.gguf "$TINY/f32.gguf"
     run "$QUILL" quantize "$TINY/f32.gguf" /dev/full/out.gguf Q8_0
-    [ "$status" -eq 6 ] && [ "${#lines[@]}" -eq 1 ]
+    [ "$status" -eq 6 ]
+    [ "${#lines[@]}" -eq 1 ]
     mkdir folder
     for out in /nowhere/s.gguf folder ""; do # before any work, and in the user's words
         run "$QUILL" quantize "$TINY/f32.gguf" "$out" Q8_0
-        [ "$status" -ne 0 ] && [ "${#lines[@]}" -eq 1 ]
+        [ "$status" -ne 0 ]
+        [ "${#lines[@]}" -eq 1 ]
         [[ "$output" == "quill: ${out:-the name}"* && "$output" != *.quill-* ]]
     done
     run "$QUILL" quantize missing.gguf out.gguf Q8_0
@@ -216,7 +227,8 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     for value in nan inf -inf; do
         broken "$value"
         run "$QUILL" quantize broken.gguf out.gguf Q4_K
-        [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
+        [ "$status" -eq 3 ]
+        [ "${#lines[@]}" -eq 1 ]
         [[ "$output" == *"tensor "*": element "*": a finite weight expected, found "* ]]
         [ "$(ls -A)" = broken.gguf ]
     done
@@ -226,7 +238,8 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     (
         ulimit -f 1
         run "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf F16
-        [ "$status" -eq 6 ] && [ "${#lines[@]}" -eq 1 ]
+        [ "$status" -eq 6 ]
+        [ "${#lines[@]}" -eq 1 ]
     )
     [ -z "$(ls -A)" ]
 }

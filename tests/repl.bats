@@ -720,7 +720,8 @@ EOF
     printf 'precious\n' >file.kv
     run "$QUILL" -i -n 1 < <(printf 'hello\n/save --kv file\n/save --kv other\n/save --kv other\n')
     [[ "$output" == *"/save: file.kv: a new file expected"*"other: 2 messages"*"other: 2 messages"* ]]
-    [ "$(cat file.kv)" = precious ] && [ ! -e file ]
+    [ "$(cat file.kv)" = precious ]
+    [ ! -e file ]
     printf '%s\n' '/load --kv other' again '/save --kv' | "$QUILL" -i -n 1 2>&1 >/dev/null | grep -q '^other: 4 messages'
     # a file without its KV, beside which another FILE.kv stands
     run "$QUILL" -i -n 1 < <(printf 'hello\n/save file\n/save --kv\n')
@@ -1002,7 +1003,8 @@ PYTHON
 @test "/save and /load refuse options that they do not have" {
     printf '%s\n' hi '/save --foo x' '/save --kv --foo' '/load --kvx' '/save ./--foo' | "$QUILL" -i -n 1 >/dev/null 2>errors
     [ "$(grep -c 'a file expected, found --' errors)" -eq 3 ]
-    [ -e ./--foo ] && [ ! -e '--foo x' ]
+    [ -e ./--foo ]
+    [ ! -e '--foo x' ]
 }
 
 @test "context-shift cannot be set beside --evict" {

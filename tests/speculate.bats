@@ -14,8 +14,6 @@ models() {
 
 drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$TINY/big.gguf"; }
 
-unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
-
 @test "every drafter leaves the text unchanged, with penalties and biases, in each layout and KV type" {
     common=(--deterministic -s 5 -n 60 --repeat-penalty 1.2 --logit-bias 40-inf --ignore-eos "a text a text a text")
     for flags in '' '--kv-layout paged --kv-block 16' '-ctk q8_0 -ctv q4_0' '--temp 0'; do

@@ -166,7 +166,7 @@ PYTHON
 @test "a chat sets a form and takes it back" {
     printf '/set choice yes,no\nhi\n/set choice default\nhi\n' | "$QUILL" --no-config -m builtin -i -q --seed 1 >out 2>err
     [[ "$(head -1 out)" =~ ^(yes|no)$ ]]
-    ! [[ "$(sed -n 2p out)" =~ ^(yes|no)$ ]]
+    [[ ! "$(sed -n 2p out)" =~ ^(yes|no)$ ]]
 }
 
 @test "random schemas at a high temperature: every answer validates" {

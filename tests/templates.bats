@@ -21,7 +21,10 @@ refused() {
     local expected="$1" word="$2" found=0
     shift 2
     "$QUILL" template "$@" >out 2>errors <in.json || found=$?
-    [ "$found" -eq "$expected" ] && [ ! -s out ] && [ "$(wc -l <errors)" -eq 1 ] && grep -q "^quill: .*$word" errors
+    [ "$found" -eq "$expected" ]
+    [ ! -s out ]
+    [ "$(wc -l <errors)" -eq 1 ]
+    grep -q "^quill: .*$word" errors
 }
 
 @test "wrong messages and templates are errors in one line" {

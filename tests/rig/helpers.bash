@@ -152,3 +152,6 @@ same_alone() {
     [ "$(wc -l <together)" = 6 ]
     [ "$(sed "$texts" together)" = "$(sed "$texts" alone)" ]
 }
+
+# --verbose breaks its lines at 80 columns.
+unwrapped() { tr -s ' \n' ' '; }
