@@ -325,21 +325,22 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
 }
 
 // As many tiles as the longest split has pieces, if they fit, so that a block requests all of them at once.
-template <int TYPE, int HEADS> static bool attend_tiles_launch(AttendJob j, GpuStream stream) {
+template <int TYPE, int HEADS> static void attend_tiles_launch(AttendJob j, GpuStream stream) {
     int group = j.heads.n_heads / j.heads.n_kv_heads, hd = j.heads.head_dim;
     j.n_buffers = j.longest > TILE_KEYS && attend_tiles_smem(hd, HEADS, j.longest, 4) <= shared_memory() ? 4 : 2;
     size_t smem = attend_tiles_smem(hd, HEADS, j.longest, j.n_buffers);
-    if (smem > shared_memory()) return false;
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * ((group + HEADS - 1) / HEADS)),
               (unsigned)j.b.n_rows);
     LAUNCH_EARLY(j.early, (attend_tiles<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
-    return true;
 }
 
-// Groups of more than 8 heads take two of an mma's operands, so that K and V are read once, if shared memory suffices.
+// Groups of more than 8 heads take two of an mma's operands, so that K and V are read once, if shared memory suffices
+// for the longest splits. So a model has one of both kernels for every length of the context.
 template <int TYPE> static void attend_by_tiles(const AttendJob &j, GpuStream stream) {
     bool large = j.heads.n_heads / j.heads.n_kv_heads > MMA_HEADS;
-    if (!large || !attend_tiles_launch<TYPE, 2 * MMA_HEADS>(j, stream)) attend_tiles_launch<TYPE, MMA_HEADS>(j, stream);
+    if (large && attend_tiles_smem(j.heads.head_dim, 2 * MMA_HEADS, SPLIT, 2) <= shared_memory())
+        return attend_tiles_launch<TYPE, 2 * MMA_HEADS>(j, stream);
+    attend_tiles_launch<TYPE, MMA_HEADS>(j, stream);
 }
 
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,

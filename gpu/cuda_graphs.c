@@ -32,16 +32,22 @@ LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step) {
     const CudaGraph *same = find_graph(g, step);
     if (same) replay(same);
     else g->recording = rt_capture(cuda_device.stream);
-    return g->recording ? LAYERS_RUN : LAYERS_DONE;
+    return same ? LAYERS_DONE : LAYERS_RUN;
 }
 
 void cuda_graphs_end(CudaGraphs *g) {
     if (!g->recording) return;
     g->recording = false;
-    g->recorded.graph = rt_capture_end(cuda_device.stream);
-    if (!g->recorded.graph) return;
+    RtGraph *graph = g->recorded.graph = rt_capture_end(cuda_device.stream);
+    if (!graph) return;
     cuda_device.counts.captures++;
     if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // many sizes of the context were captured: starts again
+    bool ready = rt_graph_ready(graph, g->n == 0);
+    if (!ready && g->n > 0) { // no memory: that of the other graphs may do
+        cuda_graphs_drop(g);
+        ready = rt_graph_ready(graph, true);
+    }
+    if (!ready) return rt_graph_free(graph);
     g->of[g->n++] = g->recorded;
     replay(&g->recorded);
 }

@@ -95,7 +95,8 @@ static double replay_seconds(GpuStream s, void (*queue)(void *arg), void *arg) {
     queue(arg);
     RtGraph *g = rt_capture_end(s);
     double best = INFINITY;
-    for (int i = 0; g && i <= TRIES; i++) { // the first replay warms up
+    bool ready = g && rt_graph_ready(g, false);
+    for (int i = 0; ready && i <= TRIES; i++) { // the first replay warms up
         RtTimer *t = rt_timer(s);
         rt_replay(g, s);
         double seconds = rt_timer_end(t, s);

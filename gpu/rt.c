@@ -229,30 +229,37 @@ void rt_mark_free(RtMark *m) {
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 struct RtGraph {
+    cudaGraph_t recorded;
     cudaGraphExec_t exec;
 };
 
 bool rt_capture(GpuStream s) {
-    return check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "graph capture");
+    if (cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess) return true;
+    cudaGetLastError(); // no failure: the caller goes on without a graph
+    return false;
 }
 
 RtGraph *rt_capture_end(GpuStream s) {
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
-    if (!check(cudaStreamEndCapture(s, &graph), "graph capture")) return NULL;
-    bool good = check(cudaGraphInstantiate(&exec, graph, 0), "graph");
-    cudaGraphDestroy(graph);
-    if (!good) return NULL;
+    cudaGraph_t recorded = NULL;
+    if (!check(cudaStreamEndCapture(s, &recorded), "graph capture")) return NULL;
     RtGraph *g = mem_alloc(sizeof *g);
-    g->exec = exec;
+    *g = (RtGraph){.recorded = recorded};
     return g;
+}
+
+bool rt_graph_ready(RtGraph *g, bool must) {
+    cudaError_t e = cudaGraphInstantiate(&g->exec, g->recorded, 0);
+    if (must) return check(e, "graph");
+    if (e != cudaSuccess) cudaGetLastError();
+    return e == cudaSuccess;
 }
 
 void rt_replay(RtGraph *g, GpuStream s) { check(cudaGraphLaunch(g->exec, s), "graph launch"); }
 
 void rt_graph_free(RtGraph *g) {
     if (!g) return;
-    cudaGraphExecDestroy(g->exec);
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    cudaGraphDestroy(g->recorded);
     free(g);
 }
 

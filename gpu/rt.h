@@ -62,8 +62,11 @@ void rt_mark_free(RtMark *m);
 
 // ---- graphs: operations queued between rt_capture and rt_capture_end are recorded, and run by every replay ----
 typedef struct RtGraph RtGraph;
-bool rt_capture(GpuStream s);
+bool rt_capture(GpuStream s);         // false: the stream records nothing, and runs what is queued as usual
 RtGraph *rt_capture_end(GpuStream s); // NULL: rt_failure
+// Prepares a recorded graph for replays. false: the device has no memory for it, which is a failure (rt_failure) if
+// `must`.
+bool rt_graph_ready(RtGraph *g, bool must);
 void rt_replay(RtGraph *g, GpuStream s);
 void rt_graph_free(RtGraph *g);
 

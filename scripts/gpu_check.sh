@@ -115,6 +115,7 @@ PYTHON
 }
 finish() {
   local code=$?
+  [ -z "${making:-}" ] || pkill -P "$making" 2>/dev/null # an interrupted run: the models are no longer needed
   report
   (cd "$out" && find . -name '*.log' -o -name '*.json' -o -name '*.err' | tar -czf "$results_in/gpu_check.logs.tar.gz" -T -) ||
     say "the logs could not be kept"
@@ -145,7 +146,7 @@ say "${version//$'\n'/; }"
 
 # Finds cuBLAS where the loader does not search: beside nvcc, or in a Python package.
 libraries=${LD_LIBRARY_PATH:-}
-if ! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.1[23]'; then
+if ! ldconfig -p 2>/dev/null | grep 'libcublas\.so\.1[23]' >/dev/null; then # -q would end the pipe early
   for file in "${nvcc%/bin/nvcc}"/lib64/libcublas.so.1[23] /usr/local/cuda*/lib64/libcublas.so.1[23] \
     $(python3 -c 'import glob, site, sys
 for d in sys.path + site.getsitepackages():
@@ -397,7 +398,7 @@ try() {
 longer=$(seq -s, 3 102)
 # The CPU writes the large models while the GPU is tested.
 (for shape in "8b Q4_K" "8b BF16" "1b BF16" "1b Q4_K"; do model "${shape% *}" "${shape#* }" >/dev/null; done) &
-making=$!
+making=$! # finish() ends it
 check_kernels
 check_types F32 BF16 Q4_K Q8_0
 if [[ $version =~ model:\ none ]]; then skip "texts: no model is built in"

@@ -48,6 +48,26 @@ static void int8_products(void **state) {
     }
 }
 
+// NaN in a row of activations makes all sums of the row NaN, and no others.
+static void int8_of_nan(void **state) {
+    (void)state;
+    enum { N_IN = 256, N_OUT = 8, ROWS = 2, ROW_BYTES = N_IN / 32 * 34, AT = 77 };
+    uint64_t random = 79;
+    uint8_t data[N_OUT * ROW_BYTES];
+    float x[ROWS * N_IN], y[ROWS * N_OUT] = {0};
+    random_blocks_fill(TYPE_Q8_0, data, N_OUT * N_IN, 0.1f, &random);
+    Tensor t = {.data = data, .type = TYPE_Q8_0, .n_out = N_OUT, .n_in = N_IN, .row_bytes = ROW_BYTES};
+    for (int i = 0; i < ROWS * N_IN; i++) x[i] = i == N_IN + AT ? NAN : (float)(i % 7);
+    GpuLayer l = {.w_down = device_tensor(&t)};
+    GpuBatch b = {.n_rows = ROWS};
+    float *sums = device_new(y, sizeof y);
+    gpu_ffn_out(sums, device_new(x, sizeof x), &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
+    float *got = host_copy(sums, sizeof y);
+    for (int i = 0; i < ROWS * N_OUT; i++) assert_int_equal(!isnan(got[i]), i < N_OUT);
+    free(got);
+    device_free_all();
+}
+
 // Reference of the products on the matrix unit: x and the weights are rounded to bf16, the sums are f32.
 static void products_of_few_rows(void **state) {
     (void)state;
@@ -134,6 +154,7 @@ static void reads_every_piece(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(int8_products),
+        cmocka_unit_test(int8_of_nan),
         cmocka_unit_test(products_of_few_rows),
         cmocka_unit_test(rounding_to_f16),
         cmocka_unit_test(reads_every_piece),

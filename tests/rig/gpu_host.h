@@ -145,6 +145,17 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, in
     return gpu_shuffle(mask, value, (threadIdx.x ^ (unsigned)with) & 31, file, line);
 }
 
+static inline unsigned __float_as_uint(float v) {
+    unsigned u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+static inline float __uint_as_float(unsigned u) {
+    float v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
 struct GpuVote {
     bool mine;
     unsigned all;

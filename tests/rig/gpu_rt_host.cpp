@@ -171,6 +171,14 @@ bool rt_capture(GpuStream) {
     return true;
 }
 RtGraph *rt_capture_end(GpuStream) { return new RtGraph{gpu_host_capture_end()}; }
+static bool refuses_graph;
+void twin_refuse_graph(void) { refuses_graph = true; }
+bool rt_graph_ready(RtGraph *, bool must) {
+    bool ready = !refuses_graph;
+    refuses_graph = false;
+    if (!ready && must) rt_fail("graph: out of memory");
+    return ready;
+}
 void rt_replay(RtGraph *g, GpuStream) { gpu_host_replay(g->recording); }
 void rt_graph_free(RtGraph *g) {
     if (!g) return;

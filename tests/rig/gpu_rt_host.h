@@ -13,6 +13,7 @@ extern "C" {
 void twin_memory(size_t n);
 size_t twin_used(void);   // bytes that are allocated now, including pinned ones
 void twin_clear(void);    // clears the failure that rt_failure returns
+void twin_refuse_graph(void); // the next rt_graph_ready has no memory
 long twin_products(void); // number of matrix products so far
 
 #ifdef __cplusplus
