@@ -33,7 +33,7 @@ Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *
         return OK;
     }
     if (config->deterministic) {
-        snprintf(p->why, sizeof p->why, "--deterministic is the CPU's alone so far");
+        snprintf(p->why, sizeof p->why, "--deterministic works only on the CPU");
         return OK;
     }
     if (!insists && !m) return OK;
@@ -166,17 +166,31 @@ Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     if (config->gpu_layers >= 0) TRY(check_alone(m, n));
     p->free_bytes = cuda_free_bytes();
-    while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes)
+    while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes) {
         s->n_ctx = int_max(LEAST_CONTEXT, s->n_ctx / 8 * 7);
+        if (s->n_blocks) s->n_blocks = kvshape_blocks_of_one(s);
+    }
     while (n > 0 && (need(p, m, s, max_rows, max_out, n) > p->free_bytes || !stands_alone(m, n))) n--;
     bool refused = config->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
-    size_t all = need(p, m, s, max_rows, max_out, refused ? wanted : n);
+    need(p, m, s, max_rows, max_out, refused ? wanted : n);
     if (refused) return too_little(p, config, s, n);
-    p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
-    if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
+    if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "the GPU's memory has no room for a single layer"));
     *s = with_device(s, m, n);
     s->be = p->gpu;
     return OK;
+}
+
+size_t device_plan_kv_room(const DevicePlan *p) {
+    if (!p->gpu) return SIZE_MAX;
+    size_t others = p->weights + p->scratch + RESERVE;
+    return p->free_bytes > others ? p->free_bytes - others : 0;
+}
+
+void device_plan_settle(DevicePlan *p, const KvShape *s) {
+    if (!p->gpu) return;
+    p->kv = kvshape_bytes(s) - kvshape_host_bytes(s);
+    size_t room = device_plan_kv_room(p);
+    p->spare = room > p->kv && room - p->kv > KEEP_FREE ? room - p->kv - KEEP_FREE : 0;
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -234,7 +248,7 @@ void device_plan_report(const DevicePlan *p) {
                    p->n_all - p->n_layers, p->n_all - 1, p->n_all, kept, p->n_layers == p->n_all ? ", embedding" : "",
                    p->gpu->kernels);
     paragraph_item(
-        "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense",
+        "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers need no unpacking",
         c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
     paragraph_item("sampling", "%ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host",
                    c.drawn, c.drawn_ahead, c.rows_fetched);

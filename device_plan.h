@@ -26,10 +26,15 @@ typedef struct {
 // requested GPU cannot be used; the message has the driver's reason. cli/check.h has rejected contradictory options.
 Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *m);
 // Decides how many layers the GPU gets with this cache and steps of up to max_rows rows, max_out of them with logits:
-// sets s->n_device and s->be, and with may_shorten possibly a shorter s->n_ctx. QUILL_MEMORY: the requested layers do
-// not fit; the message has the memory budget and flags to try.
+// sets s->n_device and s->be, and with may_shorten possibly a shorter s->n_ctx. Of a pool, s->n_blocks is the number of
+// blocks of one context; it stays so if the context becomes shorter. QUILL_MEMORY: the requested layers do not fit; the
+// message has the memory budget and flags to try.
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out);
+// Bytes of the GPU's memory for K and V beside these layers; SIZE_MAX without a GPU.
+size_t device_plan_kv_room(const DevicePlan *p);
+// Call after device_plan_make, when the shape of the cache is final: sets p->kv and p->spare.
+void device_plan_settle(DevicePlan *p, const KvShape *s);
 Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet);
 
 // The most rows of a step: config->ubatch, or the device's default.

@@ -72,7 +72,7 @@ static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 // all. In a pool: the context of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
     size_t growth = kvshape_bytes_per_growth(s), slot = kvshape_host_bytes_per_growth(s);
-    size_t bytes = slot ? less(limit, kvshape_fixed_bytes(s)) / slot : SIZE_MAX;
+    size_t bytes = slot ? less(limit, kvshape_host_fixed_bytes(s)) / slot : SIZE_MAX;
     size_t all = kv_mem && growth ? less(kv_mem, kvshape_fixed_bytes(s)) / growth : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
@@ -124,14 +124,53 @@ static void plan_partners(KvShape *s, int rows) {
     s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
-// Whether s->n_seqs sequences may run at once within `limit` bytes. Fixed bytes are the tail pages of sealed types and
-// the blocks of windows. Either the rest holds a whole context for each sequence, or the fixed bytes take at most half
-// of the limit and, if the context was requested, leave room for one context.
-static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool asked) {
-    size_t fixed = kvshape_fixed_bytes(s), rest = less(limit, fixed);
-    size_t context_bytes = n_blocks * (size_t)s->block * kvshape_bytes_per_growth(s);
-    if (fixed == 0 || context_bytes == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
-    return fixed <= limit / 2 && (!asked || rest >= context_bytes);
+// One of the memories that a pool is in, and what of the pool is in it.
+typedef struct {
+    size_t limit;        // bytes for K and V
+    size_t fixed, block; // bytes of all tail pages, states and blocks of windows, and of one more block
+    bool shared;         // the pool takes at most half of it, or one context
+} PoolMemory;
+enum { POOL_MEMORIES = 3 };
+
+// The host's memory, --kv-mem for both, and the GPU's. Without --kv-mem a pool leaves half of the memory: finished
+// sequences leave their blocks for later prompts with the same beginning, so that a pool fills up over time.
+static void pool_memories(const MemoryPlan *p, size_t host, PoolMemory m[POOL_MEMORIES]) {
+    const KvShape *s = &p->shape;
+    size_t asked = p->config->kv_mem, on_host = kvshape_host_bytes_per_growth(s), all = kvshape_bytes_per_growth(s);
+    size_t fixed_host = kvshape_host_fixed_bytes(s), fixed = kvshape_fixed_bytes(s), n = (size_t)s->block;
+    m[0] = (PoolMemory){host, fixed_host, on_host * n, !asked && host != SIZE_MAX};
+    m[1] = (PoolMemory){asked ? asked : SIZE_MAX, fixed, all * n, false};
+    m[2] = (PoolMemory){device_plan_kv_room(p->devices), fixed - fixed_host, (all - on_host) * n,
+                        !asked && p->devices->gpu};
+}
+
+// Whether s->n_seqs sequences may run at once. Either each memory has room for a whole context of each sequence beside
+// the fixed bytes, or these take at most half of it and, if the context was requested, leave room for one context.
+static bool width_fits(const MemoryPlan *p, size_t host, size_t n_blocks, bool asked) {
+    PoolMemory m[POOL_MEMORIES];
+    pool_memories(p, host, m);
+    for (int i = 0; i < POOL_MEMORIES; i++) {
+        size_t limit = m[i].shared ? m[i].limit / 2 : m[i].limit, rest = less(limit, m[i].fixed);
+        size_t context = n_blocks * m[i].block;
+        if (m[i].fixed == 0 || context == 0 || rest / context >= (size_t)p->shape.n_seqs) continue;
+        if (m[i].fixed > limit / 2 || (asked && rest < context)) return false;
+    }
+    return true;
+}
+
+// How many blocks fit into all memories beside the fixed bytes (if `beside`); the first `one` of them may take more than
+// half of a shared memory.
+static size_t blocks_within(const MemoryPlan *p, size_t host, size_t one, bool beside) {
+    PoolMemory m[POOL_MEMORIES];
+    pool_memories(p, host, m);
+    size_t most = SIZE_MAX;
+    for (int i = 0; i < POOL_MEMORIES; i++) {
+        if (m[i].block == 0) continue;
+        size_t n = less(m[i].limit, beside ? m[i].fixed : 0) / m[i].block;
+        if (m[i].shared && n > one) n = n / 2 > one ? n / 2 : one;
+        if (n < most) most = n;
+    }
+    return most;
 }
 
 static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
@@ -141,27 +180,24 @@ static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
 }
 
 // Decides the number of blocks of a pool: as many as memory allows, at least one context, at most a context for each
-// sequence. Without --kv-mem it uses at most half of the free memory, except that one context may take more: finished
-// sequences leave their blocks for later prompts with the same beginning, so that a pool fills up over time.
-static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
+// sequence. `host`: bytes of the host's memory for K and V.
+static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
     KvShape *s = &p->shape;
-    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvshape_bytes_per_slot(s);
-    if (slot == 0) slot = 1; // no layer has K and V
+    size_t one = (size_t)kvshape_blocks_of_one(s);
     int wished = s->n_seqs;
-    size_t room = p->config->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
-    s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // bounds the tail pages counted below
+    s->n_partners = 0;
+    size_t most = blocks_within(p, host, 1, false);
+    s->n_blocks = most < 1 ? 1 : most < INT_MAX ? (int)most : INT_MAX; // bounds the tail pages counted below
     plan_partners(s, p->max_rows);
-    while (s->n_seqs > 1 && !width_fits(s, room, one, asked)) {
+    while (s->n_seqs > 1 && !width_fits(p, host, one, asked)) {
         s->n_seqs--;
         plan_partners(s, p->max_rows);
     }
     if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
-    size_t block_bytes = kvshape_bytes_per_growth(s) * (size_t)s->block;
-    size_t most = block_bytes ? less(limit, kvshape_fixed_bytes(s)) / block_bytes : SIZE_MAX;
-    if (!p->config->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
+    most = blocks_within(p, host, one, true);
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
-        return too_large(p, limit);
+        return too_large(p, p->config->kv_mem && p->config->kv_mem < host ? p->config->kv_mem : host);
     }
     if (most < one) {
         note_shorter(p, most * (size_t)s->block);
@@ -225,7 +261,7 @@ static Status plan_types(const MemoryPlan *p, KvShape *s) {
     return OK;
 }
 
-Status memory_plan_make(MemoryPlan *p) {
+static Status plan(MemoryPlan *p) {
     const ModelConfig *c = &p->model->c;
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size, trained = int_max(1, c->n_ctx_train);
     int own = p->needs.ctx_of_use ? int_min(p->needs.ctx_of_use, trained) : trained;
@@ -241,6 +277,7 @@ Status memory_plan_make(MemoryPlan *p) {
     plan_checkpoints(s);
     p->scratch = scratch_for(p, s->n_ctx, &p->max_rows);
     plan_partners(s, p->max_rows);
+    if (p->needs.pooled) s->n_blocks = kvshape_blocks_of_one(s); // the least that plan_pool gives the pool
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
     int n_host = c->n_layers - (p->devices->gpu ? p->devices->n_layers : 0);
@@ -256,8 +293,7 @@ Status memory_plan_make(MemoryPlan *p) {
     size_t weights = p->config->no_mmap ? 0 : part + kept < all ? part + kept : all;
     weights += p->draft.weights;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (p->needs.pooled)
-        return plan_pool(p, p->config->kv_mem && p->config->kv_mem < limit ? p->config->kv_mem : limit, asked);
+    if (p->needs.pooled) return plan_pool(p, limit, asked);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
     if (countable && kvshape_host_bytes(s) <= limit && (!p->config->kv_mem || kvshape_bytes(s) <= p->config->kv_mem))
         return OK;
@@ -266,6 +302,12 @@ Status memory_plan_make(MemoryPlan *p) {
     note_shorter(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);
     p->scratch = computes ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
+    return OK;
+}
+
+Status memory_plan_make(MemoryPlan *p) {
+    TRY(plan(p));
+    device_plan_settle(p->devices, &p->shape);
     return OK;
 }
 

@@ -42,10 +42,13 @@ void kvshape_set_device(KvShape *s, const Layer *layers, int n, int n_device) {
 
 static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n_ctx; }
 
-static int block_count(const KvShape *s) {
-    if (s->n_blocks > 0) return s->n_blocks;
+int kvshape_blocks_of_one(const KvShape *s) {
     int block = block_slots(s);
-    return (int)(((int64_t)s->n_ctx + block - 1) / block * s->n_seqs);
+    return (int)(((int64_t)s->n_ctx + block - 1) / block);
+}
+
+static int block_count(const KvShape *s) {
+    return s->n_blocks > 0 ? s->n_blocks : (int)((int64_t)kvshape_blocks_of_one(s) * s->n_seqs);
 }
 
 static int kind_layers(const KvShape *s, int kind) {
@@ -163,11 +166,22 @@ size_t kvshape_bytes_per_slot(const KvShape *s) {
     return slot_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) + slot_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW));
 }
 
-size_t kvshape_fixed_bytes(const KvShape *s) {
-    size_t tails =
-        tail_bytes(s, KV_FULL, kind_layers(s, KV_FULL)) + tail_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW));
+// The fixed bytes of some layers: of KV_FULL, of KV_WINDOW and recurrent ones.
+static size_t fixed_bytes(const KvShape *s, int n_full, int n_windowed, int n_recurrent) {
+    StatePool p = kvshape_states(s);
+    size_t tails = tail_bytes(s, KV_FULL, n_full) + tail_bytes(s, KV_WINDOW, n_windowed), states;
     size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
-    return tails + kvshape_state_bytes(s) + (few_partners(s) ? slot_bytes(s, KV_WINDOW, s->n_windowed) * blocks : 0);
+    if (!size_mul((size_t)n_recurrent * p.floats * sizeof(float), (size_t)p.n_states, &states)) return SIZE_MAX;
+    return tails + states + (few_partners(s) ? slot_bytes(s, KV_WINDOW, n_windowed) * blocks : 0);
+}
+
+size_t kvshape_fixed_bytes(const KvShape *s) {
+    return fixed_bytes(s, kind_layers(s, KV_FULL), s->n_windowed, s->n_recurrent);
+}
+
+size_t kvshape_host_fixed_bytes(const KvShape *s) {
+    return fixed_bytes(s, kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL),
+                       s->n_windowed - s->n_windowed_device, s->n_recurrent - s->n_recurrent_device);
 }
 
 size_t kvshape_bytes_per_growth(const KvShape *s) {

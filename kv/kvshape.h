@@ -45,6 +45,8 @@ size_t kvshape_bytes_per_slot(const KvShape *s); // one slot of one sequence, in
 size_t kvshape_bytes_per_growth(const KvShape *s);
 size_t kvshape_host_bytes_per_growth(const KvShape *s); // the part in the host's memory
 size_t kvshape_fixed_bytes(const KvShape *s);           // the part of kvshape_bytes that does not grow with the slots
+size_t kvshape_host_fixed_bytes(const KvShape *s);      // the part of it in the host's memory
+int kvshape_blocks_of_one(const KvShape *s);            // blocks of one sequence of n_ctx slots
 // Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
 int kvshape_partners_needed(const KvShape *s, int step_rows);
 // The most blocks of KV_WINDOW that one sequence needs, without those of the step's rows: the window may begin and end

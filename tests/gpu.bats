@@ -13,8 +13,6 @@ setup() {
     [ -x "$TWIN" ] # built by `make test-build`
 }
 
-unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
-
 @test "a text is the same on the GPU, on the CPU, and with layers on both" {
     "$TWIN" --device cpu --greedy -n 12 "a prompt of some length" </dev/null >cpu
     "$TWIN" --device cuda --greedy -n 12 "a prompt of some length" </dev/null >gpu
@@ -197,6 +195,19 @@ jobs() {
     [ "$(code "$TWIN" --device cuda -c 9000000 hi)" -eq 4 ]
     [ "$(code "$TWIN" --device cuda -ngl 1 --dry-run hi)" -eq 0 ]
     grep -q "on the GPU .* 1 of 3 layers" errors
+}
+
+@test "a batch plans the GPU's memory for one context; its pool takes half of what is left" {
+    "$MAKE_TINY" long.gguf ctx=65536
+    : >none
+    # 64 sequences of 8192 slots would take 268 MB
+    QUILL_TWIN_MEMORY=420000000 "$TWIN" batch --device cuda -m long.gguf -c 8192 --dry-run none 2>out </dev/null
+    grep -q "on the GPU .* 2 of 2 layers: .* KV cache 72.2" out
+    QUILL_TWIN_MEMORY=420000000 "$TWIN" batch --device cuda -m long.gguf -c 8192 --kv-mem 100m --dry-run none 2>out </dev/null
+    grep -q "on the GPU .* 2 of 2 layers: .* KV cache 10[0-5]" out
+    # K and V that are on the GPU may be larger than the host's memory
+    QUILL_TWIN_MEMORY=2000000000000 "$TWIN" batch --device cuda -m long.gguf -c 1000000000 -np 1 --dry-run none 2>out </dev/null
+    grep -q "on the GPU .* 2 of 2 layers: .* KV cache 512000" out
 }
 
 @test "experts stay on the CPU where --cpu-moe or --n-cpu-moe says so, and the text is the same" {
