@@ -69,12 +69,22 @@ static size_t try_device(int device, cudaError_t *reason) {
     return *reason == cudaSuccess ? free_bytes : 0;
 }
 
+// The memory of a device, known without a context.
+static size_t whole_memory(int device) {
+    struct cudaDeviceProp p;
+    return cudaGetDeviceProperties(&p, device) == cudaSuccess ? p.totalGlobalMem : 0;
+}
+
+// Chooses the device with the most free memory. A context takes time and some memory of its device, so that the search
+// ends at a device that has nearly all of the largest device's memory free.
 static Status choose_device(int n, int *out) {
-    size_t most = 0;
+    size_t most = 0, largest = 0;
     int newest = 0;
     cudaError_t refused = cudaSuccess, reason;
     *out = -1;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
+        if (capability(i) >= RT_LEAST_CAPABILITY && whole_memory(i) > largest) largest = whole_memory(i);
+    for (int i = 0; i < n && (most == 0 || most < largest / 20 * 19); i++) {
         newest = int_max(newest, capability(i));
         if (capability(i) < RT_LEAST_CAPABILITY) continue;
         size_t bytes = try_device(i, &reason);
