@@ -248,7 +248,8 @@ void device_plan_report(const DevicePlan *p) {
                    p->n_all - p->n_layers, p->n_all - 1, p->n_all, kept, p->n_layers == p->n_all ? ", embedding" : "",
                    p->gpu->kernels);
     paragraph_item(
-        "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers need no unpacking",
+        "graphs",
+        "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers need no unpacking",
         c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
     paragraph_item("sampling", "%ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host",
                    c.drawn, c.drawn_ahead, c.rows_fetched);

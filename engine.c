@@ -280,7 +280,9 @@ void engine_run(Engine *e) {
 
 // ---- asking the engine ---------------------------------------------------------------------------------------------
 
-int engine_most_context(const Engine *e) { return memory_plan_most_context(&e->shape, e->scratch, e->config.kv_mem); }
+int engine_most_context(const Engine *e) {
+    return memory_plan_most_context(&e->shape, e->work.max_rows, e->scratch, e->config.kv_mem);
+}
 
 const char *engine_context_option(const Engine *e) {
     int wished = e->config.ctx_size ? e->config.ctx_size : e->model.c.n_ctx_train;

@@ -68,27 +68,40 @@ static size_t scratch_for(const MemoryPlan *p, int n_ctx, int *rows) {
 
 static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
-// The largest context whose KV cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in
-// all. In a pool: the context of one sequence.
-static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t growth = kvshape_bytes_per_growth(s), slot = kvshape_host_bytes_per_growth(s);
-    size_t bytes = slot ? less(limit, kvshape_host_fixed_bytes(s)) / slot : SIZE_MAX;
-    size_t all = kv_mem && growth ? less(kv_mem, kvshape_fixed_bytes(s)) / growth : SIZE_MAX;
-    size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
-    if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
-    return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
+// Sets how many blocks the layers with a window need: enough for the windows of all sequences. 0: as many as the other
+// layers.
+static void plan_partners(KvShape *s, int rows) {
+    s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
-int memory_plan_most_context(const KvShape *s, size_t scratch, size_t kv_mem) {
+// The largest context whose KV cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in
+// all, with steps of up to `rows` rows. In a pool: the context of one sequence. More slots need more memory, so that
+// halving an interval finds it.
+static int context_within(const KvShape *s, int rows, size_t limit, size_t kv_mem) {
+    const int unit = s->block ? s->block : 1, most = ((1 << 30) - 1) / (s->n_blocks ? 1 : s->n_seqs) / unit;
+    int fits = 0, fails = most + 1; // in blocks
+    while (fails - fits > 1) {
+        KvShape t = *s;
+        int middle = fits + (fails - fits) / 2;
+        if (t.n_blocks) t.n_blocks = middle;
+        else t.n_ctx = middle * unit;
+        plan_partners(&t, rows);
+        if (kvshape_host_bytes(&t) <= limit && (!kv_mem || kvshape_bytes(&t) <= kv_mem)) fits = middle;
+        else fails = middle;
+    }
+    return fits * unit;
+}
+
+int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t kv_mem) {
     size_t available = memory_available();
-    return context_within(s, available == SIZE_MAX ? available : less(available, scratch), kv_mem);
+    return context_within(s, rows, available == SIZE_MAX ? available : less(available, scratch), kv_mem);
 }
 
 // The error for a requested context that does not fit: two flags to try, and the memory budget.
 static Status too_large(const MemoryPlan *p, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &p->shape;
-    int fits = context_within(s, limit, p->config->kv_mem);
+    int fits = context_within(s, p->max_rows, limit, p->config->kv_mem);
     if (p->config->kv_mem && p->config->kv_mem < limit) limit = p->config->kv_mem;
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
@@ -118,12 +131,6 @@ KvShape memory_plan_kv_shape(const Model *m) {
 
 // ---- a pool of blocks -----------------------------------------------------------------------------------------------
 
-// Sets how many blocks the layers with a window need: enough for the windows of all sequences. 0: as many as the other
-// layers.
-static void plan_partners(KvShape *s, int rows) {
-    s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
-}
-
 // One of the memories that a pool is in, and what of the pool is in it.
 typedef struct {
     size_t limit;        // bytes for K and V
@@ -144,33 +151,43 @@ static void pool_memories(const MemoryPlan *p, size_t host, PoolMemory m[POOL_ME
                         !asked && p->devices->gpu};
 }
 
-// Whether s->n_seqs sequences may run at once. Either each memory has room for a whole context of each sequence beside
-// the fixed bytes, or these take at most half of it and, if the context was requested, leave room for one context.
-static bool width_fits(const MemoryPlan *p, size_t host, size_t n_blocks, bool asked) {
+// Whether a pool of n blocks fits into all memories; sets the numbers of blocks. The first `one` blocks may take more
+// than half of a shared memory.
+static bool pool_fits(MemoryPlan *p, size_t host, size_t one, size_t n) {
     PoolMemory m[POOL_MEMORIES];
+    p->shape.n_blocks = (int)n;
+    plan_partners(&p->shape, p->max_rows);
     pool_memories(p, host, m);
     for (int i = 0; i < POOL_MEMORIES; i++) {
-        size_t limit = m[i].shared ? m[i].limit / 2 : m[i].limit, rest = less(limit, m[i].fixed);
-        size_t context = n_blocks * m[i].block;
-        if (m[i].fixed == 0 || context == 0 || rest / context >= (size_t)p->shape.n_seqs) continue;
-        if (m[i].fixed > limit / 2 || (asked && rest < context)) return false;
+        size_t limit = m[i].shared && n > one ? m[i].limit / 2 : m[i].limit;
+        if (m[i].fixed > limit || (limit - m[i].fixed) / (m[i].block ? m[i].block : 1) < (m[i].block ? n : 0))
+            return false;
     }
     return true;
 }
 
-// How many blocks fit into all memories beside the fixed bytes (if `beside`); the first `one` of them may take more than
-// half of a shared memory.
-static size_t blocks_within(const MemoryPlan *p, size_t host, size_t one, bool beside) {
-    PoolMemory m[POOL_MEMORIES];
-    pool_memories(p, host, m);
-    size_t most = SIZE_MAX;
-    for (int i = 0; i < POOL_MEMORIES; i++) {
-        if (m[i].block == 0) continue;
-        size_t n = less(m[i].limit, beside ? m[i].fixed : 0) / m[i].block;
-        if (m[i].shared && n > one) n = n / 2 > one ? n / 2 : one;
-        if (n < most) most = n;
+// The largest pool of at most `wished` blocks that fits; 0: none does. More blocks need more memory in every part, so
+// that halving an interval finds it.
+static size_t most_blocks(MemoryPlan *p, size_t host, size_t one, size_t wished) {
+    size_t fits = 0, fails = (wished < INT_MAX ? wished : INT_MAX) + 1;
+    while (fails - fits > 1) {
+        size_t middle = fits + (fails - fits) / 2;
+        if (pool_fits(p, host, one, middle)) fits = middle;
+        else fails = middle;
     }
-    return most;
+    pool_fits(p, host, one, fits ? fits : 1);
+    return fits;
+}
+
+// Whether n blocks, the most that fit, suffice for s->n_seqs sequences at once. Either each has a whole context, or the
+// fixed bytes take at most half of each memory and, if the context was requested, one sequence has a whole context.
+static bool width_fits(const MemoryPlan *p, size_t host, size_t one, size_t n, bool asked) {
+    PoolMemory m[POOL_MEMORIES];
+    if (n >= one * (size_t)p->shape.n_seqs) return true;
+    pool_memories(p, host, m);
+    for (int i = 0; i < POOL_MEMORIES; i++)
+        if (m[i].fixed > (m[i].shared ? m[i].limit / 4 : m[i].limit / 2)) return false;
+    return n >= 1 && (!asked || n >= one);
 }
 
 static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
@@ -183,30 +200,20 @@ static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
 // sequence. `host`: bytes of the host's memory for K and V.
 static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
     KvShape *s = &p->shape;
-    size_t one = (size_t)kvshape_blocks_of_one(s);
+    size_t one = (size_t)kvshape_blocks_of_one(s), most;
     int wished = s->n_seqs;
-    s->n_partners = 0;
-    size_t most = blocks_within(p, host, 1, false);
-    s->n_blocks = most < 1 ? 1 : most < INT_MAX ? (int)most : INT_MAX; // bounds the tail pages counted below
-    plan_partners(s, p->max_rows);
-    while (s->n_seqs > 1 && !width_fits(p, host, one, asked)) {
+    while ((most = most_blocks(p, host, one, one * (size_t)s->n_seqs), s->n_seqs > 1) &&
+           !width_fits(p, host, one, most, asked))
         s->n_seqs--;
-        plan_partners(s, p->max_rows);
-    }
     if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
-    most = blocks_within(p, host, one, true);
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
         return too_large(p, p->config->kv_mem && p->config->kv_mem < host ? p->config->kv_mem : host);
     }
     if (most < one) {
         note_shorter(p, most * (size_t)s->block);
-        one = most;
         s->n_ctx = (int)most * s->block;
     }
-    size_t all = one * (size_t)s->n_seqs;
-    if (all > most) all = most;
-    s->n_blocks = all < INT_MAX ? (int)all : INT_MAX;
     return OK;
 }
 
@@ -297,7 +304,7 @@ static Status plan(MemoryPlan *p) {
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
     if (countable && kvshape_host_bytes(s) <= limit && (!p->config->kv_mem || kvshape_bytes(s) <= p->config->kv_mem))
         return OK;
-    int fits = context_within(s, limit, p->config->kv_mem);
+    int fits = context_within(s, p->max_rows, limit, p->config->kv_mem);
     if (asked || fits < 1) return too_large(p, limit);
     note_shorter(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);

@@ -35,8 +35,9 @@ KvShape memory_plan_kv_shape(const Model *m);
 KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows);
 // The type of the KV cache for the option's value `asked`; KV_TYPE_AUTO gives f16, or f32 for a model in F32.
 int memory_plan_kv_type(const Model *m, int asked);
-// The largest context (-c) whose KV cache fits into the memory that is available now. kv_mem: as in EngineConfig.
-int memory_plan_most_context(const KvShape *s, size_t scratch, size_t kv_mem);
+// The largest context (-c) whose KV cache fits into the memory that is available now, with steps of up to `rows` rows.
+// kv_mem: as in EngineConfig.
+int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t kv_mem);
 // Appends the lines of the memory budget: weights, KV cache, scratch, the draft model if there is one, available
 // memory.
 void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const DraftMemory *draft, Buf *out);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/jsonio.h"
@@ -105,6 +106,11 @@ Status resume_open(const char *path, Resume *out) {
     *out = (Resume){.answered = json_object()};
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) return io_error(path, "open");
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { // reading a pipe would wait for its own end
+        close(fd);
+        return status_error(QUILL_USAGE, "--resume %.500s: a regular file expected, found something else", path);
+    }
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { // stdout keeps the lock until the process ends
         close(fd);
         return status_error(

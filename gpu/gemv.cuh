@@ -132,12 +132,12 @@ __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
 __device__ __forceinline__ unsigned magnitude_bits(float v) { return __float_as_uint(fabsf(v)); }
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) { return a > b ? a : b; }
 
-// Eight lanes quantise a unit together, four elements each. The largest magnitude is found among the bits of the floats,
-// where NaN is larger than all numbers: the unit's scale becomes NaN, and so do its sums.
+// Eight lanes quantise a unit together, four elements each. The largest magnitude is found among the bits of the
+// floats, where NaN is larger than all numbers: the unit's scale becomes NaN, and so do its sums.
 __device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units, int i, float4 v) {
     int part = i % UNIT / 4; // the lane's place among the eight of the unit
-    unsigned bits = larger(larger(magnitude_bits(v.x), magnitude_bits(v.y)),
-                           larger(magnitude_bits(v.z), magnitude_bits(v.w)));
+    unsigned bits =
+        larger(larger(magnitude_bits(v.x), magnitude_bits(v.y)), larger(magnitude_bits(v.z), magnitude_bits(v.w)));
     UNROLL
     for (int with = 4; with > 0; with /= 2) bits = larger(bits, __shfl_xor_sync(FULL_WARP, bits, with));
     float most = __uint_as_float(bits);

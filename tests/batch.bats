@@ -276,6 +276,31 @@ EOF
     run -6 "$QUILL" batch --resume ./no/such jobs
 }
 
+@test "--resume expects a regular file" {
+    mkfifo pipe
+    for file in pipe /dev/null; do
+        run -2 --separate-stderr timeout 20 "$QUILL" batch --resume "$file" </dev/null
+        [ "$stderr" = "quill: --resume $file: a regular file expected, found something else" ]
+    done
+}
+
+@test "a pool that memory limits announces a context that one sequence can use, also with windows" {
+    "$MAKE_TINY" windows.gguf arch=gemma3 type=F16 ctx=8192 u32:gemma3.attention.sliding_window=512
+    for n in 200 400 650; do
+        prompt="$(head -c "$n" /dev/zero | tr '\0' a)"
+        echo "{\"prompt\":\"$prompt\",\"raw\":true,\"ignore_eos\":true,\"max_tokens\":20}"
+    done >long
+    for memory in 100k 300k 500k 600k 800k; do
+        "$QUILL" batch -m windows.gguf -np 4 --kv-mem $memory -v long >out 2>errors || [ $? -eq 5 ]
+        context=$(sed -n 's/^context *\([0-9]*\),.*/\1/p' errors)
+        [ "$(wc -l <out)" -eq 3 ]
+        # each job fills the context or has its 20 tokens; the last one needs no slot
+        while read -r new all; do [ $((new + all)) -ge $((all + 20 < context ? all + 20 : context + 1)) ]; done < <(
+            sed -n 's/.*"prompt_tokens":\([0-9]*\),.*"completion_tokens":\([0-9]*\).*/\2 \1/p' out)
+    done
+    [ "$(grep -c '"completion_tokens":20' out)" -eq 3 ]
+}
+
 @test "--resume changes no file that has no answers in it" {
     job 1 1 >jobs
     job 2 1 >more
