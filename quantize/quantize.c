@@ -22,6 +22,9 @@
 
 static Status check_out(const Options *o) {
     struct stat in, out;
+    if (strcmp(o->quantize.out, "-") == 0)
+        return status_error(QUILL_USAGE, "quill quantize: -: the name of a file expected for OUT, found -; ./- names "
+                                         "a file of this name");
     if (!o->engine.dry_run) TRY(tempfile_check(o->quantize.out));
     if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && fd_same_file(&in, &out))
         return status_error(QUILL_USAGE, "quill quantize: %s: a file other than IN expected for OUT, found the same",

@@ -200,7 +200,7 @@ static void test_other_models(void **state) {
         assert_setup_refused(&(EngineSetup){.model = others[i].m}, &f, QUILL_MODEL, others[i].words);
     assert_setup_refused(&(EngineSetup){.type_k = TYPE_F16}, &f, QUILL_MODEL, "K in F16 expected, F32 found");
     assert_setup_refused(&(EngineSetup){.type_v = TYPE_BF16}, &f, QUILL_MODEL, "V in BF16 expected, F32 found");
-    assert_setup_refused(&(EngineSetup){.n_ctx = 28}, &f, QUILL_MEMORY,
+    assert_setup_refused(&(EngineSetup){.n_ctx = 28}, &f, QUILL_CONTEXT,
                          "at most the 28 tokens of the context expected, 30");
     free(f.bytes);
 }

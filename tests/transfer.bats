@@ -176,7 +176,7 @@ flip() {
         [ ! -s out ]
     done
     grep -q 'the end of the file expected' errors
-    [ "$(code "$QUILL" decode -m "$TINY/base.gguf" -c 16 --kv-in a.kv)" -eq 4 ]
+    [ "$(code "$QUILL" decode -m "$TINY/base.gguf" -c 16 --kv-in a.kv)" -eq 5 ]
     [ ! -s out ]
 }
 
