@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DIGITS = 16, MOST_MULTIPLE = 200 };
+enum { MOST_DIGITS = 16, MOST_MULTIPLE = 200, MOST_DECIMALS = 20 };
+static const double MOST_BOUND = 1e15;
 static const int64_t LARGEST = 9999999999999999; // the largest number of 16 digits
 
 static int digit(Rules *r, int low, int high) {
@@ -15,106 +16,147 @@ static int digit(Rules *r, int low, int high) {
 
 static int text(Rules *r, const char *s) { return rules_text(r, s, strlen(s)); }
 
-// ---- ranges ---------------------------------------------------------------------------------------------------------
+// ---- whole numbers --------------------------------------------------------------------------------------------------
 
-// Texts of n digits from `low` to `high`, with a decimal point before digit `point` (-1: none).
-static int digits_between(Rules *r, const char *low, const char *high, int n, int point) {
+// Texts of n digits from `low` to `high`.
+static int digits_between(Rules *r, const char *low, const char *high, int n) {
     if (n == 0) return rules_seq(r, NULL, 0);
     static const char zeros[] = "0000000000000000000000", nines[] = "9999999999999999999999";
-    int ways[3], n_ways = 0, from = low[0] - '0', to = high[0] - '0', dot = point == 0 ? text(r, ".") : -1;
-    if (from == to)
-        ways[n_ways++] = rules_pair(r, digit(r, from, from), digits_between(r, low + 1, high + 1, n - 1, point - 1));
+    int ways[3], n_ways = 0, from = low[0] - '0', to = high[0] - '0';
+    if (from == to) ways[n_ways++] = rules_pair(r, digit(r, from, from), digits_between(r, low + 1, high + 1, n - 1));
     else {
         if (strncmp(low + 1, zeros, (size_t)n - 1) != 0) {
-            ways[n_ways++] = rules_pair(r, digit(r, from, from), digits_between(r, low + 1, nines, n - 1, point - 1));
+            ways[n_ways++] = rules_pair(r, digit(r, from, from), digits_between(r, low + 1, nines, n - 1));
             from++;
         }
         if (strncmp(high + 1, nines, (size_t)n - 1) != 0) {
-            ways[n_ways++] = rules_pair(r, digit(r, to, to), digits_between(r, zeros, high + 1, n - 1, point - 1));
+            ways[n_ways++] = rules_pair(r, digit(r, to, to), digits_between(r, zeros, high + 1, n - 1));
             to--;
         }
-        if (from <= to)
-            ways[n_ways++] = rules_pair(r, digit(r, from, to), digits_between(r, zeros, nines, n - 1, point - 1));
+        if (from <= to) ways[n_ways++] = rules_pair(r, digit(r, from, to), digits_between(r, zeros, nines, n - 1));
     }
-    int e = rules_alt(r, ways, n_ways);
-    return dot >= 0 ? rules_pair(r, dot, e) : e;
+    return rules_alt(r, ways, n_ways);
 }
 
-// The numbers low..high in units of 10^-decimals, 0 <= low, without leading zeros.
-static int range(Rules *r, int64_t low, int64_t high, int decimals) {
-    int ways[40], n_ways = 0;
+// The whole numbers low..high, 0 <= low, without leading zeros.
+static int range(Rules *r, int64_t low, int64_t high) {
+    int ways[MOST_DIGITS], n_ways = 0;
     int64_t first = 0, last = 9;
-    for (int i = 0; i < decimals; i++) last = last * 10 + 9;
-    for (int digits = decimals + 1; digits <= 18 && first <= high; digits++) {
+    for (int digits = 1; digits <= MOST_DIGITS && first <= high; digits++) {
         int64_t from = low > first ? low : first, to = high < last ? high : last;
         char a[32], b[32];
         snprintf(a, sizeof a, "%0*lld", digits, (long long)from);
         snprintf(b, sizeof b, "%0*lld", digits, (long long)to);
-        if (from <= to) ways[n_ways++] = digits_between(r, a, b, digits, decimals ? digits - decimals : -1);
+        if (from <= to) ways[n_ways++] = digits_between(r, a, b, digits);
         first = last + 1;
         last = last * 10 + 9;
     }
     return rules_alt(r, ways, n_ways);
 }
 
-// The number of decimals of a bound, at most 6; -1: more.
-static int decimals_of(double x) {
-    double scale = 1;
-    for (int k = 0; k <= 6; k++, scale *= 10)
-        if (fabs(x * scale - round(x * scale)) < 1e-9 * fmax(1, fabs(x * scale))) return k;
-    return -1;
-}
+// ---- fractions ------------------------------------------------------------------------------------------------------
 
-// Writes alternatives for the numbers from low to high, both at least 0, to `ways`; returns their number.
-static int positive(Rules *r, const NumberBounds *b, int *ways) {
-    int n = 0, decimals = int_max(decimals_of(b->low), decimals_of(b->high));
-    int64_t first = (int64_t)ceil(b->low), last = (int64_t)floor(b->high);
-    if (b->low_open && b->low == (double)first) first++;
-    if (b->high_open && b->high == (double)last) last--;
-    if (first <= last) ways[n++] = range(r, first, last, 0);
-    if (b->integer) return n;
-    int64_t below = (int64_t)floor(b->high) - 1; // numbers from `first` to `below` may have any fraction
-    int fraction = rules_pair(r, text(r, "."), rules_repeat(r, digit(r, 0, 9), 1, MOST_DIGITS));
-    if (first <= below) ways[n++] = rules_pair(r, range(r, first, below, 0), fraction);
-    int more =
-        rules_seq(r, (int[]){text(r, "."), rules_repeat(r, digit(r, 0, 9), 0, MOST_DIGITS - 1), digit(r, 1, 9)}, 3);
-    bool behind_open = b->low_open && b->low == (double)(first - 1) && first - 1 <= below;
-    if (behind_open) ways[n++] = rules_pair(r, range(r, first - 1, first - 1, 0), more);
-    decimals = int_max(decimals, 1);
-    double scale = pow(10, decimals);
-    int64_t from = (int64_t)ceil(b->low * scale - 1e-6), to = (int64_t)floor(b->high * scale + 1e-6);
-    if (b->low_open && fabs((double)from - b->low * scale) < 1e-3) from++;
-    if (b->high_open && fabs((double)to - b->high * scale) < 1e-3) to--;
-    if (from <= to) ways[n++] = range(r, from, to, decimals);
-    return n;
-}
+// One end of a range: the number whole.digits, at least 0.
+typedef struct {
+    int64_t whole;
+    char digits[MOST_DECIMALS + 1]; // of its fraction; the last one is not 0
+    bool open;                      // the number itself is not allowed
+} NumberEnd;
 
-static Status bounded(Rules *r, const NumberBounds *given, int *expr) {
-    NumberBounds b = *given;
-    if ((b.has_low && decimals_of(b.low) < 0) || (b.has_high && decimals_of(b.high) < 0))
-        return status_error(QUILL_USAGE, "bounds with 6 decimals at most expected, found more");
-    double largest = (double)LARGEST;
-    if (b.integer) largest = 999999999999999999.0;
-    if ((b.has_low && fabs(b.low) > largest / 1e8 && !b.integer) ||
-        (b.has_high && fabs(b.high) > largest / 1e8 && !b.integer) || (b.has_low && fabs(b.low) > 1e15) ||
-        (b.has_high && fabs(b.high) > 1e15))
-        return status_error(QUILL_USAGE, "bounds up to 1e15, of numbers up to 1e8, expected, found larger ones");
-    double most = b.integer ? (double)LARGEST : 1e9;
-    if (!b.has_low) b.low = -most, b.low_open = false;
-    if (!b.has_high) b.high = most, b.high_open = false;
-    int ways[12], n = 0;
-    NumberBounds part = b;
-    if (part.low < 0) part.low = 0, part.low_open = false;
-    if (part.low <= part.high) n = positive(r, &part, ways);
-    part = b;
-    part.low = b.high < 0 ? -b.high : 0;
-    part.low_open = b.high < 0 ? b.high_open : true;
-    part.high = -b.low;
-    part.high_open = b.low_open;
-    if (b.low < 0 && part.low <= part.high) {
-        int negative[6], m = positive(r, &part, negative);
-        if (m) ways[n++] = rules_pair(r, text(r, "-"), rules_alt(r, negative, m));
+typedef struct {
+    Rules *r;
+    bool low_open, high_open;
+    int any[MOST_DIGITS + 1]; // any[n]: n digits at most
+} Fractions;
+
+static int fraction(const Fractions *f, const char *low, const char *high, int left);
+
+// The texts of `fraction` with at least one digit.
+static int fraction_digits(const Fractions *f, const char *low, const char *high, int left) {
+    Rules *r = f->r;
+    int ways[3], n = 0, from = low && *low ? *low - '0' : 0, to = !high ? 9 : *high ? *high - '0' : 0;
+    const char *low_rest = low && *low ? low + 1 : low, *high_rest = high && *high ? high + 1 : high;
+    bool none = high && !*high && (low || f->high_open); // the fraction must be below 0, or above 0 and at most 0
+    if (left == 0 || none) return rules_alt(r, NULL, 0);
+    if (from == to) return rules_pair(r, digit(r, from, from), fraction(f, low_rest, high_rest, left - 1));
+    if (low && from < to) {
+        ways[n++] = rules_pair(r, digit(r, from, from), fraction(f, low_rest, NULL, left - 1));
+        from++;
     }
+    if (high && from <= to) {
+        ways[n++] = rules_pair(r, digit(r, to, to), fraction(f, NULL, high_rest, left - 1));
+        to--;
+    }
+    if (from <= to) ways[n++] = rules_pair(r, digit(r, from, to), f->any[left - 1]);
+    return rules_alt(r, ways, n);
+}
+
+// At most `left` digits of a fraction. low, high: the remaining digits of the bounds, which all earlier digits are
+// equal to; NULL: an earlier digit is already inside of the bound.
+static int fraction(const Fractions *f, const char *low, const char *high, int left) {
+    if (low && !*low && !f->low_open) low = NULL; // further digits make the number larger
+    if (!low && !high) return f->any[left];
+    int digits = fraction_digits(f, low, high, left);
+    bool ends = !low && (*high || !f->high_open);
+    return ends ? rules_alt(f->r, (int[]){rules_seq(f->r, NULL, 0), digits}, 2) : digits;
+}
+
+// What may follow a whole number: nothing, or a point and a fraction.
+static int tail(const Fractions *f, const char *low, const char *high) {
+    Rules *r = f->r;
+    if (low && !*low && !f->low_open) low = NULL;
+    bool ends = !low && (!high || *high || !f->high_open);
+    int with_point = rules_pair(r, text(r, "."), fraction_digits(f, low, high, MOST_DIGITS));
+    return ends ? rules_alt(r, (int[]){rules_seq(r, NULL, 0), with_point}, 2) : with_point;
+}
+
+// ---- bounds ---------------------------------------------------------------------------------------------------------
+
+// The magnitude of a bound; without one: of the largest number.
+static Status read_end(bool given, double x, bool open, NumberEnd *out) {
+    char s[64];
+    *out = (NumberEnd){.whole = LARGEST};
+    if (!given) return OK;
+    for (int k = 0; fabs(x) <= MOST_BOUND && k <= MOST_DECIMALS; k++) {
+        snprintf(s, sizeof s, "%.*f", k, fabs(x));
+        if (strtod(s, NULL) != fabs(x)) continue;
+        *out = (NumberEnd){.whole = strtoll(s, NULL, 10), .open = open};
+        memcpy(out->digits, s + strlen(s) - (size_t)k, (size_t)k);
+        return OK;
+    }
+    return status_error(QUILL_USAGE, "bounds up to 1e15 with %d decimals at most expected, found %.17g",
+                        (int)MOST_DECIMALS, x);
+}
+
+// The numbers from low to high, both at least 0.
+static int positive(Rules *r, const NumberEnd *low, const NumberEnd *high, bool integer) {
+    int64_t first = low->whole, last = high->whole;
+    if (integer) {
+        if (low->digits[0] || low->open) first++;
+        if (!high->digits[0] && high->open) last--;
+        return range(r, first, last);
+    }
+    Fractions f = {.r = r, .low_open = low->open, .high_open = high->open, .any = {rules_seq(r, NULL, 0)}};
+    for (int i = 1; i <= MOST_DIGITS; i++)
+        f.any[i] = rules_alt(r, (int[]){f.any[0], rules_pair(r, digit(r, 0, 9), f.any[i - 1])}, 2);
+    if (first > last) return rules_alt(r, NULL, 0);
+    if (first == last) return rules_pair(r, range(r, first, last), tail(&f, low->digits, high->digits));
+    return rules_alt(r,
+                     (int[]){rules_pair(r, range(r, first, first), tail(&f, low->digits, NULL)),
+                             rules_pair(r, range(r, first + 1, last - 1), tail(&f, NULL, NULL)),
+                             rules_pair(r, range(r, last, last), tail(&f, NULL, high->digits))},
+                     3);
+}
+
+static Status bounded(Rules *r, const NumberBounds *b, int *expr) {
+    NumberEnd low, high, zero = {0}, above_zero = {.open = true};
+    TRY(read_end(b->has_low, b->low, b->low_open, &low));
+    TRY(read_end(b->has_high, b->high, b->high_open, &high));
+    bool below_zero = !b->has_low || b->low < 0, over_zero = !b->has_high || b->high >= 0;
+    int ways[2], n = 0;
+    if (over_zero) ways[n++] = positive(r, below_zero ? &zero : &low, &high, b->integer);
+    if (below_zero)
+        ways[n++] = rules_pair(r, text(r, "-"), positive(r, over_zero ? &above_zero : &high, &low, b->integer));
     *expr = rules_alt(r, ways, n);
     return OK;
 }

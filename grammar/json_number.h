@@ -1,7 +1,7 @@
 // grammar/json_number.h: makes rules over digits for numbers within bounds and for multiples of a number.
 //
 // Integers and fractions have at most 16 digits. Exponents have at most two digits and are allowed only without bounds.
-// Every JSON parser can read such numbers.
+// Every JSON parser can read such numbers. Bounds are compared as decimals: the shortest one that reads as the double.
 #ifndef QUILL_JSON_NUMBER_H
 #define QUILL_JSON_NUMBER_H
 

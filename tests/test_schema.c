@@ -50,20 +50,44 @@ static void check(const char *schema, const char *texts, bool want) {
     drop(&c);
 }
 
-static void test_values(void **state) {
+typedef struct {
+    const char *schema, *yes, *no;
+} Example;
+
+static void check_examples(const Example *all, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        check(all[i].schema, all[i].yes, true);
+        check(all[i].schema, all[i].no, false);
+    }
+}
+
+static void test_numbers(void **state) {
     (void)state;
-    static const struct {
-        const char *schema, *yes, *no;
-    } all[] = {
+    static const Example all[] = {
         {"{\"type\":\"integer\",\"minimum\":-5,\"maximum\":12}", "-5|-1|0|7|12", "-6|13|01|1.5|-"},
         {"{\"type\":\"integer\",\"exclusiveMinimum\":99,\"maximum\":1000}", "100|555|1000", "99|1001|0"},
         {"{\"type\":\"integer\",\"maximum\":-10}", "-10|-99|-100", "-9|0|10"},
         {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":2.5}", "0.01|2|2.5|1.9999|2.4", "0|0.0|2.6|-1|2.51"},
         {"{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":1}", "-1.5|-1.4|-0.25|0|0.999", "-1.6|1|1.0|-2"},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":0.5}", "0.05|0.0000000000000001|0.5000|0.4999",
+         "0|0.0|0.00000000000000001|0.51|0.5001"},
+        {"{\"type\":\"number\",\"minimum\":36.6,\"maximum\":37.2}", "36.6|36.65|36.999|37|37.0|37.1999999|37.20",
+         "36.5999|37.201|36|38"},
+        {"{\"type\":\"number\",\"minimum\":0.30000000000000004}", "0.3000000000000001|0.31|1|9999999999999999.0",
+         "0.3|0.3000000000000000|-1|10000000000000000"},
+        {"{\"type\":\"integer\",\"minimum\":-0.5}", "0|9999999999999999", "-1|10000000000000000"},
+        {"{\"type\":\"number\",\"minimum\":1e-10,\"maximum\":1}", "1|0.5|0.0000000001", "0|0.00000000009"},
         {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":10,\"maximum\":100}", "14|98", "7|15|105"},
         {"{\"type\":\"integer\",\"multipleOf\":3}", "0|-3|123456", "1|-4"},
         {"{\"type\":\"number\",\"multipleOf\":0.25}", "1|-2.5|3.75", "1.1|0.2"},
         {"{\"type\":\"number\"}", "0|-1.5e10|3E-2", "+1|.5|1.|1e100"},
+    };
+    check_examples(all, ARRAY_LEN(all));
+}
+
+static void test_values(void **state) {
+    (void)state;
+    static const Example all[] = {
         {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"ab\"|\"\\u00e9\\n\xc3\xa9\"|\"\\ud83d\\ude00x\"",
          "\"a\"|\"abcd\"|\"\\ud83d\"|ab|\"a\tb\""},
         {"{\"type\":\"string\",\"pattern\":\"^a+\\\\n?$\",\"maxLength\":3}", "\"aaa\"|\"aa\\n\"",
@@ -101,9 +125,53 @@ static void test_values(void **state) {
         {"{\"oneOf\":[{\"type\":\"integer\",\"maximum\":3},{\"type\":\"integer\",\"minimum\":8,\"maximum\":9}]}", "3|8",
          "4|10"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        check(all[i].schema, all[i].yes, true);
-        check(all[i].schema, all[i].no, false);
+    check_examples(all, ARRAY_LEN(all));
+}
+
+// Writes value / 10^6 with `decimals` decimals, which must hold it.
+static const char *decimal_text(long long value, int decimals, char out[40]) {
+    long long size = llabs(value);
+    snprintf(out, 40, "%s%lld.%06lld", value < 0 ? "-" : "", size / 1000000, size % 1000000);
+    out[strlen(out) - (size_t)(decimals ? 6 - decimals : 7)] = '\0';
+    return out;
+}
+
+// A number in millionths with `decimals` decimals.
+static long long random_decimal(uint64_t *seed, int decimals, long long most) {
+    long long unit = 1;
+    for (int i = decimals; i < 6; i++) unit *= 10;
+    most = most / unit + 1;
+    return ((long long)(test_random(seed) % (uint64_t)(2 * most + 1)) - most) * unit;
+}
+
+// Random bounds against the comparison of numbers in millionths.
+static void test_bounds_by_comparison(void **state) {
+    (void)state;
+    uint64_t seed = 7;
+    for (int round = 0; round < 400; round++) {
+        long long most = round % 2 ? 1500000 : 25000000,
+                  low = random_decimal(&seed, (int)(test_random(&seed) % 4), most),
+                  high = random_decimal(&seed, (int)(test_random(&seed) % 4), most);
+        if (low > high) low ^= high, high ^= low, low ^= high;
+        bool low_open = test_random(&seed) % 2, high_open = test_random(&seed) % 2;
+        if (low == high) low_open = high_open = false;
+        char schema[200], a[40], b[40];
+        snprintf(schema, sizeof schema, "{\"type\":\"number\",\"%s\":%s,\"%s\":%s}",
+                 low_open ? "exclusiveMinimum" : "minimum", decimal_text(low, 6, a),
+                 high_open ? "exclusiveMaximum" : "maximum", decimal_text(high, 6, b));
+        Compiled c;
+        Status st = compile(schema, true, &c);
+        if (st.code) fail_msg("%s: %s", schema, st.message);
+        for (int i = 0; i < 300; i++) {
+            int decimals = (int)(test_random(&seed) % 7);
+            long long x = random_decimal(&seed, decimals, i % 3 ? most : most / 100 + 1);
+            if (i % 3 == 1) x = (i % 2 ? low : high) + random_decimal(&seed, decimals = 6, 3);
+            if (i < 4) x = i % 2 ? low : high, decimals = 6;
+            bool want = (low_open ? x > low : x >= low) && (high_open ? x < high : x <= high);
+            if (takes(&c, decimal_text(x, decimals, a)) != want)
+                fail_msg("%s: %s: %s expected", schema, a, want ? "admitted" : "refused");
+        }
+        drop(&c);
     }
 }
 
@@ -183,6 +251,8 @@ static void test_errors(void **state) {
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no text matches"},
         {"{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text matches"},
         {"{\"type\":\"integer\",\"multipleOf\":1.7}", "multipleOf"},
+        {"{\"type\":\"number\",\"minimum\":1e-30}", "20 decimals at most expected, found 1"},
+        {"{\"type\":\"number\",\"maximum\":-1e16}", "bounds up to 1e15"},
         {"{\"type\":\"string\",\"maxLength\":1000000}", "maxLength: a whole number"},
         {"{\"enum\":[1],\"minimum\":3}", "no text matches"},
         {"{\"enum\":1,\"minimum\":3}", "enum: a list"},
@@ -297,7 +367,9 @@ static void test_signal(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bounds_by_comparison),
         cmocka_unit_test(test_objects_and_arrays),
         cmocka_unit_test(test_references_and_merges),
         cmocka_unit_test(test_spaces),
