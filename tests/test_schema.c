@@ -80,6 +80,13 @@ static void test_numbers(void **state) {
         {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":10,\"maximum\":100}", "14|98", "7|15|105"},
         {"{\"type\":\"integer\",\"multipleOf\":3}", "0|-3|123456", "1|-4"},
         {"{\"type\":\"number\",\"multipleOf\":0.25}", "1|-2.5|3.75", "1.1|0.2"},
+        {"{\"type\":\"number\",\"multipleOf\":0.1,\"minimum\":0.15,\"maximum\":0.35}", "0.2|0.3", "0.1|0.4|0.25|0"},
+        {"{\"type\":\"number\",\"multipleOf\":0.25,\"minimum\":0.2,\"maximum\":0.3}", "0.25", "0.2|0.3|0.5|0.0"},
+        {"{\"type\":\"number\",\"multipleOf\":0.01,\"minimum\":0.015,\"maximum\":0.025}", "0.02", "0.01|0.03|0.015"},
+        {"{\"type\":\"number\",\"multipleOf\":0.1,\"minimum\":0.15,\"maximum\":1.05}", "0.2|0.9|1|1.0", "0.1|1.1|0"},
+        {"{\"type\":\"number\",\"multipleOf\":0.5,\"exclusiveMinimum\":-1.5,\"maximum\":0.75}", "-1|-1.0|-0.5|0|0.5",
+         "-1.5|1|0.75|-0.25"},
+        {"{\"type\":\"integer\",\"multipleOf\":0.5,\"minimum\":0.5,\"maximum\":2.5}", "1|2", "0|3|1.0"},
         {"{\"type\":\"number\"}", "0|-1.5e10|3E-2", "+1|.5|1.|1e100"},
     };
     check_examples(all, ARRAY_LEN(all));
