@@ -253,6 +253,10 @@ void answer_end(Answer *a) {
     buf_free(&out);
 }
 
+size_t answer_n_cut(const Answer *a) {
+    return a->stream.stopped ? a->stream.n_cut + a->think.held.n - a->think.n_given : 0;
+}
+
 Str answer_text(const Answer *a) { return since(a->found ? &a->besides : &a->answer, 0); }
 
 const char *answer_finish_name(const Answer *a, Finish f) {
@@ -354,7 +358,7 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
     signals_catch();
     engine_add(e, r);
     engine_run(e);
-    form_settle(r);
+    form_settle(r, answer_n_cut(&a));
     st = answer_finish(&a, r);
     form_drop(e, r);
     engine_keep(e, r->seq);

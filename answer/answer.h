@@ -64,6 +64,7 @@ int answer_n_top(const Engine *e, const AnswerConfig *config); // length of Toke
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token);
 bool answer_is_end(const Engine *e, int token);        // the token ends the answer (FINISH_EOG)
 void answer_end(Answer *a);                            // no token follows: shows the bytes that were held back
+size_t answer_n_cut(const Answer *a);                  // bytes that a stop string removed from the answer's end
 Str answer_text(const Answer *a);                      // after answer_end without calls of tools
 void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" if there are any
 // The "finish_reason" of JSON: "tool_calls" if the answer has calls and was not cut.

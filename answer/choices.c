@@ -90,7 +90,8 @@ static void take_texts(Choices *c) {
     }
     for (int i = 0; i < n && i < c->n_answers; i++) {
         read_text(c, &texts[i], &c->answers[i]);
-        bool whole = !r->constraint || constraint_complete(r->constraint, texts[i].tokens, texts[i].n);
+        size_t n_cut = answer_n_cut(&c->answers[i]);
+        bool whole = !r->constraint || constraint_complete(r->constraint, texts[i].tokens, texts[i].n, n_cut);
         c->choices[c->n_choices++] = (Choice){.answer = &c->answers[i],
                                               .cut = !whole,
                                               .finish = texts[i].finish,
@@ -210,7 +211,7 @@ bool choices_collect(Choices *c) {
             kvcache_release(&c->e->kv, &run->seq);
             if (c->search) take_texts(c); // before form_settle advances the constraint over the sequence's tokens
             else answer_end(&c->answers[i]);
-            form_settle(&run->request);
+            form_settle(&run->request, answer_n_cut(&c->answers[i]));
             run->cut = form_complete(&run->request).code == QUILL_CUT;
             run->ended = true;
         }

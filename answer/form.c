@@ -142,14 +142,15 @@ void form_drop(Engine *e, Request *r) {
     r->constraint = NULL;
 }
 
-void form_settle(Request *r) {
-    if (r->constraint) constraint_continue(r->constraint, r->seq->tokens + r->n_prompt, r->seq->n_tokens - r->n_prompt);
+void form_settle(Request *r, size_t n_cut) {
+    if (!r->constraint) return;
+    constraint_continue(r->constraint, r->seq->tokens + r->n_prompt, r->seq->n_tokens - r->n_prompt, n_cut);
 }
 
 Status form_complete(const Request *r) {
     if (!r->constraint || r->finish == FINISH_INTERRUPT) return OK;
     if (r->finish == FINISH_BROKEN && r->no_logit) return OK; // the model's fault, not the form's: answer_broken
-    if (constraint_complete(r->constraint, NULL, 0)) return OK;
+    if (constraint_complete(r->constraint, NULL, 0, 0)) return OK;
     Buf missing = {0}, shown = {0};
     constraint_missing(r->constraint, NULL, 0, &missing);
     size_t kept = 0; // length of `missing` without the marks in front of control tokens

@@ -21,9 +21,9 @@ Status form_constrain(Engine *e, const FormSetup *setup, Request *r);
 void form_drop(Engine *e, Request *r);
 Status form_check(const AnswerForm *form); // QUILL_USAGE: two forms at once
 
-// Advances the constraint over all tokens generated so far. Call it when the request has finished, or before its tokens
-// become part of another prompt (a chat that drops turns).
-void form_settle(Request *r);
+// Advances the constraint over all tokens generated so far, without their last n_cut bytes (answer_n_cut). Call it when
+// the request has finished, or before its tokens become part of another prompt (a chat that drops turns).
+void form_settle(Request *r, size_t n_cut);
 
 // After form_settle of a finished request. QUILL_CUT: the answer was cut before its form was complete; the message says
 // what is missing. An answer that the user interrupted is OK.

@@ -44,6 +44,7 @@ bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
     if (at >= 0) {
         t->stopped = true;
         show(t, (size_t)at, out);
+        t->n_cut = t->held.n;
         t->held.n = 0;
         return true;
     }

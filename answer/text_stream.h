@@ -20,6 +20,7 @@ typedef struct {
     int n_stop;
     bool whole;   // hold a character back until all of its bytes have arrived (terminals, JSON)
     bool stopped; // a stop string was found
+    size_t n_cut; // the bytes of the stop string and of the text that had arrived after it
     Buf held;     // bytes that arrived and are not shown yet
 } TextStream;
 

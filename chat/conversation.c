@@ -305,7 +305,7 @@ static void run(Conversation *c, Request *r) {
         if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;
         hold_said(c, r->n_prompt);
-        form_settle(r);
+        form_settle(r, answer_n_cut(r->arg));
         n_said += r->n_new;
         r->max_new = max_new < 0 ? max_new : max_new - n_said;
     } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift(c, r, n_said));

@@ -140,8 +140,23 @@ void constraint_apply(Constraint *c, const int *tokens, int n, int left, const f
     for (int i = known; i < n_logits; i++) out[i] = -INFINITY;
 }
 
-bool constraint_complete(Constraint *c, const int *tokens, int n) {
-    return grammar_accepts(c->g, state_of(c, tokens, n));
+// Appends the answer's bytes without the last n_cut; returns the state after them.
+static int state_of_bytes(Constraint *c, const int *tokens, int n, size_t n_cut, Buf *out) {
+    buf_append(out, c->before.data, c->before.n);
+    for (int i = 0; i < n; i++) {
+        Str piece = piece_of(c, tokens[i], i);
+        buf_append(out, piece.data, piece.n);
+    }
+    out->n -= n_cut < out->n ? n_cut : out->n;
+    return grammar_step(c->g, grammar_start(c->g), (Str){out->data, out->n});
+}
+
+bool constraint_complete(Constraint *c, const int *tokens, int n, size_t n_cut) {
+    if (n_cut == 0) return grammar_accepts(c->g, state_of(c, tokens, n));
+    Buf text = {0};
+    int state = state_of_bytes(c, tokens, n, n_cut, &text);
+    buf_free(&text);
+    return grammar_accepts(c->g, state);
 }
 
 bool constraint_over(Constraint *c, const int *tokens, int n) {
@@ -153,13 +168,12 @@ void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out) {
     grammar_shortest(c->g, state_of(c, tokens, n), out);
 }
 
-void constraint_continue(Constraint *c, const int *tokens, int n) {
-    int state = state_of(c, tokens, n);
-    for (int i = 0; i < n; i++) {
-        Str piece = piece_of(c, tokens[i], i);
-        buf_append(&c->before, piece.data, piece.n);
-    }
-    c->start = state;
+void constraint_continue(Constraint *c, const int *tokens, int n, size_t n_cut) {
+    Buf text = {0};
+    c->start = state_of_bytes(c, tokens, n, n_cut, &text);
+    c->generation = grammar_generation(c->g);
+    buf_free(&c->before);
+    c->before = text;
     c->fresh &= n == 0;
     c->n = 0;
 }

@@ -21,12 +21,14 @@ void constraint_free(Constraint *c); // NULL is fine
 void constraint_apply(Constraint *c, const int *tokens, int n, int left, const float *logits, int n_logits, float *out);
 const Grammar *constraint_grammar(const Constraint *c);
 
-bool constraint_complete(Constraint *c, const int *tokens, int n); // the grammar accepts these tokens as an answer
-bool constraint_over(Constraint *c, const int *tokens, int n);     // and no byte may follow
+// The grammar accepts these tokens as an answer, without their last n_cut bytes, which a stop string removed.
+bool constraint_complete(Constraint *c, const int *tokens, int n, size_t n_cut);
+bool constraint_over(Constraint *c, const int *tokens, int n); // it accepts them, and no byte may follow
 // Appends the shortest text that would complete the answer.
 void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out);
 
-// Call when the answer's n tokens become part of a prompt: later calls pass only the tokens after them.
-void constraint_continue(Constraint *c, const int *tokens, int n);
+// Call when the answer's n tokens become part of a prompt: later calls pass only the tokens after them. n_cut: as for
+// constraint_complete.
+void constraint_continue(Constraint *c, const int *tokens, int n, size_t n_cut);
 
 #endif

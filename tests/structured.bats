@@ -45,6 +45,32 @@ JSON
     [[ "$stderr" == *"the answer ended before its form was complete"*"was missing"* ]]
 }
 
+@test "a stop string that removes the end of a form leaves it incomplete" {
+    needs python3
+    run -7 --separate-stderr ask -n 20 --stop '}' --json-object
+    [[ "$stderr" == *"a stop string ended it; at least this was missing: }"* ]]
+    run -7 --separate-stderr ask --stop 'll' --regex 'hello'
+    [ "$output" = he ]
+    [[ "$stderr" == *"was missing: llo"* ]]
+    run -0 ask --ignore-eos --stop ' END' --regex 'abc( END)?' # what is printed is complete
+    [ "$output" = abc ]
+    cat >jobs <<'JOBS'
+{"prompt":"x","json_object":true,"stop":"}","max_tokens":20,"n":3}
+{"prompt":"x","json_object":true,"stop":"}","max_tokens":20,"best_of":2}
+{"prompt":"x","json_object":true,"stop":"}","max_tokens":20,"beams":2,"n":2}
+{"prompt":"x","json_object":true,"stop":"no such text","max_tokens":20}
+{"prompt":"x","regex":"abc( END)?","ignore_eos":true,"stop":" END","beams":2,"raw":true}
+JOBS
+    "$QUILL" batch --no-config jobs >out
+    python3 - <<'PYTHON'
+import json
+for j in map(json.loads, open("out")):
+    for c in j.get("choices", [j]):
+        whole = c["finish_reason"] == "eog" or c["text"] == "abc"
+        assert c["complete"] is whole, j
+PYTHON
+}
+
 @test "what is wrong with a form is said with its place" {
     run -2 --separate-stderr ask --regex '[a-z'
     [[ "$stderr" == *"--regex: column 5: ] expected, found the end"* ]]
