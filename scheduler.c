@@ -118,15 +118,13 @@ static void release(Scheduler *s, Request *r) {
     for (int i = 0; i < n_sequences(r); i++) kvcache_release(s->kv, request_sequence(r, i));
 }
 
-static void finish(Scheduler *s, Request *r, Finish why) {
+void scheduler_finish(Scheduler *s, Request *r, Finish why) {
     r->finish = why;
     for (Request *b = r->branches; b; b = b->next) b->finish = why;
     r->branches = NULL;
-    for (Request **at = &s->first; *at; at = &(*at)->next)
-        if (*at == r) {
-            *at = r->next;
-            break;
-        }
+    Request **at = &s->first;
+    while (*at && *at != r) at = &(*at)->next;
+    if (*at) *at = r->next;
     r->next = NULL;
     Step *ahead = step_ahead(s);
     for (int i = 0; s->has_ahead && i < ahead->batch.n_seqs; i++)
@@ -136,7 +134,7 @@ static void finish(Scheduler *s, Request *r, Finish why) {
 }
 
 void scheduler_cancel(Scheduler *s, Request *r) {
-    if (r->finish == RUNNING) finish(s, r, FINISH_INTERRUPT);
+    if (r->finish == RUNNING) scheduler_finish(s, r, FINISH_INTERRUPT);
 }
 
 // ---- which requests may begin ---------------------------------------------------------------------------------------
@@ -425,7 +423,7 @@ static bool plan_step(Scheduler *s) {
 
 bool scheduler_next(Scheduler *s, Batch **out) {
     if (s->interrupted)
-        while (s->first) finish(s, s->first, FINISH_INTERRUPT);
+        while (s->first) scheduler_finish(s, s->first, FINISH_INTERRUPT);
     s->interrupted = false;
     if (s->has_ahead) {
         s->step = step_ahead(s);
@@ -437,9 +435,9 @@ bool scheduler_next(Scheduler *s, Batch **out) {
     while (s->first) {
         if (plan_step(s)) return true;
         Request *r = too_large(s);
-        finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
-        if (s->first) release(s, r);  // other requests need its blocks
-        s->kv->n_copies = 0;          // those of its beams that did get a block; no step executes them
+        scheduler_finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
+        if (s->first) release(s, r);            // other requests need its blocks
+        s->kv->n_copies = 0;                    // those of its beams that did get a block; no step executes them
     }
     return false;
 }
@@ -524,18 +522,21 @@ Finish scheduler_count(Scheduler *s, SeqRows *rows) {
     return full && !(p && p->endless) ? FINISH_CONTEXT : RUNNING;
 }
 
-void scheduler_finish(Scheduler *s, Request *r, Finish why) { finish(s, r, why); }
-
 static bool is_over(const Request *r) {
     const Sequence *q = r->seq;
     return r->constraint && constraint_over(r->constraint, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt);
 }
 
+bool scheduler_ends(const Scheduler *s, Request *r, const Sequence *q, const float *logits) {
+    r->no_logit = !logits || !sampler_any_finite(logits, s->shape.n_vocab);
+    int n = q->n_tokens - r->n_prompt;
+    return !r->no_logit && r->constraint && constraint_complete(r->constraint, q->tokens + r->n_prompt, n, 0);
+}
+
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
     Request *r = rows->request;
     if (token < 0) {
-        r->no_logit = logits && !sampler_any_finite(logits, s->shape.n_vocab);
-        finish(s, r, FINISH_BROKEN);
+        scheduler_finish(s, r, scheduler_ends(s, r, r->seq, logits) ? FINISH_EOG : FINISH_BROKEN);
         return false;
     }
     keep_draft(s, rows, r->seq);
@@ -543,7 +544,7 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
     if (verdict == RUNNING) verdict = is_over(r) ? FINISH_EOG : limit;
-    if (verdict != RUNNING) finish(s, r, verdict);
+    if (verdict != RUNNING) scheduler_finish(s, r, verdict);
     return verdict == RUNNING;
 }
 
@@ -614,12 +615,11 @@ void scheduler_add(Scheduler *s, Request *r) {
     if (!known) return;
     s->now = clock_now();
     r->time.prefill_end = r->time.start;
-    if (r->max_new == 0) {
-        finish(s, r, FINISH_LENGTH);
-        return;
+    if (r->max_new == 0) scheduler_finish(s, r, FINISH_LENGTH);
+    else {
+        branch_off(s, r, r->logits);
+        accept_known(s, r, r->logits);
     }
-    branch_off(s, r, r->logits);
-    accept_known(s, r, r->logits);
 }
 
 // Drops the drafts that were not kept, and the blocks that hold nothing else.
@@ -664,7 +664,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     if (prompt_ends) branch_off(s, r, last_known_logits(s, rows));
     if (wanted) accept(s, rows, n);
     if (drafted) forget_drafts(s, r);
-    if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
+    if (prompt_ends && r->max_new == 0) scheduler_finish(s, r, FINISH_LENGTH);
     assert(r->finish != RUNNING || n_uncomputed(r->seq) > 0);
 }
 

@@ -55,7 +55,7 @@ typedef enum {
     FINISH_LENGTH,
     FINISH_CONTEXT,
     FINISH_INTERRUPT,
-    FINISH_BROKEN, // no logit was finite: broken weights, or biases that forbid all tokens
+    FINISH_BROKEN, // no logit was finite: broken weights; or biases, or an incomplete form, that forbid all tokens
 } Finish;
 const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, length (both limits), interrupt, error
 
@@ -95,7 +95,9 @@ struct Request {
     int n_new;          // number of generated tokens
     DraftCounts drafts; // added to the counts that the caller gave
     Finish finish;
-    bool no_logit; // with FINISH_BROKEN: the model gave no finite logit; otherwise biases or a form forbid all tokens
+    // with FINISH_BROKEN: the model gave no finite logit, or a device drew and did not say; otherwise biases or a form
+    // forbid all tokens
+    bool no_logit;
     bool fetched;  // Policy.fetch has nothing more to load for it
     int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
     Timeline time; // the caller may set .start, the time when the request arrived; 0: now
@@ -151,9 +153,13 @@ const float *scheduler_allowed(const Scheduler *s, const Request *r, const Seque
 // For Policy.accept: the token that the request's sampler draws after those of `q`; -1: no logit is finite.
 int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
 // For Policy.accept: takes the next token of rows->request, in order: appends it to seq, emits it, and checks the
-// limits. token < 0 finishes the request with FINISH_BROKEN. Returns whether the request continues; if not, ignore the
-// rest of its rows. logits: those that the token was drawn from; may be NULL if Request.emit ignores them.
+// limits. token < 0 finishes the request with FINISH_EOG if scheduler_ends, else with FINISH_BROKEN. Returns whether
+// the request continues; if not, ignore the rest of its rows. logits: those that the token was drawn from; may be NULL
+// if Request.emit ignores them.
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+// For Policy.accept, where no token may follow those of `q`: whether the answer ends there, because the model gave
+// logits and the form is complete. Sets r->no_logit. logits: without the form; NULL: not known.
+bool scheduler_ends(const Scheduler *s, Request *r, const Sequence *q, const float *logits);
 // For Policy.accept of a policy that keeps its tokens itself instead of emitting them (beam search): counts the token
 // that was appended to each sequence of rows->request. FINISH_LENGTH, FINISH_CONTEXT: the request has reached a limit
 // and the policy must finish it; RUNNING: it may continue.

@@ -272,7 +272,11 @@ void answer_put_rest(const Answer *a, json_t *object) {
 Status answer_broken(const Engine *e, const Request *r) {
     TRY(engine_fault(e));
     if (r->finish != FINISH_BROKEN) return OK;
-    return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
+    if (r->no_logit) return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
+    return status_error(QUILL_MODEL,
+                        "an allowed token expected after %d tokens, found none: the options of sampling forbid all of "
+                        "them; allow one (--logit-bias, --ignore-eos)",
+                        r->seq->n_tokens);
 }
 
 // --extract: prints a part of the answer. QUILL_CUT: it has no such part.

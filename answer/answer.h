@@ -69,7 +69,7 @@ Str answer_text(const Answer *a);                      // after answer_end witho
 void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" if there are any
 // The "finish_reason" of JSON: "tool_calls" if the answer has calls and was not cut.
 const char *answer_finish_name(const Answer *a, Finish f);
-// QUILL_MODEL: no logit was finite, so there is no valid answer; or engine_fault's error.
+// QUILL_MODEL: no logit was finite, or options forbid all tokens, so there is no valid answer; or engine_fault's error.
 Status answer_broken(const Engine *e, const Request *r);
 // Calls answer_end, then answer_write without `more`.
 Status answer_finish(Answer *a, const Request *r);

@@ -48,7 +48,9 @@ struct BeamSearch {
 
 // ---- texts ----------------------------------------------------------------------------------------------------------
 
-static double score_of(const BeamSearch *b, double sum, int n) { return sum / pow(n, b->c.length_penalty); }
+static double score_of(const BeamSearch *b, double sum, int n) {
+    return sum / pow(int_max(1, n), b->c.length_penalty); // an empty text counts as one token
+}
 
 static void free_text(BeamText *t) {
     free(t->tokens);
@@ -76,7 +78,7 @@ static void keep_text(BeamSearch *b, const int *tokens, int n, double sum, int n
     if (at == b->c.n) return;
     if (b->n_kept == b->c.n) free_text(&b->kept[--b->n_kept]);
     t.tokens = mem_alloc((size_t)n * sizeof *t.tokens);
-    memcpy(t.tokens, tokens, (size_t)n * sizeof *t.tokens);
+    if (n > 0) memcpy(t.tokens, tokens, (size_t)n * sizeof *t.tokens);
     put_logprobs(b, node, &t);
     memmove(&b->kept[at + 1], &b->kept[at], (size_t)(b->n_kept++ - at) * sizeof t);
     b->kept[at] = t;
@@ -99,14 +101,18 @@ static int compare(const void *a, const void *b) {
     return x->beam != y->beam ? x->beam - y->beam : x->rank - y->rank;
 }
 
-// Writes all candidates of a step to b->all, best first; returns their number.
+// Writes all candidates of a step to b->all, best first; returns their number. A beam without candidates whose form is
+// complete is kept as a text: what may still follow does not fit the limit, and its end tokens are forbidden.
 static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
-    const Request *r = rows->request;
+    Request *r = rows->request;
     int n = 0;
     for (int i = 0; i < b->n_live; i++) {
         const Sequence *q = rows[i].seq;
         const float *logits = scheduler_allowed(s, r, q, rows[i].logits);
         int found = sampler_likeliest(b->c.sampler, &r->sampling, logits, q->tokens, q->n_tokens, b->row, b->n_row);
+        if (found == 0 && scheduler_ends(s, r, q, rows[i].logits))
+            keep_text(b, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt, b->live[i].sum, b->live[i].node,
+                      FINISH_EOG);
         for (int k = 0; k < found; k++)
             b->all[n++] = (BeamCandidate){
                 .sum = b->live[i].sum + (double)b->row[k].logprob, .beam = i, .rank = k, .id = b->row[k].id};
@@ -145,9 +151,9 @@ static bool is_text(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c, 
     return finish != RUNNING;
 }
 
-// Writes the next beams to b->chosen; returns their number.
-static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
-    int n_all = find_candidates(b, s, rows), n = 0;
+// Chooses the next beams among n_all candidates and writes them to b->chosen; returns their number.
+static int choose(BeamSearch *b, const SeqRows *rows, int n_all) {
+    int n = 0;
     for (int i = 0; i < n_all && n < b->c.n; i++) {
         if (is_text(b, rows, &b->all[i], i)) continue;
         b->chosen[n] = b->all[i];
@@ -228,9 +234,9 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     assert(n == b->n_live && rows->n_out == 1 && rows->n_draft == 0);
     b->stats.n_steps++;
     b->stats.most_blocks = int_max(b->stats.most_blocks, kv->pool->n_blocks - kv->n_free);
-    int n_next = choose(b, s, rows);
+    int n_all = find_candidates(b, s, rows), n_next = choose(b, rows, n_all);
     advance(b, kv, r, n_next);
-    Finish limit = scheduler_count(s, rows);
+    Finish limit = n_all > 0 ? scheduler_count(s, rows) : RUNNING;
     b->over = n_next == 0 || is_over(b, s, r);
     if (!b->over && limit == RUNNING) return;
     if (!b->over) keep_live(b, r, limit);

@@ -126,6 +126,7 @@ refused() {
     bias=()
     for ((i = 0; i < 320; i++)); do bias+=(--logit-bias "$i-inf"); done
     refused 3 -m "$TINY/base.gguf" "${bias[@]}" hi
+    grep -q 'an allowed token expected after [0-9]* tokens, found none' errors
     not_finished="$("$QUILL" -m "$TINY/base.gguf" "${bias[@]}" --json hi 2>/dev/null </dev/null || true)"
     [[ "$not_finished" == *'"finish_reason":"error"'* ]]
 }

@@ -71,6 +71,40 @@ for j in map(json.loads, open("out")):
 PYTHON
 }
 
+@test "a complete form ends where nothing more fits the limit, without end tokens too" {
+    needs python3
+    few() { "$QUILL" --no-config -q --raw --no-stdin -n 40 "$@" "A person"; }
+    form=(--regex '(hello world ){2,30}')
+    for flags in '--greedy' '--temp 2' '--beams 3' '--best-of 2' '--greedy --speculate ngram' '--beams 3 --length-penalty 0'; do
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr few --ignore-eos $flags "${form[@]}"
+        [[ "$output" =~ ^(hello world ){2,30}$ ]]
+        [ -z "$stderr" ]
+    done
+    run -0 few --logit-bias 0-inf --logit-bias 2-inf --greedy "${form[@]}"
+    [[ "$output" =~ ^(hello world ){2,30}$ ]]
+    for flags in --greedy '--beams 2'; do # nothing fits: the empty answer is complete
+        # shellcheck disable=SC2086
+        run -0 few --ignore-eos $flags -n 2 --regex '(hello world hello world)?'
+        [ -z "$output" ]
+    done
+    run -7 few --ignore-eos --greedy -n 3 "${form[@]}" # not complete
+    cat >jobs <<'JOBS'
+{"prompt":"x","raw":true,"max_tokens":20,"ignore_eos":true,"regex":"(hello world ){2,30}"}
+{"prompt":"x","raw":true,"greedy":true,"ignore_eos":true,"max_tokens":20,"beams":2,"regex":"(hello world ){2,30}"}
+{"prompt":"x","raw":true,"ignore_eos":true,"max_tokens":20,"best_of":2,"regex":"(hello world ){2,30}"}
+{"prompt":"x","raw":true,"ignore_eos":true,"max_tokens":20,"n":3,"regex":"(hello world ){2,30}"}
+JOBS
+    "$QUILL" batch --no-config jobs >out
+    python3 - <<'PYTHON'
+import json, re
+for j in map(json.loads, open("out")):
+    for c in j.get("choices", [j]):
+        assert re.fullmatch("(hello world ){2,30}", c["text"]), j
+        assert c["complete"] and c["finish_reason"] in ("eog", "length"), j
+PYTHON
+}
+
 @test "what is wrong with a form is said with its place" {
     run -2 --separate-stderr ask --regex '[a-z'
     [[ "$stderr" == *"--regex: column 5: ] expected, found the end"* ]]
