@@ -427,7 +427,6 @@ void automaton_free(Automaton *a) {
 }
 
 int automaton_start(const Automaton *a) { return a->start; }
-int automaton_n_states(const Automaton *a) { return a->state_sets.n; }
 
 size_t automaton_bytes(const Automaton *a) {
     return (size_t)a->rows.n * CHUNK * sizeof(int32_t) + intern_bytes(&a->place_sets) + intern_bytes(&a->frame_sets) +

@@ -40,7 +40,6 @@ int automaton_start(const Automaton *a);
 static inline const State *automaton_state(const Automaton *a, int state) {
     return &((const AutomatonView *)(const void *)a)->states[state];
 }
-int automaton_n_states(const Automaton *a);
 int automaton_find_step(Automaton *a, int state, int class); // computes a transition; called by automaton_step
 
 // The state after reading a byte.

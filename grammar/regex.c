@@ -6,48 +6,19 @@
 #include <utf8proc.h>
 
 #include "grammar/chars.h"
-
-enum { DEEPEST = 200, MOST_REPEATS = 100000 };
+#include "grammar/cursor.h"
 
 typedef struct {
-    Str text;
-    size_t at;
+    Cursor c;
     Rules *r;
     RegexWriter *write;
     void *arg;
     bool search;
-    int depth;
-    Status failed;
 } RegexParse;
 
 static int alternatives(RegexParse *p, bool outer);
 
-static bool fail(RegexParse *p, size_t at, const char *expected) {
-    if (p->failed.code) return false;
-    size_t column = 1;
-    for (size_t i = 0; i < at && i < p->text.n; i++) column += ((unsigned char)p->text.data[i] & 0xc0) != 0x80;
-    Buf found = {0};
-    if (at < p->text.n) {
-        int n = int_max(1, utf8_next(p->text.data + at, p->text.n - at));
-        utf8_escape(&found, p->text.data + at, (size_t)n);
-    }
-    p->failed = status_error(QUILL_USAGE, "column %zu: %s expected, found %s%s%s", column, expected,
-                             found.n ? "\"" : "", found.n ? found.data : "the end", found.n ? "\"" : "");
-    buf_free(&found);
-    return false;
-}
-
-static bool more(const RegexParse *p) { return !p->failed.code && p->at < p->text.n; }
-static int peek(const RegexParse *p) { return more(p) ? (unsigned char)p->text.data[p->at] : -1; }
-
 static bool among(int c, const char *set) { return c > 0 && strchr(set, c); }
-
-static bool eat(RegexParse *p, const char *word) {
-    size_t n = strlen(word);
-    if (p->failed.code || p->text.n - p->at < n || memcmp(p->text.data + p->at, word, n) != 0) return false;
-    p->at += n;
-    return true;
-}
 
 static int write_ranges(RegexParse *p, CharRange *ranges, int n) {
     n = rules_sort_ranges(ranges, n);
@@ -61,52 +32,48 @@ static int any_text(RegexParse *p) {
 
 // ---- characters -----------------------------------------------------------------------------------------------------
 
-static bool read_char(RegexParse *p, uint32_t *c) {
-    int n = utf8_read(p->text.data + p->at, p->text.n - p->at, c);
-    if (n < 1) return fail(p, p->at, "UTF-8");
-    p->at += (size_t)n;
-    return true;
-}
-
 // Reads up to `most` hexadecimal digits and returns their value. *n: how many were read.
 static uint32_t read_digits(RegexParse *p, int most, int *n) {
     uint32_t value = 0;
     *n = 0;
-    for (int d; *n < most && more(p) && (d = str_hex_digit((char)peek(p))) >= 0; ++*n, p->at++)
+    for (int d; *n < most && cursor_more(&p->c) && (d = str_hex_digit((char)cursor_peek(&p->c))) >= 0; ++*n, p->c.at++)
         value = value * 16 + (uint32_t)d;
     return value;
 }
 
 // Reads the low half of a surrogate pair, \uHHHH, and joins it with the high half *c. Another text is left unread.
 static void join_surrogate(RegexParse *p, uint32_t *c) {
-    size_t begin = p->at;
+    size_t begin = p->c.at;
     int n;
-    if (!eat(p, "\\u")) return;
+    if (!cursor_eat(&p->c, "\\u")) return;
     uint32_t low = read_digits(p, 4, &n);
     if (n == 4 && low >= 0xdc00 && low < 0xe000) *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
-    else p->at = begin;
+    else p->c.at = begin;
 }
 
 // Reads \xHH, \uHHHH or \u{...} after its letter. Two escapes that form a surrogate pair are one character.
 static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
-    size_t begin = p->at;
-    bool braces = eat(p, "{");
+    size_t begin = p->c.at;
+    bool braces = cursor_eat(&p->c, "{");
     int n;
     *c = read_digits(p, braces ? 6 : digits, &n);
-    if ((braces && (n == 0 || !eat(p, "}"))) || (!braces && n < digits)) return fail(p, p->at, "a hexadecimal digit");
-    if (*c > 0x10ffff) return fail(p, begin, "a code point up to 10ffff");
+    if ((braces && (n == 0 || !cursor_eat(&p->c, "}"))) || (!braces && n < digits))
+        return cursor_fail(&p->c, p->c.at, "a hexadecimal digit");
+    if (*c > 0x10ffff) return cursor_fail(&p->c, begin, "a code point up to 10ffff");
     if (!braces && *c >= 0xd800 && *c < 0xdc00) join_surrogate(p, c);
     return true;
 }
 
 // Reads a category of Unicode, \p{L} or \p{Lu}, and appends its ranges to `set`.
 static bool read_category(RegexParse *p, Buf *set) {
-    size_t begin = p->at;
+    size_t begin = p->c.at;
     char name[3] = "";
-    if (eat(p, "{")) {
-        for (int i = 0; i < 2 && more(p) && peek(p) != '}'; i++) name[i] = p->text.data[p->at++];
-        if (!eat(p, "}")) return fail(p, p->at, "} after a category of one or two letters, as \\p{Lu}");
-    } else if (more(p)) name[0] = p->text.data[p->at++];
+    if (cursor_eat(&p->c, "{")) {
+        for (int i = 0; i < 2 && cursor_more(&p->c) && cursor_peek(&p->c) != '}'; i++)
+            name[i] = p->c.text.data[p->c.at++];
+        if (!cursor_eat(&p->c, "}"))
+            return cursor_fail(&p->c, p->c.at, "} after a category of one or two letters, as \\p{Lu}");
+    } else if (cursor_more(&p->c)) name[0] = p->c.text.data[p->c.at++];
     bool found = false;
     CharRange run = {1, 0};
     for (uint32_t c = 0; c <= 0x10ffff; c++) {
@@ -118,16 +85,16 @@ static bool read_category(RegexParse *p, Buf *set) {
         else if (run.first <= run.last) buf_append(set, &run, sizeof run), run = (CharRange){1, 0};
     }
     if (run.first <= run.last) buf_append(set, &run, sizeof run);
-    return found || fail(p, begin, "a category of Unicode, as L, Lu or Nd");
+    return found || cursor_fail(&p->c, begin, "a category of Unicode, as L, Lu or Nd");
 }
 
 // Reads an escape after its backslash and appends its characters to `set`. *single: it is one character.
 static bool read_escape(RegexParse *p, Buf *set, bool *single) {
     uint32_t c = 0;
-    size_t begin = p->at;
+    size_t begin = p->c.at;
     *single = false;
-    if (!more(p)) return fail(p, p->at, "a character after \\");
-    if (!read_char(p, &c)) return false;
+    if (!cursor_more(&p->c)) return cursor_fail(&p->c, p->c.at, "a character after \\");
+    if (!cursor_char(&p->c, &c)) return false;
     if (chars_set((char)(c < 128 ? c : 0), set)) return true;
     if (c == 'p' || c == 'P') {
         Buf category = {0};
@@ -143,11 +110,11 @@ static bool read_escape(RegexParse *p, Buf *set, bool *single) {
     else if (c == 'x' || c == 'u') {
         if (!read_hex(p, letter == 'x' ? 2 : 4, &c)) return false;
     } else if ((c >= '1' && c <= '9') || c == 'k')
-        return fail(p, begin, "no reference to a group, which no automaton has,");
+        return cursor_fail(&p->c, begin, "no reference to a group, which no automaton has,");
     else if (c == 'b' || c == 'B' || c == 'A' || c == 'z' || c == 'Z')
-        return fail(p, begin, "^ and $ in place of \\b, \\A and \\z");
+        return cursor_fail(&p->c, begin, "^ and $ in place of \\b, \\A and \\z");
     else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return fail(p, begin, "an escape: \\d \\w \\s \\n \\t \\r \\xHH \\uHHHH \\p{..} or punctuation");
+        return cursor_fail(&p->c, begin, "an escape: \\d \\w \\s \\n \\t \\r \\xHH \\uHHHH \\p{..} or punctuation");
     *single = true;
     chars_add(set, c, c);
     return true;
@@ -156,13 +123,13 @@ static bool read_escape(RegexParse *p, Buf *set, bool *single) {
 static bool read_class_item(RegexParse *p, Buf *set, bool *single) {
     uint32_t c;
     *single = true;
-    if (eat(p, "\\")) {
-        if (!eat(p, "b")) return read_escape(p, set, single);
+    if (cursor_eat(&p->c, "\\")) {
+        if (!cursor_eat(&p->c, "b")) return read_escape(p, set, single);
         chars_add(set, '\b', '\b');
         return true;
     }
-    if (eat(p, "[:")) return fail(p, p->at - 2, "\\d, \\w or ranges in place of [:...:]");
-    if (!read_char(p, &c)) return false;
+    if (cursor_eat(&p->c, "[:")) return cursor_fail(&p->c, p->c.at - 2, "\\d, \\w or ranges in place of [:...:]");
+    if (!cursor_char(&p->c, &c)) return false;
     chars_add(set, c, c);
     return true;
 }
@@ -172,25 +139,26 @@ static CharRange *last_of(Buf *set) { return (CharRange *)(void *)(set->data + s
 // Reads [...] after its opening bracket.
 static int read_class(RegexParse *p) {
     Buf set = {0};
-    bool not = eat(p, "^"), single, first = true;
-    while (more(p) && (first || peek(p) != ']')) {
+    bool not = cursor_eat(&p->c, "^"), single, first = true;
+    while (cursor_more(&p->c) && (first || cursor_peek(&p->c) != ']')) {
         first = false;
-        size_t begin = p->at;
+        size_t begin = p->c.at;
         if (!read_class_item(p, &set, &single)) break;
-        bool range = peek(p) == '-' && p->at + 1 < p->text.n && p->text.data[p->at + 1] != ']';
+        bool range = cursor_range(&p->c);
         if (!range) continue;
-        p->at++;
+        p->c.at++;
         uint32_t low = last_of(&set)->first;
         bool was_single = single;
         if (!read_class_item(p, &set, &single)) break;
         CharRange *high = last_of(&set);
-        if (!was_single || !single || high->first < low) fail(p, begin, "a range from a lower to a higher character");
+        if (!was_single || !single || high->first < low)
+            cursor_fail(&p->c, begin, "a range from a lower to a higher character");
         high->first = low;
     }
-    if (!eat(p, "]")) fail(p, p->at, "]");
+    if (!cursor_eat(&p->c, "]")) cursor_fail(&p->c, p->c.at, "]");
     Buf all = {0};
     chars_append(&all, &set, not );
-    int e = p->failed.code ? 0 : write_ranges(p, (CharRange *)(void *)all.data, chars_count(&all));
+    int e = p->c.failed.code ? 0 : write_ranges(p, (CharRange *)(void *)all.data, chars_count(&all));
     buf_free(&set);
     buf_free(&all);
     return e;
@@ -199,32 +167,32 @@ static int read_class(RegexParse *p) {
 // ---- expressions ----------------------------------------------------------------------------------------------------
 
 static int read_group(RegexParse *p, bool outer) {
-    size_t begin = p->at;
-    if (eat(p, "?")) {
-        bool named = eat(p, "P<") || (peek(p) == '<' && p->at + 1 < p->text.n && !among(p->text.data[p->at + 1], "=!"));
+    size_t begin = p->c.at;
+    if (cursor_eat(&p->c, "?")) {
+        bool named = cursor_eat(&p->c, "P<") || (cursor_peek(&p->c) == '<' && p->c.at + 1 < p->c.text.n &&
+                                                 !among(p->c.text.data[p->c.at + 1], "=!"));
         if (named) {
-            while (more(p) && peek(p) != '>') p->at++;
-            if (!eat(p, ">")) fail(p, p->at, "> after the name of a group");
-        } else if (!eat(p, ":"))
-            fail(p, begin, "(?:...) or (?<name>...); look-around and flags are not regular, so a group");
+            while (cursor_more(&p->c) && cursor_peek(&p->c) != '>') p->c.at++;
+            if (!cursor_eat(&p->c, ">")) cursor_fail(&p->c, p->c.at, "> after the name of a group");
+        } else if (!cursor_eat(&p->c, ":"))
+            cursor_fail(&p->c, begin, "(?:...) or (?<name>...); look-around and flags are not regular, so a group");
     }
-    if (++p->depth > DEEPEST) fail(p, begin, "groups at most 200 deep");
-    int e = p->failed.code ? 0 : alternatives(p, outer);
-    p->depth--;
-    if (!eat(p, ")")) fail(p, p->at, ")");
+    int e = cursor_nest(&p->c, begin) ? alternatives(p, outer) : 0;
+    p->c.depth--;
+    if (!cursor_eat(&p->c, ")")) cursor_fail(&p->c, p->c.at, ")");
     return e;
 }
 
 static int read_atom(RegexParse *p, bool outer) {
     uint32_t c;
-    size_t begin = p->at;
-    if (eat(p, "(")) return read_group(p, outer);
-    if (eat(p, "[")) return read_class(p);
-    if (eat(p, ".")) {
+    size_t begin = p->c.at;
+    if (cursor_eat(&p->c, "(")) return read_group(p, outer);
+    if (cursor_eat(&p->c, "[")) return read_class(p);
+    if (cursor_eat(&p->c, ".")) {
         CharRange dot[] = {{0, '\n' - 1}, {'\n' + 1, 0x10ffff}};
         return write_ranges(p, dot, 2);
     }
-    if (eat(p, "\\")) {
+    if (cursor_eat(&p->c, "\\")) {
         Buf set = {0};
         bool single;
         int e = 0;
@@ -232,47 +200,42 @@ static int read_atom(RegexParse *p, bool outer) {
         buf_free(&set);
         return e;
     }
-    if (among(peek(p), "*+?")) fail(p, begin, "something to repeat before it");
-    if (among(peek(p), "^$")) fail(p, begin, "^ and $ where the expression begins and ends, here a character");
-    if (!read_char(p, &c)) return 0;
+    if (among(cursor_peek(&p->c), "*+?")) cursor_fail(&p->c, begin, "something to repeat before it");
+    if (among(cursor_peek(&p->c), "^$"))
+        cursor_fail(&p->c, begin, "^ and $ where the expression begins and ends, here a character");
+    if (!cursor_char(&p->c, &c)) return 0;
     CharRange one = {c, c};
     return write_ranges(p, &one, 1);
 }
 
-static bool read_count(RegexParse *p, int *n) {
-    size_t begin = p->at;
-    int value = chars_number(p->text, &p->at, MOST_REPEATS);
-    if (p->at == begin) return false;
-    if (value > MOST_REPEATS) return fail(p, begin, "a count of 100000 at most");
-    *n = value;
-    return true;
-}
-
 // Reads {n}, {n,} or {n,m} after its opening brace.
 static void read_braces(RegexParse *p, int *least, int *most) {
-    size_t begin = p->at;
+    size_t begin = p->c.at;
     *least = 0;
-    bool low = read_count(p, least);
+    bool low = cursor_count(&p->c, least);
     *most = *least;
-    bool comma = eat(p, ",");
-    if (comma && !read_count(p, most)) *most = -1;
-    if (!eat(p, "}") || (!low && (!comma || *most < 0))) fail(p, p->failed.code ? begin : p->at, "{n}, {n,} or {n,m}");
-    if (*most >= 0 && *most < *least) fail(p, begin, "a range that rises");
+    bool comma = cursor_eat(&p->c, ",");
+    if (comma && !cursor_count(&p->c, most)) *most = -1;
+    if (!cursor_eat(&p->c, "}") || (!low && (!comma || *most < 0)))
+        cursor_fail(&p->c, p->c.failed.code ? begin : p->c.at, "{n}, {n,} or {n,m}");
+    if (*most >= 0 && *most < *least) cursor_fail(&p->c, begin, "a range that rises");
 }
 
 static int repeated(RegexParse *p, int e) {
-    for (int times = 0; more(p); times++) {
-        size_t begin = p->at;
+    for (int times = 0; cursor_more(&p->c); times++) {
+        size_t begin = p->c.at;
         int least = 0, most = -1;
-        if (eat(p, "?")) most = 1;
-        else if (eat(p, "+")) least = 1;
-        else if (eat(p, "{")) read_braces(p, &least, &most);
-        else if (!eat(p, "*")) return e;
+        if (cursor_eat(&p->c, "?")) most = 1;
+        else if (cursor_eat(&p->c, "+")) least = 1;
+        else if (cursor_eat(&p->c, "{")) read_braces(p, &least, &most);
+        else if (!cursor_eat(&p->c, "*")) return e;
         if (times)
-            fail(p, begin, "one repetition after an item (put it into a group to repeat it again), no second one");
-        if (eat(p, "+")) fail(p, p->at - 1, "no possessive repetition, which no automaton has,");
-        eat(p, "?"); // a lazy repetition matches the same texts
-        if (!p->failed.code) e = rules_repeat(p->r, e, least, most);
+            cursor_fail(&p->c, begin,
+                        "one repetition after an item (put it into a group to repeat it again), no second one");
+        if (cursor_eat(&p->c, "+"))
+            cursor_fail(&p->c, p->c.at - 1, "no possessive repetition, which no automaton has,");
+        cursor_eat(&p->c, "?"); // a lazy repetition matches the same texts
+        if (!p->c.failed.code) e = rules_repeat(p->r, e, least, most);
     }
     return e;
 }
@@ -280,24 +243,24 @@ static int repeated(RegexParse *p, int e) {
 // Parses items that follow each other. `outer`: ^ and $ may stand at both ends.
 static int sequence(RegexParse *p, bool outer) {
     Buf kids = {0};
-    bool begins = outer && eat(p, "^"), ends = false;
+    bool begins = outer && cursor_eat(&p->c, "^"), ends = false;
     int any = outer && p->search && !begins ? any_text(p) : -1;
     if (any >= 0) buf_append(&kids, &any, sizeof any);
-    while (more(p) && peek(p) != '|' && peek(p) != ')') {
-        size_t rest = p->text.n - p->at;
-        ends = outer && peek(p) == '$' && (rest == 1 || among(p->text.data[p->at + 1], "|)"));
+    while (cursor_more(&p->c) && cursor_peek(&p->c) != '|' && cursor_peek(&p->c) != ')') {
+        size_t rest = p->c.text.n - p->c.at;
+        ends = outer && cursor_peek(&p->c) == '$' && (rest == 1 || among(p->c.text.data[p->c.at + 1], "|)"));
         if (ends) {
-            p->at++;
+            p->c.at++;
             break;
         }
         int e = repeated(p, read_atom(p, false));
         buf_append(&kids, &e, sizeof e);
     }
-    if (outer && p->search && !ends && !p->failed.code) {
+    if (outer && p->search && !ends && !p->c.failed.code) {
         any = any_text(p);
         buf_append(&kids, &any, sizeof any);
     }
-    int e = p->failed.code ? 0 : rules_seq_of(p->r, &kids);
+    int e = p->c.failed.code ? 0 : rules_seq_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }
@@ -307,17 +270,17 @@ static int alternatives(RegexParse *p, bool outer) {
     do {
         int e = sequence(p, outer);
         buf_append(&kids, &e, sizeof e);
-    } while (eat(p, "|"));
-    int e = p->failed.code ? 0 : rules_alt_of(p->r, &kids);
+    } while (cursor_eat(&p->c, "|"));
+    int e = p->c.failed.code ? 0 : rules_alt_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }
 
 Status regex_parse(Str text, bool search, RegexWriter *write, void *arg, Rules *r, int *expr) {
-    RegexParse p = {.text = text, .r = r, .write = write, .arg = arg, .search = search};
+    RegexParse p = {.c = {.text = text}, .r = r, .write = write, .arg = arg, .search = search};
     *expr = alternatives(&p, true);
-    if (more(&p)) fail(&p, p.at, "the end, or ( in front of this )");
-    return p.failed;
+    if (cursor_more(&p.c)) cursor_fail(&p.c, p.c.at, "the end, or ( in front of this )");
+    return p.c.failed;
 }
 
 Status regex_parse_root(Str text, Rules *r) {

@@ -65,7 +65,7 @@ static void build_tree(Vocabulary *v, TokenTree *t, const int *ids, int n) {
 
 Vocabulary *vocabulary_new(const Str *pieces, int n_tokens, int n_ids, const int *ends, int n_ends) {
     Vocabulary *v = mem_alloc(sizeof *v);
-    *v = (Vocabulary){.n_tokens = n_tokens, .n_words = (n_ids + 63) / 64, .n_ends = n_ends};
+    *v = (Vocabulary){.n_tokens = n_tokens, .n_words = (n_ids + 63) / 64};
     size_t n = (size_t)n_tokens + 1, words = (size_t)v->n_words;
     v->pieces = mem_alloc(n * sizeof *v->pieces);
     v->same = mem_alloc(n * sizeof *v->same);

@@ -36,8 +36,7 @@ typedef struct {
     uint64_t *plain[VOCABULARY_TREES]; // (n_words) the tokens of a tree; [0] is NULL
     int32_t *same;                     // (n_tokens) the next token with the same bytes; -1: none
     uint64_t *ends;                    // (n_words) mask of the tokens that end an answer
-    int n_ends;
-    bool sayable[256]; // whether some token consists of this byte alone
+    bool sayable[256];                 // whether some token consists of this byte alone
 } Vocabulary;
 
 // pieces: (n_tokens) the bytes of each token; control tokens: VOCABULARY_CONTROL and the name; empty: never part of an
