@@ -521,8 +521,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
         Status failed = run_command(c, word, arg, st);
-        if (failed.message[0]) screen_note("quill: %s", failed.message);
-        c->io_failed |= failed.code == QUILL_IO;
+        if (failed.code) conversation_report(c->talk, &failed);
     }
     buf_free(&copy);
     return named;

@@ -10,15 +10,14 @@ typedef struct {
     Conversation *talk;
     AnswerConfig *config; // changed by /set
     Settings settings;
-    Lines *lines;   // asks questions; NULL: nobody can be asked
-    Buf beginning;  // text that /read has put in front of the next message
-    char *file;     // the file that the conversation was loaded from or saved to; NULL: none
-    bool has_kv;    // its KV cache was loaded from or saved to FILE.kv
-    bool autosave;  // write the conversation to `own` after each turn
-    char *own;      // the file of autosave; NULL until the first turn
-    int saved[2];   // number of messages and of turns at the last autosave
-    bool leave;     // /exit was called
-    bool io_failed; // a command could not read or write its file
+    Lines *lines;  // asks questions; NULL: nobody can be asked
+    Buf beginning; // text that /read has put in front of the next message
+    char *file;    // the file that the conversation was loaded from or saved to; NULL: none
+    bool has_kv;   // its KV cache was loaded from or saved to FILE.kv
+    bool autosave; // write the conversation to `own` after each turn
+    char *own;     // the file of autosave; NULL until the first turn
+    int saved[2];  // number of messages and of turns at the last autosave
+    bool leave;    // /exit was called
 } Chat;
 
 // Sends a message, after the text that /read has put in front of it; if the message is not taken, that text stays.

@@ -321,6 +321,11 @@ static void keep_stats(Conversation *c, const Request *r) {
     if (c->config->verbose) report_turn(c->e, c->config, r);
 }
 
+void conversation_report(Conversation *c, const Status *st) {
+    if (st->message[0]) screen_note("quill: %s", st->message);
+    if (!c->failed) c->failed = st->code;
+}
+
 // Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was refused, or
 // interrupted before its first token.
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
@@ -329,7 +334,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     Str prompt = {g->text.text.data, g->text.text.n};
     Status st = form_constrain(c->e, &(FormSetup){c->config, c->template, prompt, prompt.n == 0}, &form);
     if (st.code) {
-        screen_note("quill: %s", st.message);
+        conversation_report(c, &st);
         return OK;
     }
     answer_dump(c->e, c->config, &g->text, g->p.tokens, g->p.n);
@@ -350,7 +355,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     st = answer_finish(&a, &r);
     form_drop(c->e, &r);
     if (st.code == QUILL_CUT) {
-        screen_note("quill: %s", st.message);
+        conversation_report(c, &st);
         st = OK;
     }
     if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // it arrived after the last step
@@ -417,7 +422,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     given_free(&g);
     buf_free(&answer);
     if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
-        screen_note("quill: %s", st.message);
+        conversation_report(c, &st);
         st = OK;
     }
     return st;

@@ -44,6 +44,7 @@ typedef struct {
     uint64_t tries;    // Request.sequence_key: counted up so that /regen draws other random numbers
     TurnStats *stats;
     int n_stats;
+    int failed; // the code of the first error that conversation_report has printed; 0: none
 } Conversation;
 
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
@@ -54,7 +55,8 @@ Status conversation_settings(Conversation *c); // call it after a change of `con
 Status conversation_check(Conversation *c);
 
 // ---- turns ----------------------------------------------------------------------------------------------------------
-// An error ends the chat. A refused message is reported on stderr with Status OK and changes nothing.
+// An error ends the chat. A refused message is reported on stderr (conversation_report) with Status OK and changes
+// nothing. So is an answer that was cut before its form was complete; it stays in the conversation.
 
 Status conversation_say(Conversation *c, Str text);
 Status conversation_say_instead(Conversation *c, Str text); // replaces the last turn
@@ -63,6 +65,9 @@ Status conversation_answer_again(Conversation *c);          // answers the last 
 // Puts the text of a file, cut as --chunk-split says, as chunks before the next message. Errors as chunks_add;
 // then nothing has changed.
 Status conversation_chunk(Conversation *c, const char *path);
+
+// Prints an error that does not end the chat, and remembers the first code: input from a pipe ends with it.
+void conversation_report(Conversation *c, const Status *st);
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 

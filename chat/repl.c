@@ -16,7 +16,8 @@
 static void autosave(Chat *c) {
     Status st = commands_autosave(c);
     if (!st.code) return;
-    screen_note("quill: %s; the conversation is not saved any more", st.message);
+    Status told = status_error(st.code, "%.900s; the conversation is not saved any more", st.message);
+    conversation_report(c->talk, &told);
     c->autosave = false;
 }
 
@@ -38,8 +39,9 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or after the last step
     }
     buf_free(&message);
-    if (!st.code && c->io_failed && !lines_terminal(lines)) st.code = QUILL_IO; // its message was printed already
-    return st.code == 128 + SIGPIPE ? OK : st;                                  // a closed pipe is no error
+    if (st.code == 128 + SIGPIPE) st = OK;                             // a closed pipe is no error
+    if (!st.code && !lines_terminal(lines)) st.code = c->talk->failed; // its message was printed already
+    return st;
 }
 
 // Loads the conversation that --load or --continue names; -sys replaces its system message. Puts the files of --chunk

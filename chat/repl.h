@@ -6,7 +6,8 @@
 #include "cli/options.h"
 
 // Runs a chat until its input ends. first: the first message; data NULL: none. /set changes o->answer. EOF, Ctrl-D and
-// /exit return OK; Ctrl-C twice on an empty line returns 130.
+// /exit return OK on a terminal, otherwise the code of the first failed command or answer, whose message was printed;
+// Ctrl-C twice on an empty line returns 130.
 Status repl_run(Options *o, Str first);
 
 #endif

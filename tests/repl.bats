@@ -620,7 +620,9 @@ EOF
 
 @test "a chat that cannot save says so once and continues" {
     touch no-folder
-    printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors
+    rc=0
+    printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors || rc=$?
+    [ "$rc" -eq 6 ]
     [ "$(grep -c 'the conversation is not saved any more' errors)" -eq 1 ]
     grep -q '^two<|im_end|>' errors
 }
@@ -822,7 +824,7 @@ PYTHON
 @test "/set shows one value and knows short names, and /set verbose shows the cost of turns" {
     printf '%s\n' '/set temp' '/set n 1' '/set n' '/set temp 0.5' '/set temp' '/set t 4' '/set markdown off' '/set markdown' \
         '/set verbose' '/set verbose on' hello '/set verbose off' again '/set verbos on' '/set c 9' |
-        "$QUILL" -i --greedy >out 2>errors
+        "$QUILL" -i --greedy >out 2>errors || [ $? -eq 2 ]
     [ "$(grep '^temp' errors)" = 'temp               0.8
 temp               0.5 (default 0.8)' ]
     grep -q '^predict            1 (default -1)$' errors
@@ -954,7 +956,9 @@ PYTHON
     done
     cmp 'far--kv ' far
     printf 'x' | dd of=talk.json.kv bs=1 seek=200 conv=notrunc 2>/dev/null
-    printf '%s\n' '/load --kv talk.json' 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 >broken 2>errors
+    rc=0
+    printf '%s\n' '/load --kv talk.json' 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 >broken 2>errors || rc=$?
+    [ "$rc" -eq 3 ]
     cmp broken said # refused with a line; the turn computes everything
     grep -q 'talk.json.kv: ' errors
 }
@@ -967,7 +971,7 @@ PYTHON
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
         '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
         '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors || rc=$?
-    [ "$rc" -eq 6 ] # files could not be read or written
+    [ "$rc" -eq 2 ] # of the first of them
     [ ! -s out ]
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
@@ -980,11 +984,38 @@ PYTHON
     [ "$(wc -l <errors)" -eq 23 ]
 }
 
+@test "a piped chat ends with the code of its first failed command or answer, a chat on a terminal with 0" {
+    fails() { # fails CODE WORDS ARGS...: the lines on stdin make the exit code CODE, and stderr has WORDS
+        local rc=0
+        "$QUILL" -i -n 1 --greedy "${@:3}" >out 2>errors || rc=$?
+        cat errors
+        [ "$rc" -eq "$1" ]
+        grep -q -- "$2" errors
+    }
+    printf '{"messages":[' >bad.json
+    printf 'hello\n/save bad.json\nmore\n' | fails 2 'bad.json: a new file expected'
+    [ "$(wc -l <out)" -eq 2 ] # the chat goes on
+    printf '/load bad.json\nhello\n' | fails 2 'bad.json: line 1: JSON expected'
+    printf '/load missing.json\n/bogus\n/exit\n' | fails 6 'missing.json: cannot open'
+    printf '/bogus\n/load missing.json\n' | fails 2 'no such command'
+    printf 'hello\n' | fails 7 'ended before its form was complete' --json-object
+    printf 'hello\n/load missing.json\n' | fails 7 'missing.json' --json-object
+    printf 'hello\n/clear\n' | fails 0 ''
+    talk -n 1 --json-object <<'EOF'
+send "/load missing.json\r"
+expect "missing.json"
+prompt
+send "hello\r"
+expect "before its form was complete"
+EOF
+}
+
 @test "a form that cannot be is refused when it is set, and the next message is answered" {
     printf '[' >broken.json
+    rc=0
     printf '%s\n' '/set regex [a-z' '/set tools /nonexist' '/set tools broken.json' '/set tool-choice required' \
         '/set regex [ab]{2}' '/set choice yes,no' '/set regex' hi | "$QUILL" -i >out 2>errors || rc=$?
-    [ "$rc" -eq 6 ] # a file could not be read
+    [ "$rc" -eq 2 ]
     grep -qxE '[ab]{2}' out
     for text in '--regex: ' '/nonexist: ' 'broken.json: ' 'tools expected with it' '--regex and --choice: one of them'; do
         grep -q -- "$text" errors
@@ -1001,14 +1032,18 @@ PYTHON
 }
 
 @test "/save and /load refuse options that they do not have" {
-    printf '%s\n' hi '/save --foo x' '/save --kv --foo' '/load --kvx' '/save ./--foo' | "$QUILL" -i -n 1 >/dev/null 2>errors
+    rc=0
+    printf '%s\n' hi '/save --foo x' '/save --kv --foo' '/load --kvx' '/save ./--foo' | "$QUILL" -i -n 1 >/dev/null 2>errors || rc=$?
+    [ "$rc" -eq 2 ]
     [ "$(grep -c 'a file expected, found --' errors)" -eq 3 ]
     [ -e ./--foo ]
     [ ! -e '--foo x' ]
 }
 
 @test "context-shift cannot be set beside --evict" {
-    printf '%s\n' '/set context-shift on' '/set context-shift' | "$QUILL" -i --evict shift 2>errors
+    rc=0
+    printf '%s\n' '/set context-shift on' '/set context-shift' | "$QUILL" -i --evict shift 2>errors || rc=$?
+    [ "$rc" -eq 2 ]
     grep -q 'without --evict expected' errors
     grep -qE '^context-shift +off' errors
 }
@@ -1016,7 +1051,9 @@ PYTHON
 @test "a refused setting leaves the earlier biases unchanged" {
     set -- -i -n 4 --greedy --logit-bias 70+1000 --logit-bias 71+999 --logit-bias 72+998
     printf '%s\n' one two | "$QUILL" "$@" >expected
-    printf '%s\n' one '/set logit-bias 999999+1' two | MALLOC_PERTURB_=85 "$QUILL" "$@" >out # what is freed is overwritten
+    rc=0
+    printf '%s\n' one '/set logit-bias 999999+1' two | MALLOC_PERTURB_=85 "$QUILL" "$@" >out || rc=$? # what is freed is overwritten
+    [ "$rc" -eq 2 ]
     cmp out expected
 }
 
