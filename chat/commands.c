@@ -513,7 +513,8 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
     if (escaped) *text = (Str){line.data + 1, line.n - 1};
     if (escaped || line.n == 0 || line.data[0] != '/') return false;
     Buf copy = {0};
-    buf_append(&copy, line.data + 1, line.n - 1);
+    buf_append(&copy, line.data + 1,
+               line.n - 1 - str_has_suffix(line, "\r")); // a pipe may have lines that end in CR LF
     char *word = copy.data, *end = word + strcspn(word, " \t\n");
     bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // /usr/bin or /* is text
     if (named) {

@@ -1010,6 +1010,14 @@ expect "before its form was complete"
 EOF
 }
 
+@test "a command may end in CR LF, as lines that another system has written do; text keeps its bytes" {
+    printf '%s\r\n' hello '//x' '/usr/bin is a path' '/save talk.json' '/set temp 0.5' /exit never | "$QUILL" -i -n 1 --dump-prompt >out 2>errors
+    [ -e talk.json ]
+    jq -e '.messages | map(select(.role == "user").content) == ["hello\r", "/x\r", "/usr/bin is a path\r"]' talk.json
+    not grep -aq never errors
+    not grep -q '^quill: ' errors
+}
+
 @test "a form that cannot be is refused when it is set, and the next message is answered" {
     printf '[' >broken.json
     rc=0
