@@ -34,6 +34,7 @@ const CliConflict cli_conflicts[] = {
     {"-v", "-q", false, NULL},
     {"--json", "-i", false, CHAT_JSON},
     {"--jsonl", "-i", false, CHAT_JSON},
+    {"--json", "--jsonl", true, NULL}, // --jsonl ends with the object of --json
     {"--load", "--continue", false, NULL},
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},

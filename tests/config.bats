@@ -160,6 +160,10 @@ device = cuda"
     [ "$(shown temp --best-of 2)" = "0.5 # $PWD/xdg/quill/config:2" ]      # draws: no conflict
     [ "$(shown regex --json-object=off)" = "a # $PWD/xdg/quill/config:3" ] # what is off excludes nothing
     [ "$(shown regex --choice a,b)" = "" ]
+    config 'jsonl = on'
+    [ "$("$QUILL" -m "$TINY/chat.gguf" --json -n 2 --ignore-eos hi </dev/null | wc -l)" -eq 1 ]
+    config 'json = on'
+    [ "$("$QUILL" -m "$TINY/chat.gguf" --jsonl -n 2 --ignore-eos hi </dev/null | wc -l)" -eq 3 ]
     # two of the same strength are an error still
     [ "$(code "$QUILL" --regex a --choice b hi)" -eq 2 ]
     config "raw = on
