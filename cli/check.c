@@ -62,6 +62,7 @@ const CliConflict cli_conflicts[] = {
     {"--greedy", "--temp", true, NULL},
     {"--device", "-ngl", true, NULL},           // --device cuda -ngl 10
     {"--evict", "--context-shift", true, NULL}, // cli_check_chat reports it
+    {"--evict", "--chunk", true, NULL},         // check_needs reports it
 };
 const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/check.h"
+#include "formats/kv_types.h"
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
@@ -191,6 +192,21 @@ static bool is_greedy_rival(const Option *row, const char *value, Giver by, cons
     return row == best && o->answer.sampling.temp <= 0 && o->origins[temp - cli_options].by > by;
 }
 
+// The same for types of K and V that seal groups of slots, beside --evict and --chunk, which need every slot for
+// itself.
+static bool is_sealed_rival(const Option *row, const char *value, Giver by, const Options *o) {
+    static const char types[] = "-ctk -ctv", dense[] = "--evict --chunk";
+    const EngineConfig *e = &o->engine;
+    char name[32];
+    if (names_row(types, row, o->mode)) return kv_is_sealed(kv_type_find(value)) && names_stronger(dense, row, by, o);
+    if (!names_row(dense, row, o->mode)) return false;
+    for (const char *at = types; (at = cli_next_name(at, name));) {
+        bool sealed = kv_is_sealed(strcmp(name, "-ctk") == 0 ? e->type_k : e->type_v);
+        if (sealed && names_stronger(name, row, by, o)) return true;
+    }
+    return false;
+}
+
 // Whether an option that excludes this one with this value was given by a stronger source.
 static bool has_stronger_rival(const Option *row, const char *value, Giver by, const Options *o) {
     for (int i = 0; i < cli_n_conflicts; i++) {
@@ -199,7 +215,7 @@ static bool has_stronger_rival(const Option *row, const char *value, Giver by, c
         if (!first && !names_row(c->b, row, o->mode)) continue;
         if (names_stronger(first ? c->b : c->a, row, by, o)) return true;
     }
-    return is_greedy_rival(row, value, by, o);
+    return is_greedy_rival(row, value, by, o) || is_sealed_rival(row, value, by, o);
 }
 
 // Replaces ~/ by the home directory if the value is a path. The options own the new text.

@@ -164,6 +164,18 @@ device = cuda"
     [ "$("$QUILL" -m "$TINY/chat.gguf" --json -n 2 --ignore-eos hi </dev/null | wc -l)" -eq 1 ]
     config 'json = on'
     [ "$("$QUILL" -m "$TINY/chat.gguf" --jsonl -n 2 --ignore-eos hi </dev/null | wc -l)" -eq 3 ]
+    # types of K and V that seal slots, beside what needs each slot
+    printf 'Tom went to the mill.\n' >letter.txt
+    runs 'evict = sinks,window=60' -ctk q8_0
+    runs 'evict = sinks,window=60' --chunk letter.txt
+    runs 'chunk = letter.txt' --evict sinks,window=60
+    runs "chunk = $PWD/letter.txt" -ctv kivi2
+    for wants in '--chunk letter.txt' '--evict sinks,window=60'; do runs $'cache-type-k = q8_0\ncache-type-v = q4_0' $wants; done
+    config $'cache-type-k = bf16\ncache-type-v = q8_0\nevict = shift'
+    [ "$(shown cache-type-k --evict shift)" = "bf16 # $PWD/xdg/quill/config:1" ] # dense: no conflict
+    [ "$(shown cache-type-v --evict shift)" = "auto # the default" ]
+    [ "$(shown evict -ctk f32)" = "shift # $PWD/xdg/quill/config:3" ]
+    [ "$(shown evict -ctk q8_0)" = "" ]
     # two of the same strength are an error still
     [ "$(code "$QUILL" --regex a --choice b hi)" -eq 2 ]
     config "raw = on
