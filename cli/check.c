@@ -250,8 +250,6 @@ static Status check_needs(const Options *o) {
         return status_error(QUILL_USAGE,
                             "--evict and --chunk: one of them expected, found both; --chunk needs the whole KV cache, "
                             "and --evict frees parts");
-    if (o->answer.chunk_split && !*o->answer.chunk_split)
-        return status_error(QUILL_USAGE, "--chunk-split: a text of at least one byte expected, found none");
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
         return status_error(
             QUILL_USAGE, "--logprobs: --json or --jsonl expected with it, found none; only JSON has log-probabilities");

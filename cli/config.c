@@ -173,13 +173,12 @@ static bool names_row(const char *names, const Option *row, Mode m) {
     return false;
 }
 
-// Whether one of the named options other than this one was given by a stronger source, and not as --flag=off.
+// Whether one of the named options other than this one was given by a stronger source, and not turned off there.
 static bool names_stronger(const char *names, const Option *row, Giver by, const Options *o) {
     char name[32];
     while ((names = cli_next_name(names, name))) {
         const Option *rival = cli_find(name, 1u << o->mode);
-        bool off = rival && rival->kind == FLAG && !*(const bool *)((const char *)o + rival->at);
-        if (rival && rival != row && !off && o->origins[rival - cli_options].by > by) return true;
+        if (rival && rival != row && !cli_is_off(rival, o) && o->origins[rival - cli_options].by > by) return true;
     }
     return false;
 }
@@ -188,7 +187,7 @@ static bool names_stronger(const char *names, const Option *row, Giver by, const
 static bool is_greedy_rival(const Option *row, const char *value, Giver by, const Options *o) {
     const Option *temp = cli_find("--temp", 1u << o->mode), *best = cli_find("--best-of", 1u << o->mode);
     if (!temp || !best) return false;
-    if (row == temp) return strtof(value, NULL) <= 0 && o->origins[best - cli_options].by > by;
+    if (row == temp) return strtof(value, NULL) <= 0 && o->answer.best_of > 0 && o->origins[best - cli_options].by > by;
     return row == best && o->answer.sampling.temp <= 0 && o->origins[temp - cli_options].by > by;
 }
 
@@ -233,13 +232,14 @@ static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o)
     const Option *row = cli_find_long(e->name, 1u << o->mode);
     if (!row) return OK; // an option of other modes
     Origin *origin = &o->origins[row - cli_options];
-    bool adds = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
+    bool list = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
+    bool adds = list && *e->value && !origin->alone;
     if ((origin->by > by && !adds) || has_stronger_rival(row, e->value, by, o)) return OK;
     const char *value = with_home(row, e->value, o);
     Status st =
         is_prompt(row) ? cli_add_part(row, value, o->n_preset_parts++, o) : cli_set_option(row, e->name, value, o);
     if (st.code) return bad_line(c, e->line, "%s", st.message);
-    if (origin->by <= by) *origin = (Origin){by, e->line};
+    if (origin->by <= by) origin->by = by, origin->line = e->line;
     return OK;
 }
 
@@ -305,7 +305,8 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
     Buf from = {0}, value = {0};
     cli_long_name(row, name);
     config_origin(row, origin, &from);
-    if (row->kind == STOPS) // one line for each, as they are read
+    if (cli_can_be_off(row) && cli_is_off(row, o)) show_line(name, "", from.data);
+    else if (row->kind == STOPS) // one line for each, as they are read
         for (int i = 0; i < o->answer.n_stop; i++) show_line(name, o->answer.stop[i], from.data);
     else if (row->kind == FILES)
         for (int i = 0; i < o->answer.n_chunks; i++) show_line(name, o->answer.chunks[i], from.data);

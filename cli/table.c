@@ -243,6 +243,20 @@ void cli_long_name(const Option *o, char name[32]) {
     memmove(name, name + 2, strlen(name + 2) + 1);
 }
 
+bool cli_can_be_off(const Option *o) {
+    static const size_t with_value[] = {AT(engine.evict),         AT(engine.speculate),
+                                        AT(engine.kv_dir),        AT(engine.ubatch),
+                                        AT(answer.chat_template), AT(answer.chat_template_file),
+                                        AT(answer.system_file),   AT(answer.think),
+                                        AT(answer.tools.file),    AT(answer.tools.choice),
+                                        AT(answer.beams),         AT(answer.best_of),
+                                        AT(answer.chunk_split),   AT(answer.blend),
+                                        AT(answer.logprobs),      AT(batch.slo)};
+    for (size_t i = 0; i < ARRAY_LEN(with_value); i++)
+        if (o->at == with_value[i]) return true;
+    return o->kind == STOPS || o->kind == BIAS;
+}
+
 bool cli_settable(const Option *o) {
     bool fixed = o->at == AT(engine.ctx_size); // the size of the KV cache cannot change
     bool length = o->group == G_LENGTH || o->at == AT(answer.context_shift);

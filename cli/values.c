@@ -362,7 +362,39 @@ static Status set_word(const Option *o, const char *name, const char *value, Val
     return OK;
 }
 
+// An empty value turns the option off.
+static void turn_off(const Option *o, Options *out) {
+    AnswerConfig *a = &out->answer;
+    void *at = (char *)out + o->at;
+    switch (o->kind) {
+    case STOPS: a->n_stop = 0; break;
+    case BIAS: a->sampling.n_bias = 0; break;
+    case INT: *(int *)at = at == (void *)&a->logprobs ? -1 : 0; break;
+    case STORE:
+        free((void *)out->engine.kv_dir);
+        out->engine.kv_dir = NULL;
+        break;
+    default: *(const char **)at = NULL;
+    }
+    out->origins[o - cli_options].alone = true;
+}
+
+bool cli_is_off(const Option *o, const Options *values) {
+    const AnswerConfig *a = &values->answer;
+    const void *at = (const char *)values + o->at;
+    if (o->kind == FLAG) return !*(const bool *)at;
+    if (!cli_can_be_off(o)) return false;
+    if (o->kind == STOPS) return a->n_stop == 0;
+    if (o->kind == BIAS) return a->sampling.n_bias == 0;
+    if (o->kind == INT) return *(const int *)at <= (at == (const void *)&a->logprobs ? -1 : 0);
+    return !*(const char *const *)at;
+}
+
 Status cli_set_value(const Option *o, const char *flag, const char *value, Options *out) {
+    if (value && !*value && cli_can_be_off(o)) {
+        turn_off(o, out);
+        return OK;
+    }
     return set_value(o, flag, value, in_options(out));
 }
 
@@ -371,6 +403,7 @@ Status cli_set_default(const Option *o, const char *flag, Options *out) {
 }
 
 Status cli_set_option(const Option *o, const char *name, const char *value, Options *out) {
+    if (!*value && cli_can_be_off(o)) return cli_set_value(o, name, value, out);
     return set_word(o, name, value, in_options(out));
 }
 

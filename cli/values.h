@@ -5,8 +5,10 @@
 #include "cli/table.h"
 
 // Stores `value` in the row's field; `flag` is what the user wrote, for messages. Texts are not copied. QUILL_USAGE:
-// the value has another kind or is out of range; nothing has changed.
+// the value has another kind or is out of range; nothing has changed. An empty value turns off an option of
+// cli_can_be_off.
 Status cli_set_value(const Option *o, const char *flag, const char *value, Options *out);
+bool cli_is_off(const Option *o, const Options *values); // a flag, or such an option, without a value
 Status cli_set_default(const Option *o, const char *flag, Options *out);
 // As cli_set_value; also accepts on and off for a flag, and "default", which restores the default.
 Status cli_set_option(const Option *o, const char *name, const char *value, Options *out);

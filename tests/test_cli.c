@@ -12,7 +12,7 @@
 #include "sampler.h"
 #include "formats/types.h"
 
-enum { MAX_ARGS = 32 };
+enum { MAX_ARGS = 64 };
 
 // Splits at single spaces; "_" alone stands for an empty argument.
 static Status parse(const char *line, Options *o, bool *stop) {
@@ -113,6 +113,37 @@ static void test_values(void **state) {
     assert_int_equal(o.engine.type_v, TYPE_FP8);
     assert_string_equal(o.engine.evict, "sinks,window=9");
     assert_true(o.engine.kv_rotate);
+    cli_free(&o);
+}
+
+// An empty value turns an option without a default off.
+static void test_off(void **state) {
+    (void)state;
+    Options o;
+    good("-m x --kv-dir a --speculate ngram --chat-template chatml --tools f --tool-choice none --stop a --think off "
+         "--beams 2 --logprobs 3 -ub 8 --logit-bias 5-inf --blend epic --chunk-split a "
+         "--kv-dir _ --speculate= --chat-template _ --tools _ --tool-choice _ --stop _ --think _ "
+         "--beams _ --logprobs _ -ub _ --logit-bias _ --blend _ --chunk-split _",
+         &o);
+    assert_null(o.engine.kv_dir);
+    assert_null(o.engine.speculate);
+    assert_null(o.answer.chat_template);
+    assert_null(o.answer.tools.file);
+    assert_null(o.answer.tools.choice);
+    assert_null(o.answer.think);
+    assert_null(o.answer.blend);
+    assert_null(o.answer.chunk_split);
+    assert_int_equal(o.answer.n_stop, 0);
+    assert_int_equal(o.answer.beams, 0);
+    assert_int_equal(o.answer.logprobs, -1);
+    assert_int_equal(o.answer.sampling.n_bias, 0);
+    assert_int_equal(o.engine.ubatch, 0);
+    cli_free(&o);
+    good("-m x --evict sinks --stop a --evict _ --stop _ --stop b -sys _", &o);
+    assert_null(o.engine.evict);
+    assert_int_equal(o.answer.n_stop, 1);
+    assert_string_equal(o.answer.stop[0], "b");
+    assert_string_equal(o.answer.system, ""); // an empty system message is one
     cli_free(&o);
 }
 
@@ -257,7 +288,8 @@ static const struct {
     {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
     {"-m x -t 5000", "-t", "-1 to 1024"},
     {"-m x --kv-mem -1", "--kv-mem", "size"},
-    {"-m x --kv-dir _", "--kv-dir", "a directory"},
+    {"-m x --kv-dir ,size=1G", "--kv-dir", "a directory"},
+    {"-m x --chunk _", "--chunk", "a file"},
     {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
     {"-m x --kv-dir a,sz=1G", "--kv-dir", "only size=N"},
     {"-m x --kv-dir a,size=", "--kv-dir", "size=8G"},
@@ -267,7 +299,6 @@ static const struct {
     {"-m x --logit-bias -5+1", "--logit-bias", "-5+1"},
     {"-m x --logit-bias 5+nan", "--logit-bias", "5+nan"},
     {"-m x --logit-bias 99999999999+1", "--logit-bias", "99999999999"},
-    {"-m x --stop _", "--stop", "one byte"},
     {"-m x --isa sse", "--isa", "scalar"},
     {"-m x --device tpu", "--device", "auto|cuda|cpu"},
     {"-m x -ctk q5_0", "-ctk", "f16"},
@@ -474,11 +505,17 @@ static void test_set_default(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_more_values), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_modes),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_model),    cmocka_unit_test(test_environment_is_checked),
-        cmocka_unit_test(test_table),       cmocka_unit_test(test_set),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_off),
+        cmocka_unit_test(test_more_values),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_model),
+        cmocka_unit_test(test_environment_is_checked),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_set),
         cmocka_unit_test(test_set_default),
     };
     return cmocka_run_group_tests(tests, clear_environment, NULL);
