@@ -55,15 +55,17 @@ static Status bad_line(const Config *c, int line, const char *format, const char
     return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
 }
 
-// Removes the quotes around a value, or the comment after it.
+// Removes the quotes around a value, or the comment after it. The closing quote is the first one with only blanks, or a
+// comment, behind it: quotes between need no escape. NULL: there is no closing quote.
 static char *plain_value(char *s) {
-    size_t n = strlen(s);
-    if (n >= 2 && s[0] == '"') {
-        char *end = strchr(s + 1, '"'), *rest = end ? end + 1 + strspn(end + 1, " \t") : NULL;
-        if (end && (!*rest || *rest == '#')) {
+    if (s[0] == '"') {
+        for (char *end = s + 1; (end = strchr(end, '"')); end++) {
+            char next = end[1 + strspn(end + 1, " \t")];
+            if (next && next != '#') continue;
             *end = 0;
             return s + 1;
         }
+        return NULL;
     }
     for (char *at = s; (at = strchr(at, '#')); at++)
         if (at == s || isspace((unsigned char)at[-1])) {
@@ -89,6 +91,9 @@ static Status read_entry(Config *c, char *s, int line, const char *section) {
     if (!equals) return bad_line(c, line, "option = value expected, found \"%.100s\"", s);
     *equals = 0;
     Entry e = {section, trim(s), plain_value(trim(equals + 1)), line};
+    if (!e.value)
+        return bad_line(c, line, "%.100s: a \" at the end of the value, or before a comment, expected, found none",
+                        e.name);
     if (!*e.value && equals[1 + strspn(equals + 1, " \t")] != '"')
         return bad_line(c, line, "%.100s: a value expected; \"...\" around one that is empty or has a # in it", e.name);
     c->entries = mem_resize(c->entries, (size_t)(c->n + 1) * sizeof *c->entries);

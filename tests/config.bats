@@ -61,6 +61,19 @@ cache-type-k = q8_0"
     grep -q "^kv-dir = $HOME/kv,size=1048576" again
 }
 
+@test "quotes keep blanks, # and the quotes between them" {
+    said() { # said VALUE TEXT: the file's VALUE is TEXT
+        config "stop = $1"
+        [ "$("$QUILL" -m "$TINY/base.gguf" --json --show-config | sed -n 's/^stop = \(.*[^ ]\) *# [^#]*$/\1/p')" = "$2" ]
+    }
+    said '" a # b "  # c' '" a # b "'
+    said '"say "hi" now"' 'say "hi" now'
+    said '""hi" he said"' '""hi" he said"'
+    said '"a \"b\" \n"' 'a \"b\" \n'
+    said "'a b'" "'a b'"
+    said 'a "b # c" d' 'a "b'
+}
+
 @test "without XDG_CONFIG_HOME ~/.config is used, and without HOME no file" {
     unset XDG_CONFIG_HOME
     echo 'temp = 0.125' >home/.config/quill/config
@@ -237,6 +250,9 @@ kv-dir = \"\""
     says 'preset = a' 1 'command line'
     says 'prompt = a' 1 'section'
     says '[a' 1 '[name] expected'
+    says 'system-prompt = "Be # brief" x' 1 'system-prompt: a " at the end of the value'
+    says $'\nsystem-prompt = "unterminated # y' 2 'system-prompt: a " at the end'
+    says 'stop = "' 1 'stop: a " at the end'
     says '[]' 1 'a name expected'
     says $'[unused]\nbogus = 1' 2 'bogus'
     # help and version do without
