@@ -104,6 +104,7 @@ static Status read_entry(Config *c, char *s, int line, const char *section) {
 // Parses the lines of `text`; the entries point into it.
 static Status read_lines(Config *c, char *text) {
     const char *section = "";
+    text = (char *)utf8_without_mark(str_of(text)).data;
     for (int line = 1; text; line++) {
         char *next = strchr(text, '\n');
         if (next) *next++ = 0;

@@ -74,6 +74,12 @@ cache-type-k = q8_0"
     said 'a "b # c" d' 'a "b'
 }
 
+@test "the file may begin with a byte order mark" {
+    printf '\xef\xbb\xbftemp = 0.25\r\ntop-k = 7\r\n' >xdg/quill/config
+    [ "$(shown temp)" = "0.25 # $PWD/xdg/quill/config:1" ]
+    [ "$(shown top-k)" = "7 # $PWD/xdg/quill/config:2" ]
+}
+
 @test "without XDG_CONFIG_HOME ~/.config is used, and without HOME no file" {
     unset XDG_CONFIG_HOME
     echo 'temp = 0.125' >home/.config/quill/config
