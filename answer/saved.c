@@ -17,15 +17,23 @@
 
 enum { STAMP = 15 }; // length of a time stamp as 20261122-085432
 
-bool saved_dir(char *out, size_t cap) {
+// The folder, made if it is missing. QUILL_IO: it cannot be made.
+static Status folder(char *out, size_t cap) {
     char state[1024];
-    if (!dirs_state(state, sizeof state) || snprintf(out, cap, "%s/conversations", state) >= (int)cap) return false;
-    return mkdir(out, 0700) == 0 || errno == EEXIST;
-}
-
-static Status no_place(void) {
-    return status_error(QUILL_IO, "cannot make the folder $XDG_STATE_HOME/quill/conversations; set XDG_STATE_HOME to a "
-                                  "folder that you can write to");
+    bool there = dirs_state(state, sizeof state);
+    snprintf(out, cap, "%s", state);
+    if (there) {
+        int n = snprintf(out, cap, "%s/conversations", state);
+        errno = ENAMETOOLONG;
+        there = n < (int)cap && (mkdir(out, 0700) == 0 || errno == EEXIST);
+    }
+    if (there) return OK;
+    if (!*out)
+        return status_error(QUILL_IO, "conversations: an absolute path in XDG_STATE_HOME or HOME expected, found none");
+    return status_error(QUILL_IO,
+                        "%.600s: cannot make this folder for conversations: %s; set XDG_STATE_HOME to a folder that "
+                        "you can write to",
+                        out, strerror(errno));
 }
 
 // The model's part of the file name: its name without folders and .gguf; characters other than letters, digits, . _ and
@@ -44,7 +52,7 @@ static void file_part(const char *model, char out[96]) {
 Status saved_new(const char *model, char **path) {
     char dir[1100], part[96], stamp[STAMP + 1], name[1300];
     *path = NULL;
-    if (!saved_dir(dir, sizeof dir)) return no_place();
+    TRY(folder(dir, sizeof dir));
     file_part(model, part);
     time_t now = time(NULL);
     struct tm local;
@@ -87,7 +95,7 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
     *path = NULL;
     if (config->load) *path = mem_copy(config->load, strlen(config->load));
     if (config->load || !config->continue_last) return OK;
-    if (!saved_dir(dir, sizeof dir)) return no_place();
+    TRY(folder(dir, sizeof dir));
     file_part(model, part);
     *path = find_last(dir, part);
     if (*path) return OK;
@@ -118,7 +126,8 @@ Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str
     if (st.code) return st;
     if (system.data && *n > 0 && strcmp((*out)[0].role, "system") == 0) {
         free((void *)(*out)[0].text.data);
-        memmove(*out, *out + 1, (size_t)-- * n * sizeof **out);
+        --*n;
+        memmove(*out, *out + 1, (size_t)*n * sizeof **out);
     }
     if (system.data) append(out, n, 0, "system", system);
     append(out, n, *n, "user", prompt);

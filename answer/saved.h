@@ -8,11 +8,11 @@
 
 #include "answer/chat_template.h"
 
-bool saved_dir(char *out, size_t cap); // the folder; created if missing. false: it cannot be created
-// A new file name for a conversation with `model`, a name or a path. The caller frees *path. QUILL_IO: no folder.
+// A new file name for a conversation with `model`, a name or a path. The caller frees *path. QUILL_IO: the folder
+// cannot be made.
 Status saved_new(const char *model, char **path);
 // The file of --load, otherwise the one that --continue finds; NULL: neither was given. The caller frees *path.
-// QUILL_USAGE: --continue, and no conversation with the model was saved.
+// QUILL_USAGE: --continue, and no conversation with the model was saved. QUILL_IO: as saved_new.
 Status saved_choose(const AnswerConfig *config, const char *model, char **path);
 // The messages of the saved conversation that `config` names (none without --load and --continue), then the prompt.
 // system: replaces the system message unless system.data is NULL. Free *out with transcript_free. Errors as

@@ -31,8 +31,9 @@ static bool own_dir(const char *variable, const char *fallback, mode_t mode, cha
     int n;
     if (xdg && xdg[0] == '/') n = snprintf(out, cap, "%s/quill", xdg);
     else if (home && home[0] == '/') n = snprintf(out, cap, "%s/%s/quill", home, fallback);
-    else return false;
-    return (size_t)n < cap && dirs_make(out, mode);
+    else n = 0, *out = 0;
+    errno = ENAMETOOLONG;
+    return n > 0 && (size_t)n < cap && dirs_make(out, mode);
 }
 
 bool dirs_cache(char *out, size_t cap) { return own_dir("XDG_CACHE_HOME", ".cache", 0777, out, cap); }

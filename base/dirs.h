@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-// Both make the directory if it is missing. False: there is none, or its name does not fit into `cap` bytes.
+// Both make the directory if it is missing. False: errno says why not; "" in `out`: neither variable has an absolute
+// path.
 // For data that can be computed again: $XDG_CACHE_HOME/quill or ~/.cache/quill.
 bool dirs_cache(char *out, size_t cap);
 // For data that the user would miss, readable by its owner alone: $XDG_STATE_HOME/quill or ~/.local/state/quill.

@@ -624,6 +624,13 @@ EOF
     printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors || rc=$?
     [ "$rc" -eq 6 ]
     [ "$(grep -c 'the conversation is not saved any more' errors)" -eq 1 ]
+    grep -q "quill: $PWD/no-folder/quill: cannot make this folder for conversations: Not a directory; set XDG_STATE_HOME" errors
+    XDG_STATE_HOME="$PWD/no-folder" run "$QUILL" --continue -n 1 hi < <(:)
+    [ "$status" -eq 6 ]
+    [[ "$output" == *"$PWD/no-folder/quill: cannot make this folder"* ]]
+    run env -u HOME XDG_STATE_HOME=state "$QUILL" --continue -n 1 hi < <(:)
+    [ "$status" -eq 6 ]
+    [[ "$output" == *"an absolute path in XDG_STATE_HOME or HOME expected"* ]]
     grep -q '^two<|im_end|>' errors
 }
 
