@@ -50,6 +50,14 @@ static const LlamaOption options[] = {
     {"-sm --split-mode -mg --main-gpu -ts --tensor-split -dev", LLAMA_VALUE, NULL, ONE_GPU},
     {"-ot --override-tensor", LLAMA_VALUE, NULL, ONE_GPU},
     {"-nkvo --no-kv-offload", LLAMA_FLAG, NULL, ONE_GPU},
+    {"-kvo --kv-offload --swa-full --repack -nr --no-repack", LLAMA_FLAG, NULL, NULL},
+    {"-cb --cont-batching -nocb --no-cont-batching", LLAMA_FLAG, NULL, NULL},
+    {"-fit --fit", LLAMA_SWITCH, NULL, NULL},
+    {"-np --parallel", LLAMA_VALUE, NULL, "quill batch answers many prompts at once"},
+    {"--log-file", LLAMA_VALUE, NULL, "all messages go to stderr: 2>FILE keeps them"},
+    {"-ngld --gpu-layers-draft --n-gpu-layers-draft", LLAMA_VALUE, NULL, "the draft model runs on the CPU"},
+    {"-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft", LLAMA_VALUE, NULL,
+     "-ctk and -ctv set the types of the model's KV cache alone"},
     {"-dt --defrag-thold -lv --verbosity --log-verbosity", LLAMA_VALUE, NULL, NULL},
     // refused by llama_meaning
     {"-hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
@@ -76,5 +84,6 @@ LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
                 str_has_prefix(str_of(thinking + strspn(thinking, " :")), "false"));
     if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
     if (cli_has_name(l->names, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
+    if (cli_has_name(l->names, "-np") && strcmp(value, "1") == 0) means.note = NULL;
     return means;
 }

@@ -244,6 +244,9 @@ PYTHON
     theirs 0 -m chat.gguf --color on --reasoning-budget 0 -n 3 hi
     theirs 0 -m chat.gguf --color=off --flash-attn off -n 3 hi
     theirs 0 -m chat.gguf -q -b 5 -n 3 hi
+    theirs 0 -m chat.gguf -np 1 --swa-full --no-repack -kvo --fit on --cont-batching -cb -n 3 hi
+    theirs 5 -m chat.gguf -np 2 --log-file log -ngld 99 -ctkd q8_0 -ctvd q8_0 -n 3 hi
+    [ ! -e log ]
     # they do what they mean
     "$QUILL" -m chat.gguf -no-cnv --verbose-prompt -n 0 -p hi 2>&1 >/dev/null </dev/null | grep -v note | cmp - <(echo hi)
     "$QUILL" -b 512 --keep 4 -tb 1 --mirostat 0 --samplers a -fa 1 -n 0 --display-prompt hi 2>/dev/null </dev/null | cmp - <(echo hi)
