@@ -51,6 +51,8 @@ static Status clear(Chat *c, const char *arg, Status *end) {
 
 static Status regen(Chat *c, const char *arg, Status *end) {
     (void)arg;
+    if (!conversation_last(c->talk, "user"))
+        return status_error(QUILL_USAGE, "/regen: a message to answer expected, found none");
     *end = conversation_answer_again(c->talk);
     return OK;
 }

@@ -446,10 +446,7 @@ Status conversation_say_instead(Conversation *c, Str text) {
 
 Status conversation_answer_again(Conversation *c) {
     const Message *last = conversation_last(c, "user");
-    if (!last) {
-        fputs("quill: nothing to answer yet\n", stderr);
-        return OK;
-    }
+    if (!last) return OK;
     c->tries++;
     return turn(c, (int)(last - c->messages) + 1, NULL);
 }

@@ -60,7 +60,7 @@ Status conversation_check(Conversation *c);
 
 Status conversation_say(Conversation *c, Str text);
 Status conversation_say_instead(Conversation *c, Str text); // replaces the last turn
-Status conversation_answer_again(Conversation *c);          // answers the last message; replaces its answer, if any
+Status conversation_answer_again(Conversation *c);          // answers the last message, if any, again
 
 // Puts the text of a file, cut as --chunk-split says, as chunks before the next message. Errors as chunks_add;
 // then nothing has changed.

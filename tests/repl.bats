@@ -929,10 +929,10 @@ PYTHON
     printf 'a file' >file
     printf '%s\n' hello /stats /tokens /regen /undo /regen hello again /show '/system Be kind.' hi '/save talk.json' \
         /clear /regen '/load talk.json' /regen '/read file' 'and more' '//x' ' /y' '/usr/bin is a path' /help /bye never |
-        "$QUILL" -i --greedy -n 3 --dump-prompt >out 2>errors
+        "$QUILL" -i --greedy -n 3 --dump-prompt >out 2>errors || [ $? -eq 2 ] # of /regen without a message
     for text in 'turn    prompt    cached' 'removed: hello' 'messages   4' '<|im_start|>system' 'Be kind.<|im_end|>' \
         'talk.json: 7 messages' 'a file' 'and more<|im_end|>' '^/x<|im_end|>' '^/y<|im_end|>' \
-        '^/usr/bin is a path<|im_end|>' 'nothing to answer yet' '^/help '; do
+        '^/usr/bin is a path<|im_end|>' '/regen: a message to answer expected' '^/help '; do
         grep -aq -- "$text" errors
     done
     not grep -aq never errors
@@ -983,7 +983,7 @@ PYTHON
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
         'on or off expected' 'a token id below' 'wizard.json: message 1: a role of' 'broken.json: line 1: JSON expected' \
-        'missing' '/undo: a message to remove' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'an answer expected' \
+        'missing' '/undo: a message to remove' '/save: a file expected' '/exit: nothing expected' '/regen: a message to answer expected' 'an answer expected' \
         'broken.json: a new file expected' 'a terminal on stdin'; do
         grep -q -- "$text" errors
     done
