@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,14 @@ static bool stdin_is_text(void) {
     struct stat info;
     if (fstat(STDIN_FILENO, &info) != 0) return false;
     return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
+}
+
+bool prompt_is_waiting(void) {
+    struct stat info;
+    int n = 0;
+    if (!stdin_is_text() || fstat(STDIN_FILENO, &info) != 0) return false;
+    if (S_ISREG(info.st_mode)) return info.st_size > lseek(STDIN_FILENO, 0, SEEK_CUR);
+    return ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
 }
 
 // Appends a source, after a blank line if neither is empty.

@@ -24,6 +24,8 @@ typedef struct {
 // blank line between two. Bytes of files and stdin are not changed. *given: there was at least one source, even if
 // empty. QUILL_IO: unreadable; QUILL_CONTEXT: more bytes than an int can count.
 Status prompt_read(const PromptConfig *p, Buf *text, bool *given);
+// Whether stdin is a pipe, a socket or a regular file with bytes to read. Waits for nothing and reads nothing.
+bool prompt_is_waiting(void);
 // Appends the system message of -sys or -sysf; text->data stays NULL if neither is given.
 Status prompt_system(const AnswerConfig *config, Buf *text);
 

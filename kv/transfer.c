@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -181,6 +182,11 @@ static Status decode(const Options *o, Engine *e) {
 Status transfer_decode(const Options *o) {
     Engine e;
     TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    bool used = strcmp(o->kv.in, "-") == 0 || o->prompt.no_stdin; // no_stdin: another file is stdin
+    if (!used && !o->answer.quiet && prompt_is_waiting())
+        fputs("quill: note: stdin is not read: decode answers the prompt in the KV file, so give the text to quill "
+              "prefill; </dev/null avoids this note\n",
+              stderr);
     Status st = decode(o, &e);
     engine_close(&e);
     return st;

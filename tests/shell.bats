@@ -224,6 +224,21 @@ PYTHON
     [ "$status" -eq 2 ]
     [[ "$output" == *'"what was said?": a model file expected'*"give the question to quill prefill"* ]]
     [ "$(code "$QUILL" decode --kv-in f.kv -n 1 "$TINY/base.gguf")" -eq 0 ]
+    [ ! -s errors ]
+    # stdin is not read
+    echo "and who has it?" >question
+    echo "and who has it?" | { sleep 0.2; "$QUILL" decode --kv-in f.kv -n 1 2>piped >out; }
+    grep -q '^quill: note: stdin is not read: decode answers the prompt in the KV file' piped
+    "$QUILL" decode --kv-in f.kv -n 1 <question 2>&1 >out | cmp - piped
+    for quiet in '-q --kv-in f.kv' '--kv-in -'; do
+        "$QUILL" decode $quiet -n 1 <f.kv 2>errors >out
+        [ ! -s errors ]
+    done
+    mkfifo open # a pipe that stays open and empty
+    sleep 100 >open &
+    "$QUILL" decode --kv-in f.kv -n 1 <open 2>errors >out
+    kill $!
+    [ ! -s errors ]
 }
 
 @test "command lines of llama-cli from model cards run" {
