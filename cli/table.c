@@ -162,7 +162,7 @@ const Option cli_options[] = {
 
     {"-v --verbose", NULL, MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.verbose), 0, 0, NULL, "report on stderr what was done and how fast"},
     {"-q --quiet", NULL, MODES_COMPUTE | M(QUANTIZE) | M(PULL) | M(MODELS), G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "print only errors on stderr: no notes, no progress"},
-    {"--color -co", "auto|always|never", MODES_ANSWER, G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
+    {"--color -co", "auto|always|never", M(RUN) | M(DECODE), G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(answer.markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer"},
     {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_newline), 0, 0, NULL, "add no newline to an answer that does not end in one"},

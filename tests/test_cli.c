@@ -345,6 +345,7 @@ static const struct {
     {"-m x --no-stdin -", "--no-stdin", "-f -"},
     {"batch -m x -np 0", "-np", "1 to 4096"},
     {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
+    {"batch -m x --color never", "--color", "belongs to quill, quill decode"},
     {"batch -m x --context-shift", "--context-shift", "belongs to quill"},
     {"prefill -m x hi", "quill prefill", "--kv-out FILE expected"},
     {"decode -m x", "quill decode", "--kv-in FILE expected"},
