@@ -100,10 +100,14 @@ static Status constrain(Engine *e, const FormSetup *setup, const NamedForm *f, R
     static const Tools none;
     Buf text = {0};
     FormParts p = parts_of(e, setup, &none);
-    if (f->file) TRY(file_read(f->file, &text));
-    else buf_str(&text, f->text);
+    Status st = f->file ? file_read(f->file, &text) : OK;
+    if (st.code) {
+        buf_free(&text);
+        return st;
+    }
+    if (!f->file) buf_str(&text, f->text);
     p.form = (GrammarSource){.kind = f->kind, .text = {text.data ? text.data : "", text.n}};
-    Status st = constrain_parts(e, &p, r);
+    st = constrain_parts(e, &p, r);
     buf_free(&text);
     if (!st.code) return OK;
     return status_error(st.code, "%s%s%s: %s", f->flag, f->file ? "-file " : "", f->file ? f->file : "", st.message);

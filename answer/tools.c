@@ -91,9 +91,13 @@ Status tools_read(const AnswerTools *given, Tools *out) {
     *out = (Tools){0};
     if (!tools_given(given)) return check_lone_choice(given->choice);
     Buf text = {0};
-    if (given->file) TRY(file_read(given->file, &text));
-    else buf_str(&text, given->text);
-    Status st = read_list(given, (Str){text.data ? text.data : "", text.n}, out);
+    Status st = given->file ? file_read(given->file, &text) : OK;
+    if (st.code) {
+        buf_free(&text);
+        return st;
+    }
+    if (!given->file) buf_str(&text, given->text);
+    st = read_list(given, (Str){text.data ? text.data : "", text.n}, out);
     buf_free(&text);
     if (!st.code) return OK;
     return status_error(st.code, "%s%.300s: %.600s", given->file ? "--tools " : "tools", given->file ? given->file : "",

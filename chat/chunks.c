@@ -4,27 +4,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pages.h"
 #include "kv/kvrows.h"
 
 // A copy of the K and V of a sequence while other sequences use its blocks.
 typedef struct {
     uint8_t *rows; // layer by layer, of both pools
-    int n;         // number of slots
+    size_t bytes;
+    int n; // number of slots
 } ParkedKv;
 
 static size_t layer_bytes(const KvCache *kv, int layer, int n) {
     return kvrows_bytes(&kv->pool[layer < kv->pool[KV_FULL].n_layers ? KV_FULL : KV_WINDOW], n);
 }
 
-static ParkedKv park(KvCache *kv, Sequence *q) {
-    ParkedKv p = {.n = q->n_cached};
-    size_t bytes = 0, at = 0;
-    for (int i = 0; i < kv_n_layers(kv->pool); i++) bytes += layer_bytes(kv, i, p.n);
-    p.rows = mem_alloc(bytes + 1);
+// False: there is no memory for the copy, and the sequence is as it was.
+static bool park(KvCache *kv, Sequence *q, ParkedKv *out) {
+    ParkedKv p = {.n = q->n_cached, .bytes = 1};
+    size_t at = 0;
+    for (int i = 0; i < kv_n_layers(kv->pool); i++) p.bytes += layer_bytes(kv, i, p.n);
+    p.rows = pages_alloc(p.bytes, false);
+    if (!p.rows) return false;
     for (int i = 0; i < kv_n_layers(kv->pool); at += layer_bytes(kv, i++, p.n))
         kvcache_load_rows(kv, q, i, 0, p.n, p.rows + at);
     kvcache_release(kv, q);
-    return p;
+    *out = p;
+    return true;
 }
 
 // Copies K and V back. If the cache has no room any more, the next turn computes everything.
@@ -35,13 +40,15 @@ static void unpark(KvCache *kv, Sequence *q, ParkedKv p) {
             kvcache_store_rows(kv, q, i, 0, p.n, p.rows + at);
         q->n_cached = p.n;
     }
-    free(p.rows);
+    pages_free(p.rows, p.bytes);
 }
 
-// Computes the chunks of p that are not stored. After an interrupt, the others are computed with the message.
+// Computes the chunks of p that are not stored. After an interrupt, the others are computed with the message; so are
+// all of them if there is no memory to park the conversation's K and V.
 static void compute(ChatChunks *c, Engine *e, Sequence *seq, const BlenderPrompt *p) {
     if (!blender_uses_kept(c->blender) || !blender_lacks(c->blender, p)) return;
-    ParkedKv parked = park(&e->kv, seq);
+    ParkedKv parked;
+    if (!park(&e->kv, seq, &parked)) return;
     c->n_computed += blender_compute(c->blender, p);
     unpark(&e->kv, seq, parked);
 }

@@ -157,14 +157,21 @@ static Status host_failure(const char *url, const char *why) {
     return status_error(QUILL_IO, "%.*s: %.300s", (int)strcspn(host, "/"), host, why);
 }
 
+// Appends a header to the list, and ends quill if memory is short: slist_append returns NULL then.
+static HubCurlList *add_header(const HubCurl *c, HubCurlList *list, const char *header) {
+    HubCurlList *longer = c->slist_append(list, header);
+    if (!longer) mem_refused(1);
+    return longer;
+}
+
 // Makes one request without following redirects.
 static Status exchange(Exchange *x, const char *url, bool with_token) {
     char range[32], why[HUB_CURL_ERROR_SIZE] = "";
     Buf bearer = {0};
-    HubCurlList *headers = x->curl->slist_append(NULL, "Accept-Encoding: identity");
+    HubCurlList *headers = add_header(x->curl, NULL, "Accept-Encoding: identity");
     if (with_token) {
         buf_printf(&bearer, "Authorization: Bearer %s", x->h->token);
-        headers = x->curl->slist_append(headers, bearer.data);
+        headers = add_header(x->curl, headers, bearer.data);
     }
     snprintf(range, sizeof range, "%" PRIu64 "-", x->q->from);
     *x->reply = (HubReply){.size = -1, .from = -1, .wait = -1};

@@ -106,6 +106,7 @@ PYTHON
 }
 
 @test "what is wrong with a form is said with its place" {
+    for option in --json-schema-file --grammar-file --tools; do [ "$(code "$QUILL" $option . hi)" -eq 6 ]; done # a folder
     run -2 --separate-stderr ask --regex '[a-z'
     [[ "$stderr" == *"--regex: column 5: ] expected, found the end"* ]]
     run -2 --separate-stderr ask --grammar 'root ::= x'
