@@ -229,6 +229,21 @@ stage() {
     PAGES_CONFIG="$PWD/xdg" python3 "$BATS_TEST_DIRNAME/rig/pages.py" ${PAGES_UPDATE:+--update} "${PAGES[@]/#/$TOP/}"
 }
 
+@test "docs/architecture.md says how long its reading path is, and its functions of main.c exist" {
+    page="$TOP/docs/architecture.md"
+    sed -n "/^## An evening's reading path/,/^## Rooms/p" "$page" >path
+    grep -oE '^\| [a-z/_.]+(, [a-z/_.]+)* \|' path | tr -d '|,' | xargs -n 1 | grep -F . >files
+    [ "$(wc -l <files)" -ge 15 ]
+    lines=$(cd "$TOP" && xargs cat <"$OLDPWD/files" | wc -l)
+    told=$(sed -n 's/^About \([0-9]*\),\([0-9]*\) lines.*/\1\2/p' path)
+    echo "$lines lines, $told told"
+    [ $((lines * 100)) -ge $((told * 95)) ]
+    [ $((lines * 100)) -le $((told * 105)) ]
+    for name in $(sed -n 's/^| main.c | \([^|]*\) |.*/\1/p' path | grep -oE '`[a-z_]+`' | tr -d '`'); do
+        grep -qE "^[a-zA-Z].*\b$name\(" "$TOP/main.c"
+    done
+}
+
 @test "docs/usage.md names every JSON field that is printed" {
     needs python3
     "$MAKE_TINY" model.gguf arch=qwen2 template=chatml ctx=512
