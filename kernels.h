@@ -316,7 +316,7 @@ typedef struct {
 
 // The product that is about to be computed. Its input is w->x after a norm (FEEDS_QKV, FEEDS_FFN_IN, FEEDS_HEAD), or
 // w->a or w->h as it is (FEEDS_ATTENTION_OUT, FEEDS_FFN_OUT).
-typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_HEAD, N_FEEDS } WatchFeed;
+typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_HEAD } WatchFeed;
 
 // Callbacks that observe the layers; either may be NULL. Only for layers that the host computes.
 typedef struct {

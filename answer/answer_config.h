@@ -18,10 +18,6 @@ typedef struct {
     const char *choice;      // auto, none, required or the name of a tool; NULL: auto
 } AnswerTools;
 
-static inline bool answer_form_given(const AnswerForm *f) {
-    return f->schema || f->schema_file || f->object || f->regex || f->choice || f->grammar || f->grammar_file;
-}
-
 typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the path of a file with it

@@ -129,7 +129,8 @@ Heap *chat_template_heap(size_t n_input) {
     return heap_new(ROOM + 16 * n, STEPS + (int64_t)n);
 }
 
-bool chat_template_is_role(Str role) {
+// Whether templates write the role next to control tokens.
+static bool is_role(Str role) {
     static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (str_is(role, known[i])) return true;
@@ -166,7 +167,7 @@ static Value from_object(Heap *h, const json_t *j) {
     json_t *value;
     json_object_keylen_foreach((json_t *)j, key, n_key, value) {
         Value v = chat_template_value(h, value);
-        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_template_is_role(text_str(*v.text));
+        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && is_role(text_str(*v.text));
         if (role) v = value_string(h, text_str(*v.text), true);
         dict_set(h, d.dict, value_string(h, (Str){key, n_key}, false), v);
     }
@@ -194,7 +195,7 @@ Value chat_template_value(Heap *h, const json_t *j) {
 static Value message_value(Heap *h, const Message *m) {
     Value v = value_dict(h);
     Str role = str_of(m->role);
-    dict_set_str(h, v.dict, "role", value_string(h, role, chat_template_is_role(role)));
+    dict_set_str(h, v.dict, "role", value_string(h, role, is_role(role)));
     dict_set_str(h, v.dict, "content", value_string(h, m->text, false));
     const char *key;
     json_t *value;

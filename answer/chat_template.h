@@ -60,7 +60,6 @@ Heap *chat_template_heap(size_t n_input); // its limits of memory and steps suit
 // The variables of every template, except messages: a dict.
 Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer);
 Value chat_template_value(Heap *h, const json_t *j); // a value from JSON; its texts are not trusted, except roles
-bool chat_template_is_role(Str role);                // a role that templates write next to control tokens
 Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
 
 #endif

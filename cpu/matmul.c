@@ -39,6 +39,11 @@ static const MatrixKernel *vector_panels(const CpuKernels *k, int type) {
     return k->in_order ? NULL : bytes ? bytes : kernel_of(k->bf16_lanes, type);
 }
 
+// The kernel that computes in f32 for n_rows; NULL: matvec.
+static const MatrixKernel *kernel_exact(const CpuKernels *k, int n_rows) {
+    return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
+}
+
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
     const MatrixKernel *bf16 = kernel_of(k->bf16_panels, t->type), *tiles = kernel_of(k->int8_tiles, t->type),
                        *rows = kernel_of(k->int8_rows, t->type), *panels = vector_panels(k, t->type);
@@ -46,7 +51,7 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
-    return matmul_kernel_exact(k, n_rows);
+    return kernel_exact(k, n_rows);
 }
 
 const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, const Tensor *up, const Tensor *down,
@@ -55,10 +60,6 @@ const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, c
     bool packs = m && m->run_glu && gate->type == up->type && !gate->bias && !up->bias && next && next->pack == m->pack;
     size_t room = (size_t)n_rows * (size_t)down->n_in * sizeof(float);
     return packs && m->packed_bytes(n_rows, down->n_in) <= room ? m : NULL;
-}
-
-const MatrixKernel *matmul_kernel_exact(const CpuKernels *k, int n_rows) {
-    return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
 }
 
 // Bytes of up to max_rows rows packed for m; 0 if m is NULL.
@@ -212,8 +213,7 @@ static void plan_tasks(Matmul *p) {
     const MatmulRows *rows = &p->rows;
     for (int j = 0; j < p->n_jobs; j++) {
         const Tensor *t = p->jobs[j].w;
-        p->matrix[j] =
-            rows->exact ? matmul_kernel_exact(p->k, rows->n) : matmul_kernel(p->k, t, rows->n, rows->decodes);
+        p->matrix[j] = rows->exact ? kernel_exact(p->k, rows->n) : matmul_kernel(p->k, t, rows->n, rows->decodes);
         p->packed[j] = rows->packed;
         if (p->matrix[j]) p->block = int_min(p->block, p->matrix[j]->rows);
         if (p->matrix[j] && p->matrix[j]->features) {

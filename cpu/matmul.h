@@ -53,8 +53,6 @@ size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in);
 
 // The bytes of the largest single layout.
 size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in);
-// The kernel that computes in f32 for n_rows; NULL: matvec.
-const MatrixKernel *matmul_kernel_exact(const CpuKernels *k, int n_rows);
 
 // All rows of a batch at x, `stride` floats apart; or the RMSNorm of the rows of w->x.
 MatmulRows matmul_rows(const float *x, int stride, const Batch *b);

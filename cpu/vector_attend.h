@@ -18,8 +18,7 @@
 enum {
     KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
     KEYS_ROW = 32,  // keys of a tile in vector_attend_row: its rows stay in L1
-    HEAD_MAX = 576, // largest head_dim (model_load.c refuses more)
-    HEAD_PAD = 592, // rounded up to vectors, to NF and to blocks of 32
+    HEAD_PAD = 592, // the largest head_dim (SEAL_HEAD) rounded up to vectors, to NF and to blocks of 32
     GROUP = VL / 2, // queries that share a pass over the keys in vector_attend_row
     LANE_TILES = 4, // tiles of T queries that share a tile of keys in vector_attend_many
 };

@@ -64,7 +64,7 @@ typedef struct {
     long captures;              // graphs captured
     long replays;               // graphs launched
     long drawn, drawn_ahead;    // tokens drawn on the GPU; those of steps queued before the host had the tokens before
-    long unsent;                // steps whose numbers the GPU had already
+    long unsent;                // steps whose numbers the GPU had already; only tests read it
     long rows_fetched;          // rows of logits copied to the host
     int dense_layers, n_layers; // loaded layers whose products need no unpacking; all loaded layers
 } CudaCounts;

@@ -120,7 +120,6 @@ static Status describe(int device, GpuInfo *info) {
     info->minor = p.minor;
     info->n_sm = p.multiProcessorCount;
     info->memory = p.totalGlobalMem;
-    info->l2 = (size_t)p.l2CacheSize;
     return OK;
 }
 

@@ -18,7 +18,6 @@ typedef struct {
     int major, minor; // compute capability
     int n_sm;         // multiprocessors
     size_t memory;    // total bytes
-    size_t l2;        // bytes of its L2 cache
     int driver;       // the newest CUDA version that the driver supports, 1000 major + 10 minor
 } GpuInfo;
 

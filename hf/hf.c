@@ -41,7 +41,8 @@ static Status read_text(const char *dir, const char *name, Buf *out) {
     return st;
 }
 
-Status hf_read_json(const char *dir, const char *name, json_t **out) {
+// *out NULL: the file is not there. QUILL_MODEL: it cannot be read, or is no JSON object.
+static Status read_json(const char *dir, const char *name, json_t **out) {
     Buf text = {0};
     json_error_t error;
     *out = NULL;
@@ -85,7 +86,7 @@ static Status read_template(const HfModel *m) {
     buf_free(&text);
     if (st.code || gguf_value(m->g, "tokenizer.chat_template")) return st;
     json_t *file; // exists in models with images
-    TRY(hf_read_json(m->dir, "chat_template.json", &file));
+    TRY(read_json(m->dir, "chat_template.json", &file));
     const char *template = json_string_value(json_object_get(file, "chat_template"));
     if (template) gguf_set_str(m->g, "tokenizer.chat_template", template);
     json_decref(file);
@@ -96,8 +97,8 @@ static Status read_words(const HfModel *m) {
     json_t *tokenizer_config = NULL, *generation = NULL;
     if (!has_file(m->dir, "tokenizer.json")) return OK; // some modes need no vocabulary; engine_file.c names the file
     Status st = read_tokenizer(m);
-    if (!st.code) st = hf_read_json(m->dir, "tokenizer_config.json", &tokenizer_config);
-    if (!st.code) st = hf_read_json(m->dir, "generation_config.json", &generation);
+    if (!st.code) st = read_json(m->dir, "tokenizer_config.json", &tokenizer_config);
+    if (!st.code) st = read_json(m->dir, "generation_config.json", &generation);
     if (!st.code) st = hf_read_roles(m, tokenizer_config, generation);
     if (!st.code) st = read_template(m);
     json_decref(tokenizer_config);
@@ -126,7 +127,7 @@ static void set_name(const HfModel *m) {
 }
 
 static Status read_all(HfModel *m) {
-    TRY(hf_read_json(m->dir, "config.json", &m->file));
+    TRY(read_json(m->dir, "config.json", &m->file));
     if (!m->file)
         return status_error(QUILL_MODEL,
                             "%s: a model file expected, or a Hugging Face directory; found a directory without "

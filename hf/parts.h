@@ -57,9 +57,6 @@ typedef struct {
 // How jansson reads the small files: their numbers may be larger than any integer (model_max_length often is).
 #define HF_JSON JSON_DECODE_INT_AS_REAL
 
-// hf/hf.c. *out NULL: the file is not there. QUILL_MODEL: it cannot be read, or is no JSON object.
-Status hf_read_json(const char *dir, const char *name, json_t **out);
-
 // hf/config.c. Reads m->file: m->config, m->family, and the keys of the view.
 Status hf_read_config(HfModel *m);
 bool hf_config_int(const json_t *object, const char *key, int64_t *out); // false: absent, null or not a whole number

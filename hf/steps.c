@@ -25,7 +25,6 @@ typedef struct {
     const char *name;
     Gguf *g;
     bool marks;         // spaces are replaced by U+2581
-    bool metaspace;     // they are replaced by the pre-tokenizer
     bool bytes;         // byte-level BPE
     const char *form;   // Unicode normal form: "NFC"
     const char *prefix; // when a space is added in front of a text: "always", "missing", "first"; NULL: never
@@ -106,7 +105,7 @@ static Status read_split(HfSteps *s, const json_t *part) {
 static Status read_metaspace(HfSteps *s, const json_t *part) {
     if (s->marks || s->n_patterns) return refuse(s, "pre_tokenizer", part, " behind another part");
     if (!is(part, "replacement", SPACE_MARK)) return refuse(s, "pre_tokenizer", part, " with another character");
-    s->marks = s->metaspace = true;
+    s->marks = true;
     bool prepends = is_true(part, "add_prefix_space", true); // files from before 2024
     bool first = is(part, "prepend_scheme", "first"), never = is(part, "prepend_scheme", "never");
     if (json_object_get(part, "prepend_scheme")) prepends = !never;

@@ -99,8 +99,6 @@ void mtp_free(Mtp *h) {
     free(h);
 }
 
-const Model *mtp_head(const Mtp *h) { return &h->head; }
-
 // ---- hidden vectors that wait ---------------------------------------------------------------------------------------
 
 // The token whose vector the next row takes. That row is of the token after it.

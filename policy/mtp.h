@@ -37,7 +37,6 @@ DraftMemory mtp_memory(const Mtp *h, int n_threads, int n_seqs);
 // QUILL_MEMORY.
 Status mtp_begin(Mtp *h, ThreadPool *pool, KvShape kv);
 void mtp_free(Mtp *h);
-const Model *mtp_head(const Mtp *h);
 size_t mtp_row_bytes(const Mtp *h); // bytes of weights that one row of the head reads
 
 // Keeps rows->hidden. *t is NULL before the first rows of a text; the head owns it.

@@ -126,7 +126,8 @@ static int type_in_mix(const TypeMix *mix, Str name, bool tied, int n_layers) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-const char *plan_names(void) {
+// The types and mixes, for messages.
+static const char *all_names(void) {
     static _Thread_local char list[320];
     snprintf(list, sizeof list, "%s", encode_list());
     for (size_t i = 0; i < ARRAY_LEN(mixes); i++) str_list(list, sizeof list, mixes[i].name);
@@ -276,7 +277,7 @@ Status plan_make(const Gguf *g, const char *type, const char *overrides, Quantiz
     *out = (QuantizePlan){.file_type = -1};
     const TypeMix *mix = mix_by_name(type);
     const TypeInfo *one = writable(type);
-    if (!mix && !one) return unknown_type("quill quantize: TYPE", plan_names(), type);
+    if (!mix && !one) return unknown_type("quill quantize: TYPE", all_names(), type);
     out->name = mix ? mix->name : one->name;
     out->file_type = mix ? mix->file_type : file_type_of(one->id);
     out->n = gguf_n_tensors(g);

@@ -27,6 +27,5 @@ typedef struct {
 // QUILL_USAGE, QUILL_MODEL.
 Status plan_make(const Gguf *g, const char *type, const char *overrides, QuantizePlan *out);
 void plan_free(QuantizePlan *p);
-const char *plan_names(void); // the types and mixes, for messages
 
 #endif

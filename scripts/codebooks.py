@@ -21,6 +21,7 @@ except ImportError as e:
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 BOOKS = ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"]
+LEVELS_OF = {"IQ2_XS": "IQ2_XXS", "IQ2_S": "IQ2_XXS"}  # books with the levels of another one
 TYPES = BOOKS + ["IQ1_M", "TQ1_0", "TQ2_0"]
 MANY = 64  # blocks whose values are summed up in a hash
 
@@ -30,6 +31,7 @@ BOOKS_HEAD = """// formats/codebooks.h: the codebooks of the tensor types IQ1, I
 //
 // Facts of the GGUF format, taken from the `gguf` package of Python. NAME_BOOK(X) is a list of X(entry). An entry is a
 // word: the places of eight elements in NAME_LEVELS, two bits each from the lowest, or of four elements, four bits each.
+// IQ2_XS and IQ2_S have the levels of IQ2_XXS.
 #ifndef QUILL_CODEBOOKS_H
 #define QUILL_CODEBOOKS_H
 
@@ -45,9 +47,11 @@ def codebook(name):
     kind.init_grid()
     levels = np.array(kind.grid_map)[(words[:, None] >> (16 // per * np.arange(per))) & (16 // per == 2 and 3 or 15)]
     assert (levels == kind.grid.reshape(n, per)).all()  # entries give the package's values
-    lines = ["#define %s_LEVELS %s" % (name, ", ".join(str(v) for v in kind.grid_map)), "#define %s_BOOK(X)" % name]
+    assert tuple(kind.grid_map) == tuple(getattr(quants, LEVELS_OF.get(name, name)).grid_map)
+    head = "" if name in LEVELS_OF else "#define %s_LEVELS %s\n" % (name, ", ".join(str(v) for v in kind.grid_map))
+    lines = ["#define %s_BOOK(X)" % name]
     lines += ["    " + " ".join("X(0x%04x)" % w for w in words[i : i + 11]) for i in range(0, n, 11)]
-    return lines[0] + "\n" + " \\\n".join(lines[1:]) + "\n"
+    return head + " \\\n".join(lines) + "\n"
 
 
 def codebooks():

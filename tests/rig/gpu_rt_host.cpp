@@ -47,7 +47,6 @@ Status rt_open(GpuInfo *out) {
     out->major = 9;
     out->n_sm = 1;
     out->memory = capacity;
-    out->l2 = 1 << 20;
     out->driver = 13000;
     return Status{};
 }

@@ -19,8 +19,7 @@ typedef struct {
 int vocabulary_add(TestVocabulary *b, const char *text, int type, float score); // returns its id
 void vocabulary_add_merge(TestVocabulary *b, const char *merge);
 TestVocabulary *vocabulary_bpe(void); // byte-level BPE: token b is byte b
-enum { SPM_BYTES = 3 };
-TestVocabulary *vocabulary_spm(void); // SentencePiece: token SPM_BYTES + b is byte b
+TestVocabulary *vocabulary_spm(void); // SentencePiece: token 3 + b is byte b
 TestVocabulary *vocabulary_small_spm(void);
 // The metadata of a model file; `pre` names the pre-tokenizer, or is NULL.
 Gguf *vocabulary_view(const TestVocabulary *b, const char *model, const char *pre);
