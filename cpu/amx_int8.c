@@ -109,7 +109,7 @@ static void pack16(void *packed, int tile, const float *x, size_t x_stride, int 
 INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
     Int8Weights w;
     load_weights(type, from, &w);
-    int offset = has_minimum(type) ? 0 : -(int)sum_factor(type);
+    int offset = type_has_minimum(type) ? 0 : -(int)sum_factor(type);
     UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_store_si512(to->q[f] + 64 * i, _mm512_sub_epi8(w.u[i], bytes(offset)));
     _mm512_store_ps(to->scale[f], w.scale);
@@ -158,7 +158,7 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
 #define PRODUCT(SUM, LEFT, RIGHT, I)                                                                                   \
     _tile_loadd(LEFT, w->q + (size_t)(I)*w->step, w->stride);                                                          \
     _tile_loadd(RIGHT, x + (I)*part * COLUMNS, 64);                                                                    \
-    if (has_minimum(type)) _tile_dpbusd(SUM, LEFT, RIGHT);                                                             \
+    if (type_has_minimum(type)) _tile_dpbusd(SUM, LEFT, RIGHT);                                                        \
     else _tile_dpbssd(SUM, LEFT, RIGHT)
 #define PRODUCTS(SUM, LEFT, RIGHT)                                                                                     \
     _tile_zero(SUM);                                                                                                   \
@@ -199,7 +199,7 @@ INLINE void add_part(int type, bool paired, int i, const int32_t *products, cons
     for (int f = 0; f < GROUP; f++) {
         __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(products + COLUMNS * f)), scale);
         sums[f] = _mm512_fmadd_ps(dot, spread(paired, w->scale[f], i), sums[f]);
-        if (!has_minimum(type)) continue;
+        if (!type_has_minimum(type)) continue;
         __m512 minimum = spread(paired, type == TYPE_Q2_K ? w->minimum[f] : w->scale[f] + 8, i);
         if (sum_factor(type) < 0) sums[f] = _mm512_fnmadd_ps(sum, minimum, sums[f]);
         else sums[f] = _mm512_fmadd_ps(sum, minimum, sums[f]);

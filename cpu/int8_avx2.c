@@ -66,7 +66,7 @@ INLINE __m256i dot4(int type, q32 w, q32 x, __m256i factors) {
 // The part of a superblock's products that comes from offsets or minima, to be subtracted.
 INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a, int i) {
     vf sums = vload((scales_16(type) ? a->sum16 : a->sum) + VL * i);
-    return (has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
+    return (type_has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
 }
 
 // What the products of a superblock with some rows are multiplied by.
@@ -96,7 +96,7 @@ INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Acti
             vf of_weights = whole_scales(type) ? vset(whole_factor(type, superblock)) : vload(c.s + VL * i);
             vstore(b->factor[r] + VL * i, of_weights * scale);
         }
-        if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
+        if (type_has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
     }
     // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead. The
     // look-ups of codebook types need the loads.

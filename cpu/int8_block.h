@@ -90,10 +90,6 @@ INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t lef
 #endif
 }
 
-INLINE bool has_minimum(int type) {
-    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
-}
-
 // Types whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others.
 #define EACH_K_TYPE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
 // clang-format off
@@ -227,7 +223,7 @@ INLINE __m128i halves_apart(const uint8_t *p, int stride) {
 // Reads the scales of eight small blocks, `stride` bytes apart, and their minima, which follow the scales.
 INLINE void block_heads(int type, const uint8_t *blocks, int stride, SuperblockScales *c) {
     vstore(c->s, (vf)_mm256_cvtph_ps(halves_apart(blocks, stride)));
-    if (!has_minimum(type)) return;
+    if (!type_has_minimum(type)) return;
     vstore(c->m, -(vf)_mm256_cvtph_ps(halves_apart(blocks + 2, stride))); // these types add m: the minimum is -m
 }
 

@@ -44,7 +44,7 @@ enum { Q3_OFFSET = 124 }; // -4 * 31: the least product of weight and scale
 // The offset that is added to the bytes of a panel.
 INLINE int block_offset(int type) {
     if (type == TYPE_Q3_K) return Q3_OFFSET;
-    return has_minimum(type) ? 0 : -(int)sum_factor(type);
+    return type_has_minimum(type) ? 0 : -(int)sum_factor(type);
 }
 
 // Replaces bytes q < 8 by (q - less) * s + offset, with the scale s of their 16 elements, by table look-up.
@@ -69,7 +69,7 @@ typedef struct {
 } PanelWeights;
 
 INLINE int scales_of(int type) { return scales_apart(type) ? 16 : 8; }
-INLINE int minima_of(int type) { return type == TYPE_Q2_K ? 16 : has_minimum(type) ? 8 : 0; }
+INLINE int minima_of(int type) { return type == TYPE_Q2_K ? 16 : type_has_minimum(type) ? 8 : 0; }
 
 INLINE PanelWeights unpacked(int type, const uint8_t *from) {
     Int8Weights w;
@@ -85,7 +85,7 @@ INLINE PanelWeights unpacked(int type, const uint8_t *from) {
         const BlockQ3_K *k = (const BlockQ3_K *)(const void *)from;
         scale_bytes(w.u, _mm256_cvtepi8_epi16(scales_k3(k)), 4, Q3_OFFSET);
         scale = _mm512_set1_ps(half_scale(k->d));
-    } else if (has_minimum(type)) minimum = _mm512_shuffle_f32x4(scale, scale, 0xee); // the upper half
+    } else if (type_has_minimum(type)) minimum = _mm512_shuffle_f32x4(scale, scale, 0xee); // the upper half
     return (PanelWeights){{w.u[0], w.u[1], w.u[2], w.u[3]}, scale, minimum};
 }
 
@@ -299,7 +299,7 @@ INLINE void multiply_superblock(int type, int F, int V, int P, bool half, const 
                 }
             }
         }
-        if (has_minimum(type)) add_minimum(type, F, V, P, half, w, s, b, x, apart, sum);
+        if (type_has_minimum(type)) add_minimum(type, F, V, P, half, w, s, b, x, apart, sum);
     }
 }
 

@@ -145,7 +145,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, NarrowRow *to, int 
     for (int i = 0; i < places; i += VL) {
         vf offset = vload(c.s + i) * (float)block_offset(type);
         vstore(scale + i, vload(c.s + i));
-        if (has_minimum(type)) vstore(minimum + i, vload(c.m + i) - offset);
+        if (type_has_minimum(type)) vstore(minimum + i, vload(c.m + i) - offset);
     }
     uint8_t *q = to->q + s * superblock_row_bytes(in_words(type));
     UNROLL(8)
@@ -248,7 +248,7 @@ INLINE void add_part(int type, int F, int V, const NarrowRow *w, int s, int b, i
             float *to = sums + (size_t)v * sums_apart + f * LANES;
             __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(sum_of(in_words(type), dot[f * V + v])), scale);
             __m256 sum = _mm256_fmadd_ps(product, _mm256_set1_ps(w[f].scale[at]), _mm256_loadu_ps(to));
-            if (has_minimum(type)) sum = _mm256_fnmadd_ps(of, _mm256_set1_ps(w[f].minimum[at]), sum);
+            if (type_has_minimum(type)) sum = _mm256_fnmadd_ps(of, _mm256_set1_ps(w[f].minimum[at]), sum);
             _mm256_storeu_ps(to, sum);
         }
     }

@@ -202,13 +202,13 @@ INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const Wh
             __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)t));
             __m512i sums = _mm512_broadcast_i32x4(_mm_load_si128((const void *)s));
             __m512i factor = _mm512_mullo_epi16(w.scale[half], times);
-            __m512i of_sums = has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
+            __m512i of_sums = type_has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
             subtract = _mm512_dpwssd_epi32(subtract, of_sums, sums);
             if (odd_times_4(type)) factor = _mm512_sllv_epi16(factor, in_each_row(0x00020002, 0, 0x00020002, 0));
             _mm512_store_si512(to->factor[c][half], factor);
         }
         __m512 unit = _mm512_set1_ps(x->unit), d = _mm512_mul_ps(w.d, unit);
-        __m512 of_sums = has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
+        __m512 of_sums = type_has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
         by_sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtract), of_sums, by_sum[c]);
         _mm512_store_ps(to->d[c], odd_times_4(type) ? _mm512_mul_ps(d, _mm512_set1_ps(0.25f)) : d);
     }

@@ -8,6 +8,7 @@
 
 #include "base/device.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -350,6 +351,11 @@ typedef struct {
 // clang-format on
 #define TYPE_ONE(type) +1
 enum { N_TYPES = 0 EACH_TYPE(TYPE_ONE) };
+
+// Whether a block has minima besides its scales.
+HOST_DEVICE_CONSTANT bool type_has_minimum(int type) {
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+}
 
 #ifdef __cplusplus
 extern "C" {

@@ -206,10 +206,10 @@ __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R>
                 float v;
                 if constexpr (is_whole(TYPE)) {
                     v = w[r].s[0] * (float)(dot0 + dot1);
-                    if constexpr (has_minimum(TYPE)) v += w[r].m[0] * (float)(sum0 + sum1);
+                    if constexpr (type_has_minimum(TYPE)) v += w[r].m[0] * (float)(sum0 + sum1);
                 } else {
                     v = w[r].s[0] * (float)dot0 + w[r].s[1] * (float)dot1;
-                    if constexpr (has_minimum(TYPE)) v += w[r].m[0] * (float)sum0 + w[r].m[1] * (float)sum1;
+                    if constexpr (type_has_minimum(TYPE)) v += w[r].m[0] * (float)sum0 + w[r].m[1] * (float)sum1;
                 }
                 acc[r][b] += d * v;
             }

@@ -116,7 +116,7 @@ HOST_DEVICE constexpr bool is_short(int type) { return plane_bytes(type).quants 
 // For types with a minimum: the middle of the codes. If codes are counted from it, the scaled values are small and
 // rounding loses little.
 HOST_DEVICE constexpr int middle_code(int type) {
-    return has_minimum(type) ? 1 << (plane_bytes(type).quants / 4 + plane_bytes(type).high / 4 - 1) : 0;
+    return type_has_minimum(type) ? 1 << (plane_bytes(type).quants / 4 + plane_bytes(type).high / 4 - 1) : 0;
 }
 
 // A unit's scales and minima as bf16, each twice in a register.
@@ -130,7 +130,7 @@ template <int TYPE> __device__ __forceinline__ UnitPairs unit_pairs(const Unit &
     for (int h = 0; h < 2; h++) {
         float m = u.m[h] + (float)middle_code(TYPE) * u.s[h];
         p.s[h] = to_pair<TYPE_BF16>(u.s[h], u.s[h]);
-        p.m[h] = has_minimum(TYPE) ? to_pair<TYPE_BF16>(m, m) : 0;
+        p.m[h] = type_has_minimum(TYPE) ? to_pair<TYPE_BF16>(m, m) : 0;
     }
     return p;
 }

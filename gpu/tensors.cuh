@@ -70,9 +70,6 @@ HOST_DEVICE constexpr bool has_levels(int type) {
 }
 // Whether d is a float.
 HOST_DEVICE constexpr bool is_float_d(int type) { return type == TYPE_I8G || type == TYPE_MXFP4; }
-HOST_DEVICE constexpr bool has_minimum(int type) {
-    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
-}
 
 // X(TYPE) for every type of a kind.
 #define EACH_DENSE(X) X(TYPE_F32) X(TYPE_F16) X(TYPE_BF16)
