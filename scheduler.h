@@ -48,6 +48,10 @@ static inline void draft_counts_add(DraftCounts *sum, const DraftCounts *c) {
     sum->cost += c->cost;
 }
 
+static inline double draft_counts_per_step(const DraftCounts *c) {
+    return c->n_steps ? (double)c->n_tokens / c->n_steps : 0;
+}
+
 typedef enum {
     RUNNING,
     FINISH_EOG,

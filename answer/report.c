@@ -195,15 +195,13 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     print_item("decode", &line);
 }
 
-static double tokens_a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
-
 static double draft_gain(const DraftCounts *c) { return c->cost > 0 ? c->n_tokens / c->cost : 0; }
 
 void report_drafts(const Engine *e, const DraftCounts *c) {
     if (!e->drafters.speculate || c->n_steps == 0) return;
     paragraph_item("drafts", "%d, %d accepted (%.0f%%); %.2f tokens a step, gain %.2f by the table of costs",
                    c->n_drafted, c->n_accepted, c->n_drafted ? 100.0 * c->n_accepted / c->n_drafted : 0,
-                   tokens_a_step(c), draft_gain(c));
+                   draft_counts_per_step(c), draft_gain(c));
 }
 
 void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {
@@ -212,7 +210,7 @@ void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {
     jsonio_put(j, "drafted", json_integer(c->n_drafted));
     jsonio_put(j, "accepted", json_integer(c->n_accepted));
     jsonio_put(j, "steps", json_integer(c->n_steps));
-    jsonio_put(j, "tokens_per_step", jsonio_number(tokens_a_step(c), 4));
+    jsonio_put(j, "tokens_per_step", jsonio_number(draft_counts_per_step(c), 4));
     jsonio_put(j, "gain", jsonio_number(draft_gain(c), 4));
     jsonio_put(object, "speculation", j);
 }

@@ -274,8 +274,6 @@ static Status add_works(Drafts *d, const Buf *prompts) {
 
 static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
 
-static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
-
 // null for 0, which means not measured.
 static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
 
@@ -292,9 +290,9 @@ static json_t *json_of(const Drafts *d) {
                       json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "work",
                                 jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
                                 "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
-                                "tokens_per_step", a_step(&r->drafts), "tok_s_without", real_or_null(r->rates[PLAIN]),
-                                "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain", real_or_null(r->gains[DRAFTED]),
-                                "gain_bound", real_or_null(r->gains[ORACLE])));
+                                "tokens_per_step", draft_counts_per_step(&r->drafts), "tok_s_without",
+                                real_or_null(r->rates[PLAIN]), "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain",
+                                real_or_null(r->gains[DRAFTED]), "gain_bound", real_or_null(r->gains[ORACLE])));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
@@ -310,7 +308,7 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
             if (*at == ',' || *at == '"') *at = ' ';
         buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
                    r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
-                   a_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
+                   draft_counts_per_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
                    figure(r->rates[DRAFTED], drafted), between, figure(r->gains[DRAFTED], gain), between,
                    figure(r->gains[ORACLE], bound), between, r->n_other, r->n_texts, tail);
     }
