@@ -16,3 +16,10 @@ Status output_write_to(const char *name, const void *bytes, size_t n, bool *gone
     *gone = errno == EPIPE;
     return *gone ? OK : status_error(QUILL_IO, "%.500s: %.500s", name, st.message);
 }
+
+Status output_buf(Buf *out) {
+    bool gone = false;
+    Status st = output_write(out->data, out->n, &gone);
+    buf_free(out);
+    return st;
+}

@@ -443,10 +443,7 @@ static Status print_results(const Bench *b) {
         buf_append(&out, b->head.data, b->head.n);
         print_padded(b, false, &out);
     }
-    bool gone = false;
-    Status st = output_write(out.data, out.n, &gone);
-    buf_free(&out);
-    return st;
+    return output_buf(&out);
 }
 
 // Measures the ceilings of the GPU, unless --device is cpu, or auto and there is no GPU.
@@ -506,12 +503,10 @@ static Status measure_roofline(Bench *b) {
     Buf out = {0};
     roofline_print(&b->roof, &out);
     print_gpu(&b->gpu, &out);
-    Status st = OK;
-    bool gone = false;
-    if (output_is(b, "csv")) fputs(out.data, stderr);
-    else st = output_write(out.data, out.n, &gone);
+    if (!output_is(b, "csv")) return output_buf(&out);
+    fputs(out.data, stderr);
     buf_free(&out);
-    return st;
+    return OK;
 }
 
 // Makes the random model of --shape, and saves it if --save is given. *out NULL: no --shape.

@@ -319,7 +319,7 @@ static const char *const titles =
 
 static Status print(const Drafts *d) {
     const char *format = d->o->bench.output ? d->o->bench.output : "table";
-    bool md = strcmp(format, "md") == 0, csv = strcmp(format, "csv") == 0, gone = false;
+    bool md = strcmp(format, "md") == 0, csv = strcmp(format, "csv") == 0;
     const char *between = md ? " | " : csv ? "," : "  ";
     Buf out = {0};
     if (strcmp(format, "json") == 0) {
@@ -334,9 +334,7 @@ static Status print(const Drafts *d) {
         buf_str(&out, md ? " |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" : "\n");
         print_rows(d, between, md ? "| " : "", md ? " |" : "", &out);
     }
-    Status st = output_write(out.data, out.n, &gone);
-    buf_free(&out);
-    return st;
+    return output_buf(&out);
 }
 
 // ---- the mode -------------------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ static Status open_model(const Options *o, Ops *ops) {
 
 Status bench_ops(const Options *o) {
     Ops ops = {.n_seqs = int_max(1, o->bench.sequences), .sampling = sampler_defaults()};
-    bool json = o->bench.output && strcmp(o->bench.output, "json") == 0, gone = false;
+    bool json = o->bench.output && strcmp(o->bench.output, "json") == 0;
     if (o->bench.output && !json && strcmp(o->bench.output, "table") != 0)
         return status_error(QUILL_USAGE, "-o %s: table or json expected with --ops", o->bench.output);
     TRY(open_model(o, &ops));
@@ -247,7 +247,7 @@ Status bench_ops(const Options *o) {
         st = run_depth(&ops, json, all, &out);
     }
     if (json) jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &out), buf_str(&out, "\n");
-    if (!st.code) st = output_write(out.data, out.n, &gone);
+    if (!st.code) st = output_buf(&out);
     free_sequences(&ops);
     step_free(&ops.step);
     free(ops.seqs);

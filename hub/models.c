@@ -41,13 +41,6 @@ Status models_resolve(Options *o) {
     return st;
 }
 
-static Status print_and_free(Buf *out) {
-    bool gone = false;
-    Status st = output_write(out->data, out->n, &gone);
-    buf_free(out);
-    return st;
-}
-
 Status models_pull(const Options *o) {
     Buf path = {0};
     if (o->hub.n_words != 1)
@@ -57,7 +50,7 @@ Status models_pull(const Options *o) {
     if (st.code) buf_free(&path);
     else {
         buf_str(&path, "\n");
-        st = print_and_free(&path);
+        st = output_buf(&path);
     }
     return st;
 }
@@ -175,7 +168,7 @@ static Status list_models(const Options *o, const char *root) {
     else if (!st.code && o->answer.json) st = print_json(&list, &out);
     else if (!st.code && list.n) st = print_table(&list, &out);
     hub_cached_free(&list);
-    if (!st.code) return print_and_free(&out);
+    if (!st.code) return output_buf(&out);
     buf_free(&out);
     return st;
 }

@@ -85,13 +85,6 @@ static void print_name(Buf *out, const uint8_t name[32]) {
     for (int i = 0; i < 32; i++) buf_printf(out, "%02x", name[i]);
 }
 
-static Status say(Buf *out) {
-    bool gone = false;
-    Status st = output_write(out->data, out->n, &gone);
-    buf_free(out);
-    return st;
-}
-
 // ---- info, check ----------------------------------------------------------------------------------------------------
 
 static Status info(const Options *o, const char *const *files) {
@@ -120,7 +113,7 @@ static Status info(const Options *o, const char *const *files) {
             print_name(&out, in.link.parent);
             buf_str(&out, "\n");
         }
-        st = say(&out);
+        st = output_buf(&out);
     }
     close_input(&in);
     return st;
@@ -166,7 +159,7 @@ static Status check(const Options *o, const char *const *files) {
         buf_printf(&out, "good       %u frames, %zu bytes; %u tokens, K and V of %u, %d logits after them\n",
                    in.r.s.n_frames, in.r.at, in.r.s.head.n_tokens, in.r.s.head.n_slots, n_logits);
         if (name.n) buf_printf(&out, "block      %s of --kv-dir\n", name.data);
-        st = say(&out);
+        st = output_buf(&out);
     }
     buf_free(&name);
     close_input(&in);
@@ -449,7 +442,7 @@ static Status diff(const Options *o, const char *const *files) {
         if (d.most > 0)
             buf_printf(&d.out, "most       relative L2 %.3g, %s of layer %u: %s the tolerance of %g\n", d.most, d.what,
                        d.layer, d.most > tolerance ? "over" : "within", tolerance);
-        st = say(&d.out);
+        st = output_buf(&d.out);
     }
     if (!st.code && (d.other || d.most > tolerance)) st.code = DIFFERENT;
     held_free(&a);
@@ -516,7 +509,7 @@ static Status list(const Options *o, const char *const *files) {
         free(found[i]);
     }
     free(found);
-    return st.code ? st : say(&out);
+    return st.code ? st : output_buf(&out);
 }
 
 static Status remove_files(const Options *o, const char *const *files) {

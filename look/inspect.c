@@ -458,9 +458,7 @@ Status look_inspect(const Options *o) {
         print_tensors(&in, &out);
         if (!in.model_status.code) print_costs(&in, &out);
     }
-    bool gone = false;
-    Status st = output_write(out.data, out.n, &gone);
-    buf_free(&out);
+    Status st = output_buf(&out);
     // A model that cannot run is an error, after everything that can be shown.
     if (!st.code) st = in.model_status;
     if (!st.code && o->engine.check_tensors) st = model_check_tensors(&in.model);

@@ -197,10 +197,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
         buf_printf(&out, "kl mean %.6f +- %.6f  median %.6f  99%% %.6f  max %.6f  same top token %.2f%%\n", s->far.mean,
                    s->far.error, s->far.median, s->far.p99, s->far.most, 100 * s->far.same);
     if (o->answer.verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
-    bool gone = false;
-    Status st = output_write(out.data, out.n, &gone);
-    buf_free(&out);
-    return st;
+    return output_buf(&out);
 }
 
 Status look_perplexity(const Options *o) {

@@ -102,8 +102,7 @@ Status look_template(const Options *o) {
     TRY(open_template(o, &c));
     Status st = read_messages(o, &input, &n_input);
     if (!st.code) st = render(c, o, input, n_input, &out);
-    bool gone = false;
-    if (!st.code) st = output_write(out.text.data ? out.text.data : "", out.text.n, &gone);
+    if (!st.code) st = output_buf(&out.text);
     rendered_free(&out);
     json_decref(input);
     chat_template_free(c);

@@ -83,10 +83,7 @@ static Status print_plan(const QuantizePlan *p) {
     }
     buf_printf(&out, "%d tensors, %s, %.3f bits per weight\n", p->n, units_bytes((double)p->n_bytes, bytes),
                bits_per_weight(p));
-    bool gone = false;
-    Status st = output_write(out.data, out.n, &gone);
-    buf_free(&out);
-    return st;
+    return output_buf(&out);
 }
 
 // ---- the file -------------------------------------------------------------------------------------------------------
