@@ -21,7 +21,7 @@
 #include <stdbool.h>
 
 enum { SEAL = 32 };       // slots of a group
-enum { SEAL_HEAD = 576 }; // the largest head_dim: model_load.c refuses a model with more
+enum { SEAL_HEAD = 576 }; // the largest head_dim; load/attention.c refuses more
 
 typedef struct {
     half_bits d, m;

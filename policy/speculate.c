@@ -1,4 +1,5 @@
-// policy/speculate.c: proposes drafts by n-grams and by a draft model. See policy/speculate.h.
+// policy/speculate.c: proposes drafts by n-grams, by a draft model and by the model's own prediction head. See
+// policy/speculate.h.
 #include "policy/speculate.h"
 
 #include <assert.h>
