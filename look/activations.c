@@ -166,24 +166,27 @@ Status activations_save(const Activations *a, const char *path, const char *text
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
         bool experts = l->kind.ffn == FFN_EXPERTS;
-        const Tensor none = {0}, *of[] = {&l->wq,
-                                          &l->wk,
-                                          &l->wv,
-                                          &l->wo,
-                                          experts ? &none : &l->w_gate,
-                                          experts ? &none : &l->w_up,
-                                          experts ? &none : &l->w_down,
-                                          &l->shared_gate,
-                                          &l->shared_up,
-                                          &l->shared_down,
-                                          &l->w_mix,
-                                          &l->w_z,
-                                          &l->w_beta,
-                                          &l->w_alpha};
-        const WatchFeed feeds[] = {
-            FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV,     FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT,
-            FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_QKV,           FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV};
-        for (size_t k = 0; k < ARRAY_LEN(of); k++) add_sums(&list, of[k], feeds[k], l);
+        const Tensor none = {0};
+        const struct {
+            const Tensor *t;
+            WatchFeed feed;
+        } fed_by[] = {
+            {&l->wq, FEEDS_QKV},
+            {&l->wk, FEEDS_QKV},
+            {&l->wv, FEEDS_QKV},
+            {&l->wo, FEEDS_ATTENTION_OUT},
+            {experts ? &none : &l->w_gate, FEEDS_FFN_IN},
+            {experts ? &none : &l->w_up, FEEDS_FFN_IN},
+            {experts ? &none : &l->w_down, FEEDS_FFN_OUT},
+            {&l->shared_gate, FEEDS_FFN_IN},
+            {&l->shared_up, FEEDS_FFN_IN},
+            {&l->shared_down, FEEDS_FFN_OUT},
+            {&l->w_mix, FEEDS_QKV},
+            {&l->w_z, FEEDS_QKV},
+            {&l->w_beta, FEEDS_QKV},
+            {&l->w_alpha, FEEDS_QKV},
+        };
+        for (size_t k = 0; k < ARRAY_LEN(fed_by); k++) add_sums(&list, fed_by[k].t, fed_by[k].feed, l);
         if (!experts) continue;
         add_expert_sums(&list, &l->w_gate, false, l);
         add_expert_sums(&list, &l->w_up, false, l);
