@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "hub/choose.h"
+
 // ---- one snapshot ---------------------------------------------------------------------------------------------------
 
 typedef struct {

@@ -8,6 +8,7 @@
 
 #include "base/signals.h"
 #include "hub/cached.h"
+#include "hub/choose.h"
 #include "hub/fetch.h"
 #include "hub/places.h"
 

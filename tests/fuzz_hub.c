@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/jsonio.h"
-#include "hub/files.h"
+#include "hub/choose.h"
 #include "hub/http.h"
 
 static void check_path(const char *path) {

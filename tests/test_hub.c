@@ -3,10 +3,10 @@
 #include "tests/rig/testing.h"
 
 #include "base/jsonio.h"
+#include "hub/choose.h"
 #include "hub/curl.h"
 #include "hub/digest.h"
 #include "hub/fetch.h"
-#include "hub/files.h"
 
 // ---- libcurl's numbers ----------------------------------------------------------------------------------------------
 
