@@ -50,6 +50,7 @@ typedef struct {
     const TokenLogprob *top; // (answer_n_top)
 } TokenOdds;
 
+// Starts an answer. e and config must outlive it. fresh: as Answer.fresh. Free it with answer_free.
 void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh);
 // Recognises thoughts and calls of tools from here on. template: the source of the chat template, empty without one.
 // prompt: the rendered text. With --special, thoughts and markers count as part of the answer.

@@ -32,8 +32,8 @@ typedef struct {
 
 Automaton *automaton_new(const Nfa *nfa); // nfa must outlive it
 void automaton_free(Automaton *a);
-void automaton_forget(Automaton *a); // forgets all states; their numbers become invalid
-size_t automaton_bytes(const Automaton *a);
+void automaton_forget(Automaton *a);        // forgets all states; their numbers become invalid
+size_t automaton_bytes(const Automaton *a); // memory of its states, frames and places
 
 int automaton_start(const Automaton *a);
 // Valid until the next automaton_step; the array State.next stays valid until automaton_forget.

@@ -82,6 +82,8 @@ typedef struct {
     KvStream s;
 } KvWriter;
 
+// Begins the stream on w->fd, which stays the caller's: the start and the header frame. Copies *h, which must be valid.
+// Errors of all kvwriter functions: those of fd_write_all.
 Status kvwriter_head(KvWriter *w, const KvHead *h);
 Status kvwriter_link(KvWriter *w, const KvLink *l);
 Status kvwriter_tokens(KvWriter *w, const int *tokens); // (head.n_tokens)

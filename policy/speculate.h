@@ -41,8 +41,10 @@ typedef struct {
     StepCosts draft_costs; // of the draft model's steps
 } SpeculatePlan;
 
+// Copies the plan; its drafters and its vocabulary must outlive the result.
 Speculate *speculate_new(const SpeculatePlan *plan);
 void speculate_free(Speculate *x); // call it after scheduler_free
+// The policy of x, in front of `next`; both must outlive it. Make one policy for each x.
 Policy speculate_policy(Speculate *x, const Policy *next);
 const SpeculatePlan *speculate_plan(const Speculate *x);
 
