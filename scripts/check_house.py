@@ -3,7 +3,7 @@
 
 - A file includes only files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle.
 - The name of a public function begins with the name of its file, its room, or a type of its header. A type is defined
-  only once in the whole tree.
+  only once in the whole tree. A source or a test outside its own unit names a public function.
 - Files named in comments exist.
 - Assertions of command-line tests are lines of their own, since bash ignores a failed `a` in `a && b`.
 - The top level has at most 45 files; a source has fewer than 700 lines and a function fewer than 60.
@@ -82,6 +82,11 @@ for f in sources:
     if not f.endswith(".h"):
         for name in re.findall(r"^(?!static)[a-zA-Z_][\w \*]*?[ \*](\w+)\([^;{]*\)\s*\{", text[f], re.M):
             bodies.setdefault(name, set()).add(os.path.basename(os.path.splitext(f)[0]))
+units_of = {}  # a word -> the units whose code has it
+for f in sources:
+    for word in set(re.findall(r"\w+", re.sub(r"//[^\n]*", "", text[f]))):
+        units_of.setdefault(word, set()).add(unit(f))
+unused = {"automaton_n_states", "form_check", "json_text_plain_char"}  # exceptions, to be removed or made static
 types = {}  # a type -> the units that define it
 for f in sources:
     code = re.sub(r"//[^\n]*", "", text[f])
@@ -97,6 +102,8 @@ for f in sources:
         allowed = {stem, stem.rstrip("s"), room} | bodies.get(name, set()) | {p for t in words for p in (snake(t), t.lower())}
         if not any(p and (name.startswith(p + "_") or name == p) for p in allowed):
             wrong.append(f"{f}: {name}: the name of its file, its room or its type expected in front")
+        if units_of[name] == {unit(f)} and name not in unused:
+            wrong.append(f"{f}: {name}: a use in another file expected, none found: make it static, or remove it")
 for name, units in sorted(types.items()):
     if len(units) > 1 and not any(u.startswith("gpu/rt") for u in units):
         wrong.append(f"{name}: a type with one meaning expected, defined in {', '.join(sorted(units))}")
