@@ -15,6 +15,7 @@ typedef struct {
     char *folder; // folder of the repository
     HubFiles files;
     HubModels models;
+    Status unread; // of an index that cannot be read: its model is not among the models
 } HubSnapshot;
 
 static void path_of(const HubSnapshot *s, const HubModel *m, Buf *out) {
@@ -22,17 +23,17 @@ static void path_of(const HubSnapshot *s, const HubModel *m, Buf *out) {
     if (!m->directory) buf_printf(out, "/%s", m->files[0]->path);
 }
 
-// Adds the files that the model's index names. *whole: the snapshot has all of them.
-static Status add_shards(HubSnapshot *s, const char *repo, HubModel *m, bool *whole) {
-    *whole = true;
-    if (!m->index) return OK;
+// Adds the files that the model's index names. False: the snapshot lacks some of them, or the index cannot be read.
+static bool add_shards(HubSnapshot *s, const char *repo, HubModel *m) {
+    if (!m->index) return true;
     Buf path = {0}, text = {0};
     buf_printf(&path, "%s/snapshots/%s/%s", s->folder, s->files.commit, m->index->path);
-    Status st = file_read(path.data, &text);
-    *whole = !st.code && !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
+    Status read = file_read(path.data, &text);
+    if (read.code) s->unread = read;
+    bool whole = !read.code && !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
     buf_free(&path);
     buf_free(&text);
-    return st;
+    return whole;
 }
 
 // Reads the complete models of a snapshot. The caller frees `out`, also after an error.
@@ -40,16 +41,13 @@ static Status read_snapshot(const char *folder, const char *repo, const char *co
     *out = (HubSnapshot){.folder = mem_copy(folder, strlen(folder))};
     TRY(hub_cache_files(folder, commit, &out->files));
     hub_models_group(&out->files, &out->models);
-    Status st = OK;
     int n = 0;
     for (int i = 0; i < out->models.n; i++) {
-        bool whole = false;
-        if (!st.code) st = add_shards(out, repo, &out->models.at[i], &whole);
-        if (whole) out->models.at[n++] = out->models.at[i];
+        if (add_shards(out, repo, &out->models.at[i])) out->models.at[n++] = out->models.at[i];
         else free(out->models.at[i].files);
     }
     out->models.n = n;
-    return st;
+    return OK;
 }
 
 static void snapshot_free(HubSnapshot *s) {
@@ -99,6 +97,7 @@ static Status add_repo(HubCachedList *list, const char *root, const char *repo) 
         HubSnapshot s;
         st = read_snapshot(folder.data, repo, commits.at[i], &s);
         for (int k = 0; k < s.models.n && !st.code; k++) add_model(list, repo, &s, k, first);
+        if (!list->unread.code) list->unread = s.unread;
         snapshot_free(&s);
     }
     if (!st.code) st = hub_cache_incomplete(folder.data, &rest);
@@ -168,6 +167,7 @@ static Status find_model(const char *folder, const HubName *name, const HubNames
         int which = 0;
         Status read = read_snapshot(folder, name->repo, commits->at[i], &s), chosen = st;
         if (!read.code && s.models.n) chosen = hub_models_choose(name, &s.models, &which);
+        if (!read.code && chosen.code) read = s.unread;
         if (!read.code && !chosen.code) {
             path_of(&s, &s.models.at[which], path);
             hub_models_name(name->repo, &s.models, which, whole);

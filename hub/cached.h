@@ -19,6 +19,7 @@ typedef struct {
 typedef struct {
     HubCached *at;
     int n;
+    Status unread; // the first index that could not be read: its model is not in the list
 } HubCachedList;
 
 // Sorted by repository, then by file. A model of several snapshots is listed once: that of refs/main, else the newest.

@@ -93,8 +93,9 @@ static Status family_of_directory(const char *dir, char family[32], char type[32
     return st;
 }
 
-// The family and type to show for a model, without control characters, which a file could send to a terminal.
-static Status describe(const HubCached *c, char family[32], char type[32]) {
+// The family and type to show for a model, "-" where they are not known, without control characters, which a file could
+// send to a terminal. *unread: the first error of all calls.
+static void describe(const HubCached *c, char family[32], char type[32], Status *unread) {
     snprintf(family, 32, "-");
     snprintf(type, 32, "%s", c->incomplete ? "incomplete" : c->type[0] ? c->type : "-");
     Status st = OK;
@@ -102,7 +103,7 @@ static Status describe(const HubCached *c, char family[32], char type[32]) {
     else if (c->path) st = family_of_gguf(c->path, family);
     for (char *p = family; *p; p++)
         if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
-    return st;
+    if (!unread->code) *unread = st;
 }
 
 static void print_date(int64_t when, char out[24]) {
@@ -117,34 +118,31 @@ static int widest(const HubCachedList *list) {
     return width;
 }
 
-static Status print_table(const HubCachedList *list, Buf *out) {
+static void print_table(const HubCachedList *list, Buf *out, Status *unread) {
     int width = widest(list);
     buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, "NAME", "SIZE", "FAMILY", "TYPE", "LAST USE");
     for (int i = 0; i < list->n; i++) {
         const HubCached *c = &list->at[i];
         char size[24], family[32], type[32], date[24];
-        TRY(describe(c, family, type));
+        describe(c, family, type, unread);
         print_date(c->used, date);
         buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, c->name, units_bytes((double)c->bytes, size), family,
                    type, date);
     }
-    return OK;
 }
 
-static Status print_names(const HubCachedList *list, Buf *out) {
+static void print_names(const HubCachedList *list, Buf *out) {
     for (int i = 0; i < list->n; i++)
         if (list->at[i].path) buf_printf(out, "%s\n", list->at[i].name);
-    return OK;
 }
 
-static Status print_json(const HubCachedList *list, Buf *out) {
+static void print_json(const HubCachedList *list, Buf *out, Status *unread) {
     json_t *models = json_array();
-    Status st = OK;
-    for (int i = 0; i < list->n && !st.code; i++) {
+    for (int i = 0; i < list->n; i++) {
         const HubCached *c = &list->at[i];
         char family[32], type[32];
         json_t *one = json_object();
-        st = describe(c, family, type);
+        describe(c, family, type, unread);
         jsonio_put(one, "name", jsonio_text(str_of(c->name)));
         jsonio_put(one, "repo", jsonio_text(str_of(c->repo)));
         jsonio_put(one, "path", c->path ? jsonio_text(str_of(c->path)) : json_null());
@@ -155,7 +153,6 @@ static Status print_json(const HubCachedList *list, Buf *out) {
         jsonio_append(models, one);
     }
     jsonio_line(models, out);
-    return st;
 }
 
 static Status list_models(const Options *o, const char *root) {
@@ -164,9 +161,10 @@ static Status list_models(const Options *o, const char *root) {
     Status st = hub_cached_list(root, &list);
     if (!st.code && !list.n && !o->answer.quiet)
         fprintf(stderr, "quill: note: %s has no models; quill pull user/repo fetches one\n", root);
-    if (!st.code && o->hub.names) st = print_names(&list, &out);
-    else if (!st.code && o->answer.json) st = print_json(&list, &out);
-    else if (!st.code && list.n) st = print_table(&list, &out);
+    if (!st.code && o->hub.names) print_names(&list, &out);
+    else if (!st.code && o->answer.json) print_json(&list, &out, &list.unread);
+    else if (!st.code && list.n) print_table(&list, &out, &list.unread);
+    if (!st.code && list.unread.code && !o->answer.quiet) fprintf(stderr, "quill: note: %s\n", list.unread.message);
     hub_cached_free(&list);
     if (!st.code) return output_buf(&out);
     buf_free(&out);

@@ -450,6 +450,26 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     for bad in "rm" "remove me/tiny" "list me"; do [ "$(code "$QUILL" models $bad)" -eq 2 ]; done
 }
 
+@test "quill models lists the others beside a file that cannot be read" {
+    [ "$(id -u)" -ne 0 ] || skip "root reads any file"
+    pull me/tiny >path
+    pull me/tiny:Q8_0 >path
+    pull me/dir >path
+    chmod 000 "$(readlink -f "$snapshot/tiny-Q4_K_M.gguf")"
+    "$QUILL" models >list 2>errors
+    grep -qE '^me/dir +[0-9.]+ KB +qwen3 +F32 ' list
+    grep -qE '^me/tiny:Q4_K_M +[0-9.]+ KB +- +Q4_K_M ' list
+    grep -qE '^me/tiny:Q8_0 +[0-9.]+ KB +llama +Q8_0 ' list
+    said 'quill: note: .*tiny-Q4_K_M.gguf: .*Permission denied'
+    "$QUILL" models --json 2>errors | grep -q '"family": *"-"'
+    # a directory whose index cannot be read is no model
+    index="$HF_HOME/hub/models--me--dir/snapshots/$COMMIT/model.safetensors.index.json"
+    chmod 000 "$(readlink -f "$index")"
+    [ "$("$QUILL" models --names 2>errors | xargs)" = "me/tiny:Q4_K_M me/tiny:Q8_0" ]
+    said 'quill: note: .*index.json: .*Permission denied'
+    [ "$(code "$QUILL" inspect me/dir)" -eq 6 ]
+}
+
 @test "rm never follows links that lead out of the cache" {
     pull me/tiny >path
     echo precious >outside
