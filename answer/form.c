@@ -21,7 +21,8 @@ static void list_forms(const AnswerForm *f, NamedForm out[N_FORMS]) {
     out[4] = (NamedForm){"--grammar", f->grammar, f->grammar_file, GRAMMAR_GBNF};
 }
 
-Status form_check(const AnswerForm *form) {
+// QUILL_USAGE: two forms at once.
+static Status check(const AnswerForm *form) {
     NamedForm all[N_FORMS], *first = NULL;
     list_forms(form, all);
     for (int i = 0; i < N_FORMS; i++) {
@@ -130,7 +131,7 @@ Status form_constrain(Engine *e, const FormSetup *setup, Request *r) {
     const AnswerConfig *config = setup->config;
     NamedForm all[N_FORMS];
     r->constraint = NULL;
-    TRY(form_check(&config->form));
+    TRY(check(&config->form));
     list_forms(&config->form, all);
     for (int i = 0; i < N_FORMS; i++) {
         if (!all[i].text && !all[i].file) continue;

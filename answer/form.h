@@ -19,7 +19,6 @@ typedef struct {
 // tools; QUILL_IO: a file. Release the constraint with form_drop.
 Status form_constrain(Engine *e, const FormSetup *setup, Request *r);
 void form_drop(Engine *e, Request *r);
-Status form_check(const AnswerForm *form); // QUILL_USAGE: two forms at once
 
 // Advances the constraint over all tokens generated so far, without their last n_cut bytes (answer_n_cut). Call it when
 // the request has finished, or before its tokens become part of another prompt (a chat that drops turns).

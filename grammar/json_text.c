@@ -51,7 +51,7 @@ int json_text_ranges(Rules *r, const CharRange *ranges, int n, void *arg) {
     return rules_alt(r, ways, n_ways);
 }
 
-int json_text_plain_char(Rules *r) {
+static int plain_char(Rules *r) {
     return rules_class(r, (CharRange[]){{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x7e}, {0x80, 0x10ffff}}, 4);
 }
 
@@ -73,7 +73,7 @@ int json_text_char(Rules *r) {
     int any = hex(r, "0Aa", "9Ff"), d = hex(r, "Dd", "Dd"), u = json_text_literal(r, "\\u");
     int two = rules_repeat(r, any, 2, 2), three = rules_repeat(r, any, 3, 3);
     int ways[] = {
-        json_text_plain_char(r),
+        plain_char(r),
         rules_pair(
             r, json_text_literal(r, "\\"),
             rules_class(
@@ -150,7 +150,7 @@ static int other_rest(OtherKey *o, const Str *names, int n, size_t at) {
 }
 
 int json_text_other_key(Rules *r, const Str *names, int n) {
-    OtherKey o = {.r = r, .plain = json_text_plain_char(r)};
+    OtherKey o = {.r = r, .plain = plain_char(r)};
     o.rest = rules_repeat(r, o.plain, 0, -1);
     Str *sorted = mem_alloc(((size_t)n + 1) * sizeof *sorted);
     if (n) memcpy(sorted, names, (size_t)n * sizeof *sorted);

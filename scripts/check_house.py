@@ -86,7 +86,6 @@ units_of = {}  # a word -> the units whose code has it
 for f in sources:
     for word in set(re.findall(r"\w+", re.sub(r"//[^\n]*", "", text[f]))):
         units_of.setdefault(word, set()).add(unit(f))
-unused = {"automaton_n_states", "form_check", "json_text_plain_char"}  # exceptions, to be removed or made static
 types = {}  # a type -> the units that define it
 for f in sources:
     code = re.sub(r"//[^\n]*", "", text[f])
@@ -102,7 +101,7 @@ for f in sources:
         allowed = {stem, stem.rstrip("s"), room} | bodies.get(name, set()) | {p for t in words for p in (snake(t), t.lower())}
         if not any(p and (name.startswith(p + "_") or name == p) for p in allowed):
             wrong.append(f"{f}: {name}: the name of its file, its room or its type expected in front")
-        if units_of[name] == {unit(f)} and name not in unused:
+        if units_of[name] == {unit(f)}:
             wrong.append(f"{f}: {name}: a use in another file expected, none found: make it static, or remove it")
 for name, units in sorted(types.items()):
     if len(units) > 1 and not any(u.startswith("gpu/rt") for u in units):
