@@ -8,7 +8,7 @@
 
 // A character of these ranges as it is written in a JSON string, itself or an escape. A RegexWriter.
 int json_text_ranges(Rules *r, const CharRange *ranges, int n, void *arg);
-int json_text_char(Rules *r);       // any character except NUL, in every spelling; no unpaired surrogates
+int json_text_char(Rules *r); // any character except NUL, in every spelling; no unpaired surrogates
 int json_text_value(Rules *r, const json_t *value); // this value, without spaces
 int json_text_quoted(Rules *r, int content);        // `content` in quotes
 int json_text_literal(Rules *r, const char *text);
