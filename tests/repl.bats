@@ -1007,7 +1007,7 @@ PYTHON
     printf '/bogus\n/load missing.json\n' | fails 2 'no such command'
     printf 'hello\n' | fails 7 'ended before its form was complete' --json-object
     printf 'hello\n/load missing.json\n' | fails 7 'missing.json' --json-object
-    printf 'hello\n/clear\n' | fails 0 ''
+    printf 'hello\n/show\n' | fails 0 '^messages'
     talk -n 1 --json-object <<'EOF'
 send "/load missing.json\r"
 expect "missing.json"

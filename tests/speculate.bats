@@ -211,7 +211,7 @@ says() {
     says 3 'no larger than' "$QUILL" --speculate larger.gguf hi
     says 3 'none.gguf: ' "$QUILL" --speculate none.gguf hi
     says 3 'none.gguf: ' "$QUILL" --speculate ngram,none.gguf hi
-    for words in '' ngram, mtp, ngram,ngram mtp,ngram mtp,larger.gguf ngram,mtp,larger.gguf larger.gguf,ngram; do
+    for words in ngram, mtp, ngram,ngram mtp,ngram mtp,larger.gguf ngram,mtp,larger.gguf larger.gguf,ngram; do
         says 2 "ngram, mtp, a draft model's FILE, .* found \"$words\"" "$QUILL" --speculate "$words" hi
     done
     says 2 '--evict and --speculate' "$QUILL" --evict sinks --speculate ngram hi
