@@ -77,6 +77,13 @@ static void panel_write(const PanelTask *t, int first, int n_features, const flo
     }
 }
 
+// Fetches the lines of y that a panel will write, before its products. Results of experts are larger than the caches,
+// so that the stores of panel_write would wait for memory.
+static void panel_claim(const float *y, size_t y_stride, int n_rows, int n_features) {
+    for (int r = 0; r < n_rows; r++, y += y_stride)
+        for (int i = 0; i < n_features; i += 16) __builtin_prefetch(y + i, 1, 2);
+}
+
 // Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
 typedef void RunPanel(const PanelTask *t, int first, int n_features, void *scratch);
 
@@ -91,7 +98,11 @@ static void panels_run(const Tensor *w, int first, int last, const void *packed,
                    .y_stride = y_stride,
                    .add = add};
     int step = n_rows <= FEW_ROWS ? FEW_FEATURES : PANEL_FEATURES;
-    for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
+    for (int f = first; f < last; f += step) {
+        int n = int_min(step, last - f);
+        panel_claim(t.y + f, y_stride, n_rows, n);
+        run_panel(&t, f, n, scratch);
+    }
 }
 
 #endif

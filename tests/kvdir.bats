@@ -113,7 +113,7 @@ cached() {
         [ "$(wc -l <errors)" -eq 1 ]
         grep -q "^quill: --kv-dir $dir: " errors
     done
-    for value in "" ,size=1 x,size= x,size=0 x,size=-1 x,size=1x x,size=99999999999999999999 x,sz=1G x,size=1G,max=2; do
+    for value in ,size=1 x,size= x,size=0 x,size=-1 x,size=1x x,size=99999999999999999999 x,sz=1G x,size=1G,max=2; do
         rc=0
         "$QUILL" -n 1 hi --kv-dir "$value" >out 2>errors </dev/null || rc=$?
         [ "$rc" -eq 2 ]
