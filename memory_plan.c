@@ -159,17 +159,16 @@ static bool pool_fits(MemoryPlan *p, size_t host, size_t one, size_t n) {
     plan_partners(&p->shape, p->max_rows);
     pool_memories(p, host, m);
     for (int i = 0; i < POOL_MEMORIES; i++) {
-        size_t limit = m[i].shared && n > one ? m[i].limit / 2 : m[i].limit;
-        if (m[i].fixed > limit || (limit - m[i].fixed) / (m[i].block ? m[i].block : 1) < (m[i].block ? n : 0))
-            return false;
+        size_t limit = m[i].shared && n > one ? m[i].limit / 2 : m[i].limit, all;
+        if (!size_mul(m[i].block, n, &all) || !size_add(all, m[i].fixed, &all) || all > limit) return false;
     }
     return true;
 }
 
-// The largest pool of at most `wished` blocks that fits; 0: none does. More blocks need more memory in every part, so
-// that halving an interval finds it.
-static size_t most_blocks(MemoryPlan *p, size_t host, size_t one, size_t wished) {
-    size_t fits = 0, fails = (wished < INT_MAX ? wished : INT_MAX) + 1;
+// The largest pool that fits, with at most a context for each sequence; 0: none does. More blocks need more memory in
+// every part, so that halving an interval finds it.
+static size_t most_blocks(MemoryPlan *p, size_t host, size_t one) {
+    size_t wished = one * (size_t)p->shape.n_seqs, fits = 0, fails = (wished < INT_MAX ? wished : INT_MAX) + 1;
     while (fails - fits > 1) {
         size_t middle = fits + (fails - fits) / 2;
         if (pool_fits(p, host, one, middle)) fits = middle;
@@ -200,11 +199,12 @@ static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
 // sequence. `host`: bytes of the host's memory for K and V.
 static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
     KvShape *s = &p->shape;
-    size_t one = (size_t)kvshape_blocks_of_one(s), most;
     int wished = s->n_seqs;
-    while ((most = most_blocks(p, host, one, one * (size_t)s->n_seqs), s->n_seqs > 1) &&
-           !width_fits(p, host, one, most, asked))
+    size_t one = (size_t)kvshape_blocks_of_one(s), most = most_blocks(p, host, one);
+    while (s->n_seqs > 1 && !width_fits(p, host, one, most, asked)) {
         s->n_seqs--;
+        most = most_blocks(p, host, one);
+    }
     if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;

@@ -89,9 +89,9 @@ bool cli_has_name(const char *names, const char *flag); // names: separated by s
 const char *cli_next_name(const char *names, char name[32]);
 void cli_long_name(const Option *o, char name[32]); // without its dashes
 
-// Whether an empty value turns the option off, which the configuration file may have set for all runs. It has no
-// default. For data to read or write, texts of forms and models an empty value is a mistake, as a variable of a script
-// that is not set.
+// Whether an empty value turns the option off. A flag can so undo an option that the configuration file sets for all
+// runs. Such an option has no default. Data to read or write, texts of forms and models are no such options: an empty
+// value is a mistake there, for example a variable of a script that is not set.
 bool cli_can_be_off(const Option *o);
 
 // Options of sampling and length, which a chat's /set and the lines of a batch can set. Their values are in
