@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "kv/kvplanes.h"
 #include "kv/kvrows.h"
 
 int kvcache_most_sequences(const KvCache *kv, int step_rows) {
@@ -17,20 +18,6 @@ int kvcache_most_sequences(const KvCache *kv, int step_rows) {
 }
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
-
-// Bytes of one plane's tail pages in the host's memory.
-static size_t tail_bytes(const KvPool *pool, bool value) {
-    int layers = pool->n_layers - pool->n_device;
-    if (value ? !kv_is_sealed(pool->type_v) || pool->v_in_k : !kv_is_sealed(pool->type_k)) return 0;
-    return kv_tail_at(pool, kv_plane_dim(pool, value), layers, 0, 0, 0) * sizeof(float);
-}
-
-// Allocates the tail pages of a pool in the host's memory; false: out of memory.
-static bool new_tails(KvPool *pool) {
-    size_t k = tail_bytes(pool, false), v = tail_bytes(pool, true);
-    if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
-    return !v || (pool->tail_v = pages_alloc(v, false));
-}
 
 // Allocates KvPool.tail_of, the page of each block, which is the same in all layers, and the list of free pages. A
 // block and its partner have the same page number.
@@ -45,12 +32,6 @@ static void new_tail_tables(KvCache *kv) {
     kv->free_tails = mem_alloc((size_t)n * sizeof *kv->free_tails);
     for (int i = 0; i < n; i++) kv->free_tails[i] = n - 1 - i;
     kv->n_free_tails = n;
-}
-
-static void free_tails(KvPool *pool) {
-    pages_free(pool->tail_k, tail_bytes(pool, false));
-    pages_free(pool->tail_v, tail_bytes(pool, true));
-    free(pool->tail_of);
 }
 
 static void set_tail(KvCache *kv, int block, int page) {
@@ -132,7 +113,7 @@ static void take_partner(KvCache *kv, int block) {
 
 // Frees the partner unless a sequence sees it or may find it by the block's name.
 static void drop_idle_partner(KvCache *kv, int block) {
-    if (kv->viewers[block] > 0 || kv->partner[block] < 0 || kv->blocks[block].found) return;
+    if (kv->viewers[block] > 0 || kv->partner[block] < 0 || kv->names.of_block[block].found) return;
     if (waits_for_copy(kv, block)) return;
     if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = -1;
     kv->free_partners[kv->n_free_partners++] = kv->partner[block];
@@ -196,39 +177,12 @@ static bool lacks_tail(const KvCache *kv, const Sequence *s, int i) {
     return i >= s->n_blocks || kv->pool->tail_of[s->blocks[i]] < 0 || kv->refs[s->blocks[i]] > 1;
 }
 
-static void new_index(KvCache *kv) {
-    size_t n = (size_t)kv->pool->n_blocks;
-    kv->ids = mem_alloc(n * (size_t)kv->pool->block * sizeof *kv->ids);
-    for (kv->n_buckets = 1; kv->n_buckets < kv->pool->n_blocks; kv->n_buckets *= 2) {
-    }
-    kv->buckets = mem_alloc((size_t)kv->n_buckets * sizeof *kv->buckets);
-    for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
-}
-
-// Allocates the planes of a pool on the host and on the device. After a failure some planes may be allocated: call
-// kvcache_free.
-static Status new_planes(KvPool *pool, const KvShape *s) {
-    bool host = pool->n_device < pool->n_layers, countable = kvshape_bytes(s) != SIZE_MAX;
-    if (host && countable) {
-        // Huge pages only for the paged layout. A contiguous block is first touched in a few bytes of each head's part
-        // of each layer; a huge page for each of these would commit most of a long context at the first token.
-        bool huge = s->block > 0;
-        pool->k = pages_alloc(pool->bytes_k, huge);
-        if (!pool->v_in_k) pool->v = pages_alloc(pool->bytes_v, huge);
-    }
-    if (!countable || (host && (!pool->k || (!pool->v && !pool->v_in_k) || !new_tails(pool))))
-        return status_error(QUILL_MEMORY,
-                            "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
-                            kvshape_bytes(s), s->n_ctx);
-    return pool->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
-}
-
 Status kvcache_new(KvCache *kv, const KvShape *s) {
     *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep_partners = s->keep_partners};
     for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = kvshape_pool(s, kind);
     int n = kv->pool->n_blocks;
     for (int kind = 0; kind < KV_KINDS; kind++) {
-        Status st = new_planes(&kv->pool[kind], s);
+        Status st = kvplanes_new(&kv->pool[kind], s);
         if (!st.code) continue;
         kvcache_free(kv);
         return st;
@@ -241,11 +195,11 @@ Status kvcache_new(KvCache *kv, const KvShape *s) {
     new_partners(kv);
     new_tail_tables(kv);
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
-    kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
-    for (int i = 0; i <= n; i++) kv->blocks[i] = (KvBlock){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
+    kv->ring = mem_alloc(((size_t)n + 1) * sizeof *kv->ring);
+    for (int i = 0; i <= n; i++) kv->ring[i] = (KvLinks){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
     kv->n_free = n;
-    if (s->share && (!kv->pool->tail_of || kv->pool->block % SEAL == 0))
-        new_index(kv); // a full block is sealed as a whole
+    // with sealed types a block can only be shared if it is whole groups
+    kvnames_new(&kv->names, n, kv->pool->block, s->share && (!kv->pool->tail_of || kv->pool->block % SEAL == 0));
     return OK;
 }
 
@@ -268,13 +222,11 @@ Status kvcache_check_alike(const KvPool kv[KV_KINDS], int n_layers, const char *
 
 void kvcache_free(KvCache *kv) {
     for (int kind = 0; kind < KV_KINDS; kind++) {
-        KvPool *pool = &kv->pool[kind];
-        if (pool->device) pool->be->memory->kv_free(pool);
-        pages_free(pool->k, pool->bytes_k);
-        pages_free(pool->v, pool->bytes_v);
-        free_tails(pool);
+        kvplanes_free(&kv->pool[kind]);
+        free(kv->pool[kind].tail_of);
     }
     kvstates_free(&kv->states);
+    kvnames_free(&kv->names);
     free(kv->free_tails);
     free(kv->late);
     free(kv->partner);
@@ -282,9 +234,7 @@ void kvcache_free(KvCache *kv) {
     free(kv->free_partners);
     free(kv->partner_copies);
     free(kv->refs);
-    free(kv->blocks);
-    free(kv->ids);
-    free(kv->buckets);
+    free(kv->ring);
     free(kv->copies);
     *kv = (KvCache){0};
 }
@@ -327,16 +277,16 @@ void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, in
 
 // Puts a block into the ring before `next`.
 static void link_before(KvCache *kv, int block, int next) {
-    int prev = kv->blocks[next].prev;
-    kv->blocks[block].prev = prev;
-    kv->blocks[block].next = next;
-    kv->blocks[prev].next = kv->blocks[next].prev = block;
+    int prev = kv->ring[next].prev;
+    kv->ring[block].prev = prev;
+    kv->ring[block].next = next;
+    kv->ring[prev].next = kv->ring[next].prev = block;
 }
 
 static void unlink_block(KvCache *kv, int block) {
-    const KvBlock *b = &kv->blocks[block];
-    kv->blocks[b->prev].next = b->next;
-    kv->blocks[b->next].prev = b->prev;
+    const KvLinks *b = &kv->ring[block];
+    kv->ring[b->prev].next = b->next;
+    kv->ring[b->next].prev = b->prev;
 }
 
 static void shuffle(int *order, int n, uint64_t seed) {
@@ -349,60 +299,12 @@ static void shuffle(int *order, int n, uint64_t seed) {
 
 void kvcache_shuffle(KvCache *kv, uint64_t seed) {
     int end = kv->pool->n_blocks, n = kv->n_free, *order = mem_alloc((size_t)n * sizeof *order + 1);
-    for (int i = 0, b = kv->blocks[end].next; i < n; i++, b = kv->blocks[b].next) order[i] = b;
-    kv->blocks[end].prev = kv->blocks[end].next = end;
+    for (int i = 0, b = kv->ring[end].next; i < n; i++, b = kv->ring[b].next) order[i] = b;
+    kv->ring[end].prev = kv->ring[end].next = end;
     shuffle(order, n, seed);
     for (int i = n - 1; i >= 0; i--) link_before(kv, order[i], end);
     free(order);
     shuffle(kv->free_partners, kv->n_free_partners, seed + 1);
-}
-
-// ---- names ----------------------------------------------------------------------------------------------------------
-
-static int *ids_of(const KvCache *kv, int block) { return kv->ids + (size_t)block * (size_t)kv->pool->block; }
-
-static int *bucket_of(const KvCache *kv, const ChainHash *name) {
-    uint32_t bits; // the name is a hash: any of its bits will do
-    memcpy(&bits, name->bytes, sizeof bits);
-    return &kv->buckets[bits & (uint32_t)(kv->n_buckets - 1)];
-}
-
-static bool same_hash(const ChainHash *a, const ChainHash *b) { return memcmp(a, b, sizeof *a) == 0; }
-
-// The block with that name, parent and ids; -1: none.
-static int find_block(const KvCache *kv, const ChainHash *name, const ChainHash *parent, const int *ids) {
-    for (int i = *bucket_of(kv, name); i >= 0; i = kv->blocks[i].same_bucket) {
-        const KvBlock *b = &kv->blocks[i];
-        if (same_hash(&b->name, name) && same_hash(&b->parent, parent) &&
-            memcmp(ids_of(kv, i), ids, (size_t)kv->pool->block * sizeof *ids) == 0)
-            return i;
-    }
-    return -1;
-}
-
-static void name_block(KvCache *kv, int block, const ChainHash *name, const ChainHash *parent, const int *ids) {
-    KvBlock *b = &kv->blocks[block];
-    b->named = true;
-    b->found = find_block(kv, name, parent, ids) < 0;
-    b->name = *name;
-    b->parent = *parent;
-    if (!b->found) return;
-    memcpy(ids_of(kv, block), ids, (size_t)kv->pool->block * sizeof *ids);
-    int *bucket = bucket_of(kv, name);
-    b->same_bucket = *bucket;
-    *bucket = block;
-}
-
-// Called before the block's slots are overwritten.
-static void forget_name(KvCache *kv, int block) {
-    KvBlock *b = &kv->blocks[block];
-    if (b->found) {
-        int *at = bucket_of(kv, &b->name);
-        while (*at != block) at = &kv->blocks[*at].same_bucket;
-        *at = b->same_bucket;
-    }
-    b->named = b->found = false;
-    kvstates_forget(&kv->states, block);
 }
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
@@ -432,8 +334,14 @@ static void push_block(Sequence *s, int block) {
     s->blocks[s->n_blocks++] = block;
 }
 
+// Called before the block's slots are overwritten.
+static void forget_name(KvCache *kv, int block) {
+    kvnames_forget(&kv->names, block);
+    kvstates_forget(&kv->states, block);
+}
+
 static int take_block(KvCache *kv) {
-    int block = kv->blocks[kv->pool->n_blocks].next;
+    int block = kv->ring[kv->pool->n_blocks].next;
     assert(kv->n_free > 0 && kv->refs[block] == 0);
     unlink_block(kv, block);
     forget_name(kv, block);
@@ -462,8 +370,8 @@ static void drop_block(KvCache *kv, Sequence *s) {
     if (--kv->refs[block] > 0) return;
     drop_free_tail(kv, block);
     int end = kv->pool->n_blocks;
-    if (!kv->blocks[block].found) forget_name(kv, block);
-    link_before(kv, block, kv->blocks[block].found ? end : kv->blocks[end].next);
+    if (!kv->names.of_block[block].found) forget_name(kv, block);
+    link_before(kv, block, kv->names.of_block[block].found ? end : kv->ring[end].next);
     kv->n_free++;
 }
 
@@ -627,8 +535,12 @@ void kvcache_release(KvCache *kv, Sequence *s) {
 
 // ---- prefixes -------------------------------------------------------------------------------------------------------
 
+// The parent of the first block of a sequence.
+static const ChainHash no_parent;
+
+// The parent of the next block that is named or found.
 static const ChainHash *last_name(const KvCache *kv, const Sequence *s) {
-    return s->n_named ? &kv->blocks[s->blocks[s->n_named - 1]].name : &kv->root;
+    return s->n_named ? &kv->names.of_block[s->blocks[s->n_named - 1]].name : &no_parent;
 }
 
 // Finds named blocks that hold the next tokens of s. Returns how many; the caller frees *found.
@@ -639,10 +551,10 @@ static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     for (; n < most; n++) {
         const int *ids = s->tokens + s->n_cached + n * size;
         ChainHash name = chain_next(parent, ids, size);
-        int block = find_block(kv, &name, parent, ids);
+        int block = kvnames_find(&kv->names, &name, parent, ids);
         if (block < 0) break;
         (*found)[n] = block;
-        parent = &kv->blocks[block].name;
+        parent = &kv->names.of_block[block].name;
     }
     return n;
 }
@@ -669,7 +581,7 @@ static int with_state(const KvCache *kv, const int *found, int n) {
 int kvcache_match_prefix(KvCache *kv, Sequence *s) {
     int size = kv->pool->block;
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
-    if (!kv->ids || s->own || !at_edge) return s->n_cached;
+    if (!kvcache_shares(kv) || s->own || !at_edge) return s->n_cached;
     int *found, n = find_prefix(kv, s, &found);
     n = with_state(kv, found, with_partners(kv, s, found, n));
     s->n_cached += n * size;
@@ -688,12 +600,12 @@ int kvcache_match_prefix(KvCache *kv, Sequence *s) {
 void kvcache_commit(KvCache *kv, Sequence *s, int n_slots) {
     assert(n_slots <= s->n_cached);
     int size = kv->pool->block;
-    if (!kv->ids || s->own) return;
+    if (!kvcache_shares(kv) || s->own) return;
     for (; (s->n_named + 1) * size <= n_slots; s->n_named++) {
         const ChainHash *parent = last_name(kv, s);
         const int block = s->blocks[s->n_named], *ids = s->tokens + s->n_named * size;
-        if (kv->blocks[block].named) continue; // a sequence that shares the block has named it
+        if (kv->names.of_block[block].named) continue; // a sequence that shares the block has named it
         ChainHash name = chain_next(parent, ids, size);
-        name_block(kv, block, &name, parent, ids);
+        kvnames_set(&kv->names, block, &name, parent, ids);
     }
 }

@@ -5,10 +5,10 @@
 // copied before the first write into it. The bytes of K and V are in KvPool and belong to the backend; this file
 // handles indices only.
 //
-// Shared prefixes (KvShape.share). A block whose slots are all computed gets a name (kv/chain.h), a hash of its tokens
-// and of all tokens before them. A block that no sequence uses keeps its name until it is allocated again. Blocks
-// without a name are allocated first, then the least recently used ones, among those of one sequence the last first. A
-// sequence with the same prefix takes such blocks instead of computing them:
+// Shared prefixes (KvShape.share). A block whose slots are all computed gets a name (kv/kvnames.h), a hash of its
+// tokens and of all tokens before them. A block that no sequence uses keeps its name until it is allocated again.
+// Blocks without a name are allocated first, then the least recently used ones, among those of one sequence the last
+// first. A sequence with the same prefix takes such blocks instead of computing them:
 //
 //   kvcache_match_prefix(kv, &s);                  // the first n_cached slots are found in the cache
 //   ... kvcache_reserve, model_forward, kvcache_advance ...
@@ -33,7 +33,7 @@
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
-#include "kv/chain.h"
+#include "kv/kvnames.h"
 #include "kv/seqstates.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and the generated tokens; the first n_cached of them are computed.
@@ -49,24 +49,17 @@ typedef struct {
     bool own;                          // eviction changed its K and V: its blocks are never shared
 } Sequence;
 
-// A block's links in the ring of free blocks and in the index of names, and its name.
 typedef struct {
-    int prev, next;    // in the ring of free blocks
-    int same_bucket;   // the next block in its bucket of the index; -1: none
-    bool named, found; // named: it has a name; found: it is in the index
-    ChainHash name, parent;
-} KvBlock;
+    int prev, next;
+} KvLinks;
 
 typedef struct {
     KvPool pool[KV_KINDS];
-    int *refs;        // (n_blocks) number of sequences that use the block
-    KvBlock *blocks;  // (n_blocks + 1) the last entry is the ring's end: its `next` is the block to be allocated next
-    int n_free;       // blocks in the ring: those that no sequence uses, named or not
-    int *ids;         // (n_blocks, block) the tokens of named blocks; NULL: nothing is shared
-    int *buckets;     // (n_buckets) the index: the first block of each bucket; -1: none
-    int n_buckets;    // a power of two
-    ChainHash root;   // parent of first blocks: zeros, or a hash of the model, set before the first block is named
-    int (*copies)[2]; // pending copies (src, dst) for the next batch, executed in this order before any write
+    int *refs;                // (n_blocks) number of sequences that use the block
+    KvLinks *ring;            // (n_blocks + 1) of free blocks; the last entry is its end: its `next` is allocated next
+    int n_free;               // blocks in the ring: those that no sequence uses, named or not
+    KvNames names;            // of blocks that sequences may share
+    int (*copies)[2];         // pending copies (src, dst) for the next batch, executed in this order before any write
     int (*partner_copies)[2]; // the same for the partners; NULL: no layer has a window
     int n_copies, cap_copies;
     int *free_tails, n_free_tails; // free tail pages of the pool
@@ -82,6 +75,8 @@ typedef struct {
     int hand;        // block where the next search for an unused partner starts (clock hand)
 } KvCache;
 
+// Whether sequences with the same prefix share blocks.
+static inline bool kvcache_shares(const KvCache *kv) { return kv->names.ids != NULL; }
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
 
 Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY

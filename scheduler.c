@@ -148,7 +148,7 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
 
 // Whether an older request is about to compute blocks that r begins with: r waits and shares them afterwards.
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
-    if (!s->kv->ids) return false; // nothing is shared
+    if (!kvcache_shares(s->kv)) return false; // nothing is shared
     for (Request *q = s->first; q != r; q = q->next)
         if (running(q) && !q->seq->own && !decoding(q) && common_slots(s->kv, q->seq, r->seq) > q->seq->n_cached)
             return true;
@@ -176,7 +176,7 @@ static int blocks_to_begin(const Scheduler *s, Request *r) {
         const Sequence *q = request_sequence(r, i);
         int slots = int_min(q->n_tokens + 1, most_slots(s, r));
         n += (slots + size - 1) / size - q->n_blocks;
-        if (i > 0 && s->kv->ids) n -= common_slots(s->kv, r->seq, q) / size;
+        if (i > 0 && kvcache_shares(s->kv)) n -= common_slots(s->kv, r->seq, q) / size;
     }
     return n;
 }

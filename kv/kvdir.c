@@ -46,7 +46,7 @@ static int keep_some(KvDir *k, Request *r, int most) {
 }
 
 void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {
-    if (!k->store || !k->kv->ids || guard_lost().code) return;
+    if (!k->store || !kvcache_shares(k->kv) || guard_lost().code) return;
     int room = b->n_rows + k->kv->pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
         Request *r = scheduler_request(s, i);

@@ -72,14 +72,14 @@ static void check_counts(const TaggedCache *k) {
     }
     assert_int_equal(kv->n_free, n_unused);
     for (int i = 0, b = n; i < kv->n_free; i++) {
-        b = kv->blocks[b].next;
+        b = kv->ring[b].next;
         assert_in_range(b, 0, n - 1);
         assert_false(free_seen[b]);
         assert_int_equal(refs[b], 0);
         free_seen[b] = true;
     }
-    int last = kv->blocks[n].prev;
-    assert_int_equal(kv->blocks[last].next, n);
+    int last = kv->ring[n].prev;
+    assert_int_equal(kv->ring[last].next, n);
     // The destination of a copy may have been released meanwhile: check_contents shows that this does no harm.
     assert_true(kv->n_copies <= MOST_COPIES);
     for (int i = 0; i < kv->n_copies; i++) {
@@ -150,7 +150,7 @@ static Snapshot snapshot(const TaggedCache *k, const Sequence *s) {
                   .n_tokens = s->n_tokens};
     size_t n = (size_t)k->kv.pool->n_blocks * sizeof(int);
     memcpy(c.refs, k->kv.refs, n);
-    for (int b = 0; b <= k->kv.pool->n_blocks; b++) c.next[b] = k->kv.blocks[b].next;
+    for (int b = 0; b <= k->kv.pool->n_blocks; b++) c.next[b] = k->kv.ring[b].next;
     if (c.n_copies) memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
     if (s->n_blocks) memcpy(c.blocks, s->blocks, (size_t)s->n_blocks * sizeof(int));
     return c;
@@ -501,7 +501,7 @@ static void test_shuffle_is_a_permutation(void **state) {
     Snapshot before = snapshot(&k, &k.seq[0]);
     kvcache_shuffle(&k.kv, 7);
     check_counts(&k);
-    for (int b = 0; b < 40; b++) moved += k.kv.refs[b] == 0 && before.next[b] != k.kv.blocks[b].next;
+    for (int b = 0; b < 40; b++) moved += k.kv.refs[b] == 0 && before.next[b] != k.kv.ring[b].next;
     assert_true(moved > 20);
     check_contents(&k);
     book_close(&k);

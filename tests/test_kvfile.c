@@ -247,7 +247,7 @@ static void test_full_cache(void **state) {
     size_t n = (size_t)g.e.kv.pool->n_blocks;
     g.n_free = g.e.kv.n_free;
     memcpy(g.refs, g.e.kv.refs, n * sizeof *g.refs);
-    memcpy(g.blocks, g.e.kv.blocks, (n + 1) * sizeof *g.blocks);
+    memcpy(g.ring, g.e.kv.ring, (n + 1) * sizeof *g.ring);
     assert_bytes_refused(&g, f.bytes, f.n, QUILL_MEMORY,
                          "at most the 32 free slots of the KV cache expected, 35 found");
     for (int i = 0; i < 2; i++) release(&g.e, &rest[i]);

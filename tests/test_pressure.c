@@ -119,7 +119,7 @@ static void check_partners(const KvCache *kv) {
     for (int i = 0; i < kv->pool->n_blocks && kv->partner; i++) {
         assert_int_equal(kv->viewers[i], 0);
         n += kv->partner[i] >= 0;
-        assert_true(kv->partner[i] < 0 || kv->blocks[i].found);
+        assert_true(kv->partner[i] < 0 || kv->names.of_block[i].found);
     }
     assert_int_equal(n, kv->partner ? kv->pool[KV_WINDOW].n_blocks : 0);
 }

@@ -136,17 +136,17 @@ static void check_index(const SharedCache *p) {
     const KvCache *kv = &p->kv;
     int n_found = 0, n_linked = 0;
     for (int b = 0; b < kv->pool->n_blocks; b++) {
-        assert_int_equal(kv->blocks[b].found, p->known[b].found);
-        assert_int_equal(kv->blocks[b].named, p->known[b].found || p->known[b].twin);
-        n_found += kv->blocks[b].found;
-        if (kv->blocks[b].found) {
+        assert_int_equal(kv->names.of_block[b].found, p->known[b].found);
+        assert_int_equal(kv->names.of_block[b].named, p->known[b].found || p->known[b].twin);
+        n_found += kv->names.of_block[b].found;
+        if (kv->names.of_block[b].found) {
             const int *last = p->known[b].ids + p->known[b].n - kv->pool->block;
-            assert_memory_equal(kv->ids + b * kv->pool->block, last, (size_t)kv->pool->block * sizeof(int));
+            assert_memory_equal(kv->names.ids + b * kv->pool->block, last, (size_t)kv->pool->block * sizeof(int));
         }
     }
-    for (int i = 0; i < kv->n_buckets; i++)
-        for (int b = kv->buckets[i]; b >= 0; b = kv->blocks[b].same_bucket, n_linked++)
-            assert_true(kv->blocks[b].found);
+    for (int i = 0; i < kv->names.n_buckets; i++)
+        for (int b = kv->names.buckets[i]; b >= 0; b = kv->names.of_block[b].same_bucket, n_linked++)
+            assert_true(kv->names.of_block[b].found);
     assert_int_equal(n_linked, n_found);
 }
 
@@ -159,7 +159,7 @@ static void check_pair(const SharedCache *p) {
     }
     assert_int_equal(kv->n_free, p->n_free);
     for (int i = 0, b = end; i < p->n_free; i++) {
-        b = kv->blocks[b].next;
+        b = kv->ring[b].next;
         assert_int_equal(b, p->free[i]);
     }
     for (int seq = 0; seq < MOST_SEQS; seq++) {
@@ -275,7 +275,7 @@ static void truncate_to(SharedCache *p, int seq, int n) {
 
 static void shuffle(SharedCache *p) {
     kvcache_shuffle(&p->kv, test_random(&p->random));
-    for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
+    for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.ring[b].next;
 }
 
 // Runs a step: copies, then the rows of all sequences that have reserved slots, then names.
@@ -411,8 +411,8 @@ static void test_same_block_elsewhere(void **state) {
     begin(&p, "abcdabcdabcd");
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
-            assert_memory_not_equal(&p.kv.blocks[p.seq[0].blocks[i]].name, &p.kv.blocks[p.seq[0].blocks[j]].name,
-                                    sizeof(ChainHash));
+            assert_memory_not_equal(&p.kv.names.of_block[p.seq[0].blocks[i]].name,
+                                    &p.kv.names.of_block[p.seq[0].blocks[j]].name, sizeof(ChainHash));
     give(&p, 1, "abcdX");
     match(&p, 1);
     assert_int_equal(p.seq[1].n_cached, 4);

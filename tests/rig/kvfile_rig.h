@@ -90,7 +90,7 @@ typedef struct {
     Engine e;
     Sequence other;
     int *refs, n_free;
-    KvBlock *blocks;
+    KvLinks *ring;
     uint8_t *rows;
 } Guard;
 
@@ -114,9 +114,9 @@ static inline void guard_open(Guard *g, const EngineSetup *u) {
     const KvCache *kv = &g->e.kv;
     size_t n = (size_t)kv->pool->n_blocks;
     g->n_free = kv->n_free;
-    g->blocks = mem_alloc((n + 1) * sizeof *g->blocks);
+    g->ring = mem_alloc((n + 1) * sizeof *g->ring);
     g->refs = mem_alloc(n * sizeof *g->refs);
-    memcpy(g->blocks, kv->blocks, (n + 1) * sizeof *g->blocks);
+    memcpy(g->ring, kv->ring, (n + 1) * sizeof *g->ring);
     memcpy(g->refs, kv->refs, n * sizeof *g->refs);
     g->rows = mem_alloc(guard_bytes(g));
     read_all_rows(g, g->rows);
@@ -125,7 +125,7 @@ static inline void guard_open(Guard *g, const EngineSetup *u) {
 static inline void guard_close(Guard *g) {
     release(&g->e, &g->other);
     engine_close(&g->e);
-    free(g->blocks);
+    free(g->ring);
     free(g->refs);
     free(g->rows);
 }
@@ -140,8 +140,8 @@ static inline void assert_refused(Guard *g, const char *path, int code, const ch
     assert_true(s.n_tokens == 0 && s.n_cached == 0 && s.n_blocks == 0);
     const KvCache *kv = &g->e.kv;
     assert_int_equal(kv->n_free, g->n_free);
-    for (int i = 0, b = kv->pool->n_blocks; i < g->n_free; i++, b = kv->blocks[b].next)
-        assert_int_equal(kv->blocks[b].next, g->blocks[b].next);
+    for (int i = 0, b = kv->pool->n_blocks; i < g->n_free; i++, b = kv->ring[b].next)
+        assert_int_equal(kv->ring[b].next, g->ring[b].next);
     assert_memory_equal(kv->refs, g->refs, (size_t)kv->pool->n_blocks * sizeof(int));
     uint8_t *rows = mem_alloc(guard_bytes(g));
     read_all_rows(g, rows);
