@@ -4,8 +4,8 @@
 // A thread reads all chunks layer by layer, rotates the keys to their new positions (kv/kvturn.h) and writes K and V
 // into the blocks. The computing thread waits for each layer just before it needs it (KvArrival). The files are not
 // changed. If layers of the model are in device memory, everything is loaded before loader_start returns.
-#ifndef QUILL_LOADER_H
-#define QUILL_LOADER_H
+#ifndef QUILL_BLEND_LOADER_H
+#define QUILL_BLEND_LOADER_H
 
 #include "blend/chunkstore.h"
 #include "model.h"

@@ -3,8 +3,8 @@
 //
 // Errors are QUILL_MODEL; the message names the file, the key or tensor, what was expected and what was found. Key
 // names are given without the architecture's prefix.
-#ifndef QUILL_LOADER_H
-#define QUILL_LOADER_H
+#ifndef QUILL_LOAD_LOADER_H
+#define QUILL_LOAD_LOADER_H
 
 #include "families.h"
 #include "model.h"

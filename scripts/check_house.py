@@ -4,7 +4,7 @@
 - A file includes only files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle.
 - The name of a public function begins with the name of its file, its room, or a type of its header. A type is defined
   only once in the whole tree. A source or a test outside its own unit names a public function.
-- Files named in comments exist.
+- Files named in comments exist. Each header has a guard of its own.
 - Assertions of command-line tests are lines of their own, since bash ignores a failed `a` in `a && b`.
 - The top level has at most 45 files; a source has fewer than 700 lines and a function fewer than 60.
 """
@@ -123,6 +123,13 @@ for f in sources:
             if n - start + 1 >= 60:
                 wrong.append(f"{f}:{start}: a function of fewer than 60 lines expected, {n - start + 1} found")
             start = None
+
+# ---- guards ----
+guards = {}
+for f in sources:
+    if m := re.search(r"^#ifndef (\w+_H)\n#define \1$", text[f], re.M):
+        if f != guards.setdefault(m[1], f):
+            wrong.append(f"{f}: {m[1]}: a guard of its own expected, that of {guards[m[1]]} found")
 
 # ---- files that comments name ----
 known = {p for f in files for p in (f, os.path.basename(f))} | {"llama2.c", "run.c", "export.py", "tokenizer.py", "common.h"}  # of other projects
