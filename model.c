@@ -191,8 +191,10 @@ int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
     const Layer *last = &m->layers[m->c.n_layers - 1];
     const Backend *be = last->be; // NULL: a model without a backend; counts as the CPU
     bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
-    bool recurrent = mixer_is_recurrent(last->kind.mixer);  // a state takes all rows; the others end behind it
-    bool needs_all = recurrent ? be && be->memory : sealed; // a group takes all rows
+    // A state depends on every row: on the CPU rows without logits end after the mixer, a device computes them all.
+    // Sealing a group needs the K and V of all its rows.
+    bool recurrent = mixer_is_recurrent(last->kind.mixer);
+    bool needs_all = recurrent ? be && be->memory : sealed;
     return narrows && !needs_all ? n_out : n_rows;
 }
 

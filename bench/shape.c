@@ -26,16 +26,23 @@ typedef struct {
     int kv_rank, rot, v_dim;
 } BenchShape;
 
-static const BenchShape presets[] = {
-    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE; a 1B model like Qwen3.5; DeepSeek-V2-Lite without its shared
-    // experts
-    // and its dense layer. The context differs from these models: it is long enough to measure at depth.
-    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0},
-    {"delta-1b", 2048, 16, 8, 2, 6144, 128256, 256, 32768, 1, 0, 0, 4, 16, 16, 128, 0, 0, 0},
-    {"mla-16b-a2b", 2048, 27, 16, 16, 1408, 102400, 192, 32768, 0, 64, 6, 0, 0, 0, 0, 512, 64, 128},
+// Shapes with a name, written as on the command line. The context of all is longer than that of the models they are
+// named after, to measure at depth (see `complete`).
+static const struct {
+    const char *name, *keys;
+} presets[] = {
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B
+    {"1.1b", "dim=2048,layers=22,heads=32,kv_heads=4,ffn=5632,vocab=32000"},
+    {"1b", "dim=2048,layers=16,heads=32,kv_heads=8,ffn=8192,vocab=128256,tied=1"},
+    {"8b", "dim=4096,layers=32,heads=32,kv_heads=8,ffn=14336,vocab=128256"},
+    // OLMoE
+    {"moe-7b-a1b", "dim=2048,layers=16,heads=16,kv_heads=16,ffn=1024,vocab=50304,experts=64,used=8"},
+    // a 1B model like Qwen3.5
+    {"delta-1b", "dim=2048,layers=16,heads=8,kv_heads=2,ffn=6144,vocab=128256,tied=1,full_every=4,key_heads=16,"
+                 "value_heads=16,state=128"},
+    // DeepSeek-V2-Lite without its shared experts and its dense layer
+    {"mla-16b-a2b", "dim=2048,layers=27,heads=16,kv_heads=16,ffn=1408,vocab=102400,head_dim=192,experts=64,used=6,"
+                    "kv_rank=512,rot=64,v_dim=128"},
 };
 
 // ---- parsing a shape ------------------------------------------------------------------------------------------------
@@ -125,23 +132,26 @@ static Status complete(BenchShape *s) {
     return OK;
 }
 
-static Status parse_shape(const char *text, BenchShape *s) {
-    *s = (BenchShape){.name = "custom"};
-    const char *at = text;
-    size_t n = strcspn(at, ",");
-    for (size_t i = 0; i < ARRAY_LEN(presets); i++)
-        if (strlen(presets[i].name) == n && memcmp(presets[i].name, at, n) == 0) {
-            *s = presets[i];
-            at += n;
-            if (!*at) return complete(s);
-            s->name = "custom";
-            at++;
-        }
-    for (;; at += n + 1) {
+static Status set_keys(BenchShape *s, const char *at) {
+    for (size_t n;; at += n + 1) {
         n = strcspn(at, ",");
         TRY(set_key(s, at, n));
-        if (!at[n]) return complete(s);
+        if (!at[n]) return OK;
     }
+}
+
+static Status parse_shape(const char *text, BenchShape *s) {
+    *s = (BenchShape){.name = "custom"};
+    size_t n = strcspn(text, ",");
+    for (size_t i = 0; i < ARRAY_LEN(presets); i++) {
+        if (strlen(presets[i].name) != n || memcmp(presets[i].name, text, n) != 0) continue;
+        TRY(set_keys(s, presets[i].keys));
+        if (text[n]) TRY(set_keys(s, text + n + 1));
+        else s->name = presets[i].name;
+        return complete(s);
+    }
+    TRY(set_keys(s, text));
+    return complete(s);
 }
 
 // ---- random bits ----------------------------------------------------------------------------------------------------

@@ -208,8 +208,8 @@ void cli_put(const char *text, const CliEscape *escapes) {
 
 // ---- the short help -------------------------------------------------------------------------------------------------
 
-// What a number as the default means, which the help says behind a semicolon: "0 or -1: one for each core". NULL: the
-// help does not say it. *n: its length.
+// The meaning of a default that is a number, which the help text gives after a semicolon: "0 or -1: one for each core".
+// NULL: the help does not give it. *n: its length.
 static const char *meaning(const Option *o, int *n) {
     const char *at = o->fallback && strspn(o->fallback, "-0123456789.") == strlen(o->fallback) ? o->help : NULL;
     while (at && (at = strstr(at, "; "))) {

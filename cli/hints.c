@@ -128,7 +128,7 @@ static const char *nearly_mode(const char *word, int n, const char *second, Near
     return nearest_found(nearest);
 }
 
-// Adds a note if the only word of a prompt is the name of a mode or of a file, also behind options. False: it is
+// Adds a note if the prompt is a single word that names a mode or a file; options may precede it. False: it names
 // neither.
 static bool hint_only_word(const char *word, Buf *notes) {
     bool mode = is_mode(word);

@@ -4,9 +4,8 @@
 // types. Sums are f32.
 //
 // A task multiplies FEATURES output features by a block of rows, DEPTH elements of the depth at a time.
-// - Weights are unpacked to a bf16 panel of 32 features, row-major, the layout of the unit's left operand. A panel
-// stays
-//   in L1 for all rows of the block, so that each weight is unpacked once for 512 rows.
+// - Weights are unpacked to a bf16 panel of 32 features, row-major, the layout of the unit's left operand. The panel is
+//   kept in L1 for all rows of the block, so that each weight is unpacked once for 512 rows.
 // - Activations are packed once, in pairs along the depth, the layout of the right operand. One depth of them stays in
 //   L2 for all features of the task and is loaded without filling L1 (tileloadd with the streaming hint).
 // - Four tile products in a step share two tiles of each operand. Their sums stay in tiles within a depth, and in L2

@@ -147,7 +147,8 @@ static bool latent_expands(const CudaScratch *s, const Layer *l, const Batch *b)
     return false;
 }
 
-// Attention of a step with such rows; absorbed ones beside them, to `xn` in `type`, are few.
+// Attention of a step in which some rows use expanded K and V. The other rows, which are few, use compressed K and V;
+// their results go to `xn` in `type`.
 static void attend_latent(Workspace *w, const Layer *l, const KvPool *on_gpu, const Batch *b, int type) {
     CudaScratch *s = w->device;
     for (CudaLatentRun r = {0}; cuda_latent_next(s, b, &r);) {

@@ -236,10 +236,9 @@ __device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &
     }
 }
 
-// Sealed planes: a row reads the groups before its own sealed, and its own group in f32. If a
-// group is the own group of some rows and an earlier group of others, its keys are therefore processed twice, each time
-// masked to one kind of rows. Tiles of keys always begin at multiples of
-// FLASH_KEYS, so that a row's sums do not depend on the other rows.
+// Sealed planes: a row reads the groups before its own sealed, and its own group in f32. If a group is the own group of
+// some rows and an earlier group of others, its keys are processed twice, each time masked to one kind of rows. Tiles
+// of keys always begin at multiples of FLASH_KEYS, so that a row's sums do not depend on the other rows.
 template <int TYPE, int HD>
 __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,
                                              const int from[2], const int to[2]) {

@@ -1,7 +1,7 @@
 // load/head.c: loads a multi-token prediction head from a model file. See load/loader.h and model_load_head.
 //
-// In the supported families the head's input is the vector of a token behind the model's last norm. Its own output,
-// behind its last norm, takes that place when it predicts a further token.
+// The head's input is the model's hidden vector of a token, after the final norm. To predict a further token, the
+// head's own output, after its own final norm, is the input.
 #include "load/loader.h"
 
 #include <stdio.h>

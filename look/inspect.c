@@ -237,43 +237,46 @@ static double bits_per_weight(const Inspection *in) {
 
 // ---- text -----------------------------------------------------------------------------------------------------------
 
-static void print_summary(const Inspection *in, Buf *out) {
+static void print_shape(const Inspection *in, Buf *out) {
     char a[24];
     const ModelConfig *c = &in->model.c;
-    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), gguf_format(in->g),
-               units_bytes((double)gguf_file_bytes(in->g), a));
-    if (!in->model_status.code) {
-        bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
-        buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
-        if (named) utf8_escape(out, c->name, strlen(c->name));
-        buf_printf(out, ", %s parameters, %.3g bits each\n", units_count((double)model_n_params(&in->model), a),
-                   bits_per_weight(in));
-        buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
-                   c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
-                   c->tied ? ", tied" : "");
-        if (c->n_experts > 0) {
-            buf_printf(out, "experts     %d of %d a token, of width %d", c->n_used, c->n_experts, c->ffn);
-            if (c->ffn_shared) buf_printf(out, ", and a shared one of %d", c->ffn_shared);
-            if (c->n_dense) buf_printf(out, "; none in the first %d layers, of width %d", c->n_dense, c->ffn_dense);
-            buf_printf(out, "; active: %s parameters, ", units_count((double)model_active_params(&in->model), a));
-            buf_printf(out, "%s\n", units_bytes((double)model_active_bytes(&in->model), a));
-        }
-        buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s", c->n_ctx_train, (double)c->rope_base,
-                   c->n_rot, c->rope_scaling);
-        if (in->model.context_freq[0]) buf_printf(out, ", its long factors from -c %d on", c->rope_ctx_orig + 1);
-        buf_str(out, "\n");
-        if (c->n_windowed > 0)
-            buf_printf(out, "window      %d tokens in %d of %d layers", c->window, c->n_windowed, c->n_layers);
-        if (c->n_windowed > 0 && (c->window_heads != c->n_kv_heads || c->window_dim != c->head_dim))
-            buf_printf(out, ", %d KV heads of %d there", c->window_heads, c->window_dim);
-        if (c->n_windowed > 0) buf_str(out, "\n");
-        if (c->kv_rank > 0)
-            buf_printf(out, "KV          compressed: %d + %d elements a layer, for heads of %d (V %d)\n", c->kv_rank,
-                       c->n_rot, c->q_head, c->v_head);
-        if (c->n_shared_kv > 0)
-            buf_printf(out, "KV          the last %d layers use the K and V of earlier ones\n", c->n_shared_kv);
+    bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
+    buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
+    if (named) utf8_escape(out, c->name, strlen(c->name));
+    buf_printf(out, ", %s parameters, %.3g bits each\n", units_count((double)model_n_params(&in->model), a),
+               bits_per_weight(in));
+    buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
+               c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
+               c->tied ? ", tied" : "");
+    if (c->n_experts > 0) {
+        buf_printf(out, "experts     %d of %d a token, of width %d", c->n_used, c->n_experts, c->ffn);
+        if (c->ffn_shared) buf_printf(out, ", and a shared one of %d", c->ffn_shared);
+        if (c->n_dense) buf_printf(out, "; none in the first %d layers, of width %d", c->n_dense, c->ffn_dense);
+        buf_printf(out, "; active: %s parameters, ", units_count((double)model_active_params(&in->model), a));
+        buf_printf(out, "%s\n", units_bytes((double)model_active_bytes(&in->model), a));
     }
-    if (!in->model_status.code && c->n_recurrent > 0) {
+    buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s", c->n_ctx_train, (double)c->rope_base,
+               c->n_rot, c->rope_scaling);
+    if (in->model.context_freq[0]) buf_printf(out, ", its long factors from -c %d on", c->rope_ctx_orig + 1);
+    buf_str(out, "\n");
+}
+
+// What the layers of the model differ in: windows, the form of K and V, recurrence.
+static void print_layers(const Inspection *in, Buf *out) {
+    const ModelConfig *c = &in->model.c;
+    if (c->n_windowed > 0) {
+        buf_printf(out, "window      %d tokens in %d of %d layers", c->window, c->n_windowed, c->n_layers);
+        if (c->window_heads != c->n_kv_heads || c->window_dim != c->head_dim)
+            buf_printf(out, ", %d KV heads of %d there", c->window_heads, c->window_dim);
+        buf_str(out, "\n");
+    }
+    if (c->kv_rank > 0)
+        buf_printf(out, "KV          compressed: %d + %d elements a layer, for heads of %d (V %d)\n", c->kv_rank,
+                   c->n_rot, c->q_head, c->v_head);
+    if (c->n_shared_kv > 0)
+        buf_printf(out, "KV          the last %d layers use the K and V of earlier ones\n", c->n_shared_kv);
+    if (c->n_recurrent > 0) {
+        char a[24];
         KvShape s = memory_plan_kv_shape(&in->model);
         buf_printf(out, "recurrent   %d of %d layers, a state of %s for each sequence", c->n_recurrent, c->n_layers,
                    units_bytes((double)kvshape_one_state_bytes(&s), a));
@@ -282,12 +285,10 @@ static void print_summary(const Inspection *in, Buf *out) {
                        c->rec.n_values, c->rec.value_dim);
         buf_printf(out, "; convolution of %d\n", c->rec.taps);
     }
-    if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
-    else buf_printf(out, "tokenizer   cannot be loaded: %s\n", in->tok_status.message);
-    buf_printf(out, "template    %s\n", in->template);
-    buf_printf(out, "machine     CPU %s; CUDA ", cpu_isa_list());
-    cuda_describe(out);
-    buf_str(out, "\n");
+}
+
+static void print_types(const Inspection *in, Buf *out) {
+    char a[24];
     TypeCount types[64];
     int n = count_types(in->g, types, 64);
     buf_str(out, "types       ");
@@ -295,6 +296,23 @@ static void print_summary(const Inspection *in, Buf *out) {
         buf_printf(out, "%s%s: %d tensors, %s", i ? "; " : "", type_name(types[i].type), types[i].n,
                    units_bytes((double)types[i].bytes, a));
     buf_str(out, n ? "\n" : "no tensors\n");
+}
+
+static void print_summary(const Inspection *in, Buf *out) {
+    char a[24];
+    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), gguf_format(in->g),
+               units_bytes((double)gguf_file_bytes(in->g), a));
+    if (!in->model_status.code) {
+        print_shape(in, out);
+        print_layers(in, out);
+    }
+    if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
+    else buf_printf(out, "tokenizer   cannot be loaded: %s\n", in->tok_status.message);
+    buf_printf(out, "template    %s\n", in->template);
+    buf_printf(out, "machine     CPU %s; CUDA ", cpu_isa_list());
+    cuda_describe(out);
+    buf_str(out, "\n");
+    print_types(in, out);
 }
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ static void add_rows(Mtp *h, MtpText *t, int n, bool wants_logits) {
     rows->slot += chained ? t->n_chained : 0;
 }
 
-// Computes the step's rows. Afterwards each text has the vector behind its last row.
+// Computes the step's rows. Then each text has the hidden vector of its last row.
 static const float *run(Mtp *h, MtpText *const *texts, int n) {
     const float *logits = draft_steps_run(&h->steps);
     const Batch *b = &h->steps.step.batch;

@@ -81,17 +81,12 @@ static void test_sealed_kv(void **state) {
     }
 }
 
-static const int types[] = {TYPE_F16,   TYPE_BF16,  TYPE_Q4_0,  TYPE_Q4_1,    TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
-                            TYPE_Q2_K,  TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,    TYPE_Q6_K,   TYPE_IQ4_NL, TYPE_IQ4_XS,
-                            TYPE_MXFP4, TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S,  TYPE_IQ3_XXS,
-                            TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0, TYPE_I8G};
-
 static void test_tensor_types(void **state) {
     (void)state;
-    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
-        bool dense = types[t] == TYPE_F16 || types[t] == TYPE_BF16;
+    for (size_t t = 0; t < TINY_TYPES; t++) {
+        bool dense = tiny_types[t] == TYPE_F16 || tiny_types[t] == TYPE_BF16;
         Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % ARRAY_LEN(archs)],
-                                          .type = types[t],
+                                          .type = tiny_types[t],
                                           .dim = 256,
                                           .n_layers = 1,
                                           .n_heads = 4,
@@ -99,7 +94,7 @@ static void test_tensor_types(void **state) {
                                           .ffn = 256,
                                           .seed = t});
         expect_over(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F16}, TYPES, dense ? 2e-2 : 5e-2,
-                    type_name(types[t]));
+                    type_name(tiny_types[t]));
         gguf_close(g);
     }
 }

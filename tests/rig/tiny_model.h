@@ -71,11 +71,8 @@ typedef struct {
     uint64_t seed;
     const char *tokens; // "llama" (NULL: for llama and the gemmas), "gpt2" (NULL: for the others), "none"
     const char *pre;    // with "gpt2": the pre-tokenizer; NULL: "llama-bpe" for those, "qwen2" for the others
-    // NULL: none; "chatml"; otherwise the text of a template. Any template adds <
-    // im_start
-    // > and <
-    // im_end
-    // >, which is then the EOS token.
+    // NULL: none; "chatml"; otherwise the text of a template. Any template adds two tokens, <|im_start|> and
+    // <|im_end|>; the second is then the EOS token.
     const char *chat_template;
 } TinyModel;
 
