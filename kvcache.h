@@ -78,6 +78,8 @@ typedef struct {
 // Whether sequences with the same prefix share blocks.
 static inline bool kvcache_shares(const KvCache *kv) { return kv->names.ids != NULL; }
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
+// Number of tokens whose K and V are not computed yet.
+static inline int sequence_uncomputed(const Sequence *s) { return s->n_tokens - s->n_cached; }
 
 Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // QUILL_USAGE, with the name of the feature, if K or V has a sealed type: its rows cannot be moved one by one.

@@ -26,19 +26,6 @@ struct Scheduler {
     bool interrupted; // scheduler_next finishes all requests
 };
 
-const char *finish_name(Finish f) {
-    switch (f) {
-    case RUNNING: return "running";
-    case FINISH_EOG: return "eog";
-    case FINISH_STOP: return "stop";
-    case FINISH_LENGTH:
-    case FINISH_CONTEXT: return "length";
-    case FINISH_INTERRUPT: return "interrupt";
-    case FINISH_BROKEN: return "error";
-    }
-    return "?";
-}
-
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, const Policy *policy) {
     Scheduler *s = mem_alloc(sizeof *s);
     shape.max_seqs = int_min(shape.max_seqs, shape.max_rows); // each has a row in every step
@@ -90,33 +77,7 @@ FIRST_WITH(end)
 
 const Policy *scheduler_accepting(const Scheduler *s, const Request *r) { return first_with_accept(s, r); }
 
-// ---- a request's sequences ------------------------------------------------------------------------------------------
-
-static int n_sequences(const Request *r) { return 1 + r->n_more; }
-
-static int n_uncomputed(const Sequence *q) { return q->n_tokens - q->n_cached; }
-
-// Sequences that do not exist yet: branches, and those that the policy will fork.
-static int n_coming(const Request *r) {
-    int n = int_max(0, r->width - n_sequences(r));
-    for (const Request *b = r->branches; b; b = b->next) n++;
-    return n;
-}
-
-static bool running(const Request *r) { return r->seq->n_blocks > 0; }
-
-// Whether each of its sequences has exactly one uncomputed token, a generated one.
-static bool decoding(const Request *r) {
-    for (int i = 0; i < n_sequences(r); i++) {
-        const Sequence *q = request_sequence(r, i);
-        if (q->n_tokens == r->n_prompt || n_uncomputed(q) != 1) return false;
-    }
-    return true;
-}
-
-static void release(Scheduler *s, Request *r) {
-    for (int i = 0; i < n_sequences(r); i++) kvcache_release(s->kv, request_sequence(r, i));
-}
+// ---- the end of a request -------------------------------------------------------------------------------------------
 
 void scheduler_finish(Scheduler *s, Request *r, Finish why) {
     r->finish = why;
@@ -139,62 +100,28 @@ void scheduler_cancel(Scheduler *s, Request *r) {
 
 // ---- which requests may begin ---------------------------------------------------------------------------------------
 
-// Length of the common prefix of a and b in whole blocks. The last token of b does not count: it has to be computed.
-static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
-    int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
-    while (n < most && a->tokens[n] == b->tokens[n]) n++;
-    return n / kv->pool->block * kv->pool->block;
-}
-
 // Whether an older request is about to compute blocks that r begins with: r waits and shares them afterwards.
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     if (!kvcache_shares(s->kv)) return false; // nothing is shared
     for (Request *q = s->first; q != r; q = q->next)
-        if (running(q) && !q->seq->own && !decoding(q) && common_slots(s->kv, q->seq, r->seq) > q->seq->n_cached)
-            return true;
+        if (request_is_computing_for(q, r, s->kv)) return true;
     return false;
-}
-
-// The most slots that a sequence of r can ever use.
-static int most_slots(const Scheduler *s, const Request *r) {
-    int64_t wish = (int64_t)r->n_prompt + r->max_new;
-    return r->max_new < 0 || wish > s->kv->max_slots ? s->kv->max_slots : (int)wish;
-}
-
-// How many sequences of r may need another block later.
-static int n_growing(const Scheduler *s, Request *r) {
-    int n = 0;
-    for (int i = 0; i < n_sequences(r); i++)
-        n += request_sequence(r, i)->n_blocks * s->kv->pool->block < most_slots(s, r);
-    return n;
-}
-
-// Blocks that r still needs for all of its tokens and the next one; blocks shared with its first sequence count once.
-static int blocks_to_begin(const Scheduler *s, Request *r) {
-    int size = s->kv->pool->block, n = 0;
-    for (int i = 0; i < n_sequences(r); i++) {
-        const Sequence *q = request_sequence(r, i);
-        int slots = int_min(q->n_tokens + 1, most_slots(s, r));
-        n += (slots + size - 1) / size - q->n_blocks;
-        if (i > 0 && kvcache_shares(s->kv)) n -= common_slots(s->kv, r->seq, q) / size;
-    }
-    return n;
 }
 
 // Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
 // count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
-    int others = 0, spare = n_coming(r);
+    int others = 0, spare = request_n_coming(r);
     for (Request *q = s->first; q; q = q->next) {
-        if (!running(q)) continue;
-        others += n_sequences(q) + n_coming(q);
-        spare += n_coming(q) + n_growing(s, q);
+        if (!request_has_blocks(q)) continue;
+        others += request_n_sequences(q) + request_n_coming(q);
+        spare += request_n_coming(q) + request_n_growing(q, s->kv);
     }
     if (others == 0) return true;
     int most = int_min(s->shape.max_seqs, kvcache_most_sequences(s->kv, s->shape.max_rows));
-    if (others + n_sequences(r) + n_coming(r) > most || s->kv->n_free <= spare) return false;
+    if (others + request_n_sequences(r) + request_n_coming(r) > most || s->kv->n_free <= spare) return false;
     kvcache_match_prefix(s->kv, r->seq);
-    if (s->kv->n_free >= blocks_to_begin(s, r) + spare) return true;
+    if (s->kv->n_free >= request_blocks_to_begin(r, s->kv) + spare) return true;
     kvcache_release(s->kv, r->seq);
     return false;
 }
@@ -209,11 +136,11 @@ static bool in_batch(const Scheduler *s, const Request *r) {
 static bool preempt_for(Scheduler *s, const Request *r) {
     Request *newest = NULL;
     for (Request *q = r->next; q; q = q->next)
-        if (running(q) && !in_batch(s, q)) newest = q;
+        if (request_has_blocks(q) && !in_batch(s, q)) newest = q;
     if (!newest) return false;
     const Policy *p = first_with_give_back(s, newest);
     if (p) p->give_back(p, newest);
-    release(s, newest);
+    request_release(newest, s->kv);
     newest->fetched = false;
     s->n_preempted++;
     return true;
@@ -239,7 +166,7 @@ static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
 
 // Adds a row of each sequence of a decoding request, or of none.
 static void add_decode_rows(Scheduler *s, Request *r) {
-    int n = n_sequences(r);
+    int n = request_n_sequences(r);
     if (!has_room(s, n)) return;
     for (int i = 0; i < n; i++)
         if (!reserve(s, r, request_sequence(r, i), 1)) return;
@@ -248,7 +175,7 @@ static void add_decode_rows(Scheduler *s, Request *r) {
 
 static void add_all_decode_rows(Scheduler *s) {
     for (Request *r = s->first; r && has_room(s, 1); r = r->next)
-        if (decoding(r)) add_decode_rows(s, r);
+        if (request_is_decoding(r)) add_decode_rows(s, r);
 }
 
 static void begin(Request *r) {
@@ -275,10 +202,10 @@ static bool fetch(Scheduler *s, Request *r) {
 // that each shares the blocks of those before it. If r has several, the last token of each is left for the step in
 // which they first decode together. NULL: they can decode now.
 static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
-    for (int i = 0; i < n_sequences(r); i++) {
+    for (int i = 0; i < request_n_sequences(r); i++) {
         Sequence *q = request_sequence(r, i);
         if (i > 0) kvcache_match_prefix(s->kv, q);
-        *n = n_uncomputed(q) - (r->n_more > 0);
+        *n = sequence_uncomputed(q) - (r->n_more > 0);
         if (*n > 0) return q;
     }
     return NULL;
@@ -310,7 +237,7 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
     Sequence *q = to_prefill(s, r, &n);
     if (!q) add_decode_rows(s, r);
     else if (!(n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows)))) return false;
-    else step_add(s->step, r, q, n, n == n_uncomputed(q) && r->max_new != 0);
+    else step_add(s->step, r, q, n, n == sequence_uncomputed(q) && r->max_new != 0);
     begin(r);
     return true;
 }
@@ -320,9 +247,9 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
 static void add_all_prefill_rows(Scheduler *s) {
     bool waits = false;
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
-        if (decoding(r)) continue;
-        if (!running(r) && prefix_is_coming(s, r)) continue;
-        if (!running(r) && (waits || !may_begin(s, r))) {
+        if (request_is_decoding(r)) continue;
+        if (!request_has_blocks(r) && prefix_is_coming(s, r)) continue;
+        if (!request_has_blocks(r) && (waits || !may_begin(s, r))) {
             waits = true;
             continue;
         }
@@ -400,7 +327,7 @@ static void plan_draws(const Scheduler *s, Step *t, bool pending) {
 // of all others; if none runs, the oldest one.
 static Request *too_large(const Scheduler *s) {
     for (Request *r = s->first; r; r = r->next)
-        if (running(r)) return r;
+        if (request_has_blocks(r)) return r;
     return s->first;
 }
 
@@ -435,9 +362,9 @@ bool scheduler_next(Scheduler *s, Batch **out) {
     while (s->first) {
         if (plan_step(s)) return true;
         Request *r = too_large(s);
-        scheduler_finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
-        if (s->first) release(s, r);            // other requests need its blocks
-        s->kv->n_copies = 0;                    // those of its beams that did get a block; no step executes them
+        scheduler_finish(s, r, FINISH_CONTEXT);  // its next slot does not exist: the cache is full
+        if (s->first) request_release(r, s->kv); // other requests need its blocks
+        s->kv->n_copies = 0;                     // those of its beams that did get a block; no step executes them
     }
     return false;
 }
@@ -507,7 +434,7 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
 // so that the last token of a text stays uncomputed, as it does without drafts.
 static void keep_draft(Scheduler *s, const SeqRows *rows, Sequence *q) {
     int i = rows->n_emitted - 1;
-    if (i < 0 || i >= rows->n_draft || n_uncomputed(q) != 1) return;
+    if (i < 0 || i >= rows->n_draft || sequence_uncomputed(q) != 1) return;
     if (rows->draft[i] == q->tokens[q->n_tokens - 1]) kvcache_advance(s->kv, q, 1);
 }
 
@@ -624,7 +551,7 @@ void scheduler_add(Scheduler *s, Request *r) {
 
 // Drops the drafts that were not kept, and the blocks that hold nothing else.
 static void forget_drafts(Scheduler *s, Request *r) {
-    for (int i = 0; i < n_sequences(r); i++) {
+    for (int i = 0; i < request_n_sequences(r); i++) {
         Sequence *q = request_sequence(r, i);
         kvcache_commit(s->kv, q, q->n_cached);
         kvcache_truncate(s->kv, q, q->n_tokens);
@@ -656,7 +583,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     for (int i = 0; i < n; i++) {
         Sequence *q = rows[i].seq;
         if (!count_computed(s, &rows[i])) return;
-        wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
+        wanted = wanted || rows[i].n_out > 0 || (sequence_uncomputed(q) == 0 && r->max_new != 0);
         drafted = drafted || rows[i].n_draft > 0;
     }
     bool prompt_ends = r->seq->n_cached == r->n_prompt && r->seq->n_tokens == r->n_prompt;
@@ -665,7 +592,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     if (wanted) accept(s, rows, n);
     if (drafted) forget_drafts(s, r);
     if (prompt_ends && r->max_new == 0) scheduler_finish(s, r, FINISH_LENGTH);
-    assert(r->finish != RUNNING || n_uncomputed(r->seq) > 0);
+    assert(r->finish != RUNNING || sequence_uncomputed(r->seq) > 0);
 }
 
 void scheduler_observe(Scheduler *s, const float *hidden, int dim) {

@@ -3,11 +3,11 @@
 //   while (scheduler_next(s, &batch))
 //       scheduler_take(s, model_forward(m, w, &kv->pool, batch));
 //
-// A request is a prompt with its sampling parameters and limits. Each step first takes one row of every decoding
-// sequence, then fills the rest of max_rows with prefill chunks (tokens whose K and V are not computed yet), oldest
-// request first. So a decoding sequence waits for its next token at most as long as one step of max_rows rows takes.
-// The remaining rows go to the drafts of policies (policy/policy.h). A policy also turns logits into tokens: plain
-// decoding, speculation and beam search differ in their policies only.
+// A request (request.h) is a prompt with its sampling parameters and limits. Each step first takes one row of every
+// decoding sequence, then fills the rest of max_rows with prefill chunks (tokens whose K and V are not computed yet),
+// oldest request first. So a decoding sequence waits for its next token at most as long as one step of max_rows rows
+// takes. The remaining rows go to the drafts of policies (policy/policy.h). A policy also turns logits into tokens:
+// plain decoding, speculation and beam search differ in their policies only.
 //
 // A request begins when there are blocks for all of its tokens and one more for every other sequence that may grow.
 // While the oldest waiting request cannot begin, newer ones wait too, so that it is not passed over for ever. A request
@@ -28,88 +28,8 @@
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 
-#include "base/stats.h"
-#include "grammar/constraint.h"
-#include "policy/policy.h"
+#include "request.h"
 #include "sampler.h"
-
-// Statistics of the drafts of a request; zeros if no policy proposes drafts.
-typedef struct {
-    int n_steps, n_tokens;     // steps with a row of a generated token or a draft, and the tokens emitted after them
-    int n_drafted, n_accepted; // proposed and accepted drafts
-    double cost;               // of these steps and of drafting, estimated by the policy, in steps without drafts
-} DraftCounts;
-
-static inline void draft_counts_add(DraftCounts *sum, const DraftCounts *c) {
-    sum->n_steps += c->n_steps;
-    sum->n_tokens += c->n_tokens;
-    sum->n_drafted += c->n_drafted;
-    sum->n_accepted += c->n_accepted;
-    sum->cost += c->cost;
-}
-
-static inline double draft_counts_per_step(const DraftCounts *c) {
-    return c->n_steps ? (double)c->n_tokens / c->n_steps : 0;
-}
-
-typedef enum {
-    RUNNING,
-    FINISH_EOG,
-    FINISH_STOP,
-    FINISH_LENGTH,
-    FINISH_CONTEXT,
-    FINISH_INTERRUPT,
-    FINISH_BROKEN, // no logit was finite: broken weights; or biases, or an incomplete form, that forbid all tokens
-} Finish;
-const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, length (both limits), interrupt, error
-
-struct Request {
-    // given by the caller
-    // Holds the prompt's tokens, of which n_cached may be computed already; the scheduler appends to it. The caller
-    // owns it: it must not move while the request runs, and the caller releases it (kvcache_release) and frees it
-    // (sequence_free) afterwards.
-    Sequence *seq;
-    // Requests for further answers to the same prompt, linked by next. When the prompt is computed, they begin with
-    // this request's blocks and with the logits of its last prompt row. Their sequences are empty until then. If this
-    // request ends earlier, they end with it.
-    Request *branches;
-    const Policy *policy; // NULL: the scheduler's
-    int width;            // the most sequences that the policy will create for it, at most max_seqs; 0: one
-    SamplerParams sampling;
-    uint64_t sequence_key; // key of the RNG: 0 for a single prompt
-    // a constraint on the generated tokens; NULL: none. When it allows no further token, the request finishes with
-    // FINISH_EOG
-    Constraint *constraint;
-    int max_new; // the most tokens to generate; -1: until the context is full; 0: only prefill
-    // (n_vocab) the logits after the last token, given if all tokens of seq are computed already: the first token is
-    // drawn from them when the request is added, without a row. NULL: seq has an uncomputed token.
-    const float *logits;
-    // Called for each token, in order, after it was appended to seq.tokens, with the raw logits that it was drawn from
-    // (n_vocab). RUNNING continues the request, any other value finishes it. NULL: the request continues.
-    Finish (*emit)(Request *r, int token, const float *logits);
-    bool blind; // emit ignores the logits, which may then be NULL
-    void *arg;  // for emit
-    // owned by the policy, which frees them in Policy.end
-    Sequence *more; // (n_more) sequences besides seq; the policy frees their blocks, their tokens and the array
-    int n_more;
-    void *state;
-    // set by the scheduler
-    int n_prompt;       // number of tokens when the request was added
-    int n_reused;       // how many of these were computed already
-    int n_new;          // number of generated tokens
-    DraftCounts drafts; // added to the counts that the caller gave
-    Finish finish;
-    // with FINISH_BROKEN: the model gave no finite logit, or a device drew and did not say; otherwise biases or a form
-    // forbid all tokens
-    bool no_logit;
-    bool fetched;  // Policy.fetch has nothing more to load for it
-    int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
-    Timeline time; // the caller may set .start, the time when the request arrived; 0: now
-    Request *next; // in the scheduler's list
-};
-
-// Sequence i of a request: seq, more[0], more[1], ... i <= r->n_more.
-static inline Sequence *request_sequence(const Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
 
 typedef struct {
     int n_vocab;

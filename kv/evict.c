@@ -8,7 +8,7 @@
 
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
-#include "scheduler.h"
+#include "request.h"
 
 struct Evict {
     EvictPlan plan;

@@ -1,0 +1,78 @@
+// request.c: see request.h.
+#include "request.h"
+
+const char *finish_name(Finish f) {
+    switch (f) {
+    case RUNNING: return "running";
+    case FINISH_EOG: return "eog";
+    case FINISH_STOP: return "stop";
+    case FINISH_LENGTH:
+    case FINISH_CONTEXT: return "length";
+    case FINISH_INTERRUPT: return "interrupt";
+    case FINISH_BROKEN: return "error";
+    }
+    return "?";
+}
+
+// ---- its sequences --------------------------------------------------------------------------------------------------
+
+int request_n_coming(const Request *r) {
+    int n = int_max(0, r->width - request_n_sequences(r));
+    for (const Request *b = r->branches; b; b = b->next) n++;
+    return n;
+}
+
+void request_release(Request *r, KvCache *kv) {
+    for (int i = 0; i < request_n_sequences(r); i++) kvcache_release(kv, request_sequence(r, i));
+}
+
+// ---- its progress ---------------------------------------------------------------------------------------------------
+
+bool request_has_blocks(const Request *r) { return r->seq->n_blocks > 0; }
+
+bool request_is_decoding(const Request *r) {
+    for (int i = 0; i < request_n_sequences(r); i++) {
+        const Sequence *q = request_sequence(r, i);
+        if (q->n_tokens == r->n_prompt || sequence_uncomputed(q) != 1) return false;
+    }
+    return true;
+}
+
+// Length of the common prefix of a and b in whole blocks, in slots. The last token of b does not count: it has to be
+// computed.
+static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
+    int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
+    while (n < most && a->tokens[n] == b->tokens[n]) n++;
+    return n / kv->pool->block * kv->pool->block;
+}
+
+bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv) {
+    return request_has_blocks(r) && !r->seq->own && !request_is_decoding(r) &&
+           common_slots(kv, r->seq, later->seq) > r->seq->n_cached;
+}
+
+// ---- the blocks that it needs ---------------------------------------------------------------------------------------
+
+// The most slots that a sequence of r can ever use.
+static int most_slots(const Request *r, const KvCache *kv) {
+    int64_t wish = (int64_t)r->n_prompt + r->max_new;
+    return r->max_new < 0 || wish > kv->max_slots ? kv->max_slots : (int)wish;
+}
+
+int request_blocks_to_begin(const Request *r, const KvCache *kv) {
+    int size = kv->pool->block, n = 0;
+    for (int i = 0; i < request_n_sequences(r); i++) {
+        const Sequence *q = request_sequence(r, i);
+        int slots = int_min(q->n_tokens + 1, most_slots(r, kv));
+        n += (slots + size - 1) / size - q->n_blocks;
+        if (i > 0 && kvcache_shares(kv)) n -= common_slots(kv, r->seq, q) / size;
+    }
+    return n;
+}
+
+int request_n_growing(const Request *r, const KvCache *kv) {
+    int n = 0;
+    for (int i = 0; i < request_n_sequences(r); i++)
+        n += request_sequence(r, i)->n_blocks * kv->pool->block < most_slots(r, kv);
+    return n;
+}
