@@ -56,26 +56,10 @@ int64_t scheduler_steps(const Scheduler *s) { return s->n_steps; }
 
 static Step *step_ahead(Scheduler *s) { return &s->steps[s->step == s->steps]; }
 
-// ---- a request's policy: the first in its chain that has the part; NULL: none ---------------------------------------
-
+// The first policy of a request's chain.
 static const Policy *policy_of(const Scheduler *s, const Request *r) { return r->policy ? r->policy : s->policy; }
 
-#define FIRST_WITH(part)                                                                                               \
-    static const Policy *first_with_##part(const Scheduler *s, const Request *r) {                                     \
-        const Policy *p = policy_of(s, r);                                                                             \
-        while (p && !p->part) p = p->next;                                                                             \
-        return p;                                                                                                      \
-    }
-FIRST_WITH(fetch)
-FIRST_WITH(pick)
-FIRST_WITH(give_back)
-FIRST_WITH(room)
-FIRST_WITH(propose)
-FIRST_WITH(observe)
-FIRST_WITH(accept)
-FIRST_WITH(end)
-
-const Policy *scheduler_accepting(const Scheduler *s, const Request *r) { return first_with_accept(s, r); }
+const Policy *scheduler_accepting(const Scheduler *s, const Request *r) { return policy_with_accept(policy_of(s, r)); }
 
 // ---- the end of a request -------------------------------------------------------------------------------------------
 
@@ -90,7 +74,7 @@ void scheduler_finish(Scheduler *s, Request *r, Finish why) {
     Step *ahead = step_ahead(s);
     for (int i = 0; s->has_ahead && i < ahead->batch.n_seqs; i++)
         if (ahead->rows[i].request == r) ahead->rows[i].request = NULL;
-    const Policy *p = first_with_end(s, r);
+    const Policy *p = policy_with_end(policy_of(s, r));
     if (p) p->end(p, s, r);
 }
 
@@ -138,7 +122,7 @@ static bool preempt_for(Scheduler *s, const Request *r) {
     for (Request *q = r->next; q; q = q->next)
         if (request_has_blocks(q) && !in_batch(s, q)) newest = q;
     if (!newest) return false;
-    const Policy *p = first_with_give_back(s, newest);
+    const Policy *p = policy_with_give_back(policy_of(s, newest));
     if (p) p->give_back(p, newest);
     request_release(newest, s->kv);
     newest->fetched = false;
@@ -156,7 +140,7 @@ static bool has_room(const Scheduler *s, int n_seqs) {
 // Makes the next n slots of a sequence writable, or fewer if its policy allows fewer (Policy.room). Returns how many;
 // 0: there is no free block.
 static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
-    const Policy *p = first_with_room(s, r);
+    const Policy *p = policy_with_room(policy_of(s, r));
     if (p) n = int_min(n, p->room(p, r));
     int slot = sequence_slots(q);
     while (n < 1 || !kvcache_reserve(s->kv, q, slot + n))
@@ -187,7 +171,7 @@ static void begin(Request *r) {
 // Loads saved K and V of r (Policy.fetch) before r gets rows. False: r has to wait for a later step. Nothing is loaded
 // while the step has block copies to execute, since these could overwrite loaded slots.
 static bool fetch(Scheduler *s, Request *r) {
-    const Policy *p = first_with_fetch(s, r);
+    const Policy *p = policy_with_fetch(policy_of(s, r));
     if (r->fetched || !p) return true;
     bool alone = s->step->batch.n_rows == 0;
     if (alone && s->kv->n_copies > 0) return true; // beams took the last blocks: r computes rows, and preempts them
@@ -213,7 +197,7 @@ static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
 
 // Adds the rows that a policy picks of the prompt; false: it picks none.
 static bool add_picked_rows(Scheduler *s, Request *r) {
-    const Policy *p = first_with_pick(s, r);
+    const Policy *p = policy_with_pick(policy_of(s, r));
     if (!p || r->seq->n_tokens > r->n_prompt) return false;
     Batch *b = &s->step->batch;
     SeqRows rows = {.request = r, .seq = r->seq};
@@ -266,7 +250,7 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     const Batch *b = &s->step->batch;
     const Request *r = rows->request;
     if (rows->picked || rows->first + rows->n_known < rows->seq->n_tokens || r->max_new == 0) return 0;
-    if (first_with_room(s, r)) return 0;
+    if (policy_with_room(policy_of(s, r))) return 0;
     int slot = rows->slot + rows->n_known;
     int room = int_min(s->shape.max_rows - b->n_rows, s->shape.max_out - b->n_out) / n;
     if (r->max_new > 0) room = int_min(room, r->max_new - r->n_new - 1);
@@ -282,7 +266,7 @@ static void add_proposals(Scheduler *s) {
     int n_drafts = 0;
     for (int i = 0; i < b->n_seqs; i++) {
         SeqRows *rows = &s->step->rows[i];
-        const Policy *p = first_with_propose(s, rows->request);
+        const Policy *p = policy_with_propose(policy_of(s, rows->request));
         if (!p) continue;
         int had_out = rows->n_out, slots = rows->slot + rows->n_known;
         rows->draft = s->step->draft + n_drafts;
@@ -305,7 +289,7 @@ static void add_proposals(Scheduler *s) {
 static bool may_draw(const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
     return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->constraint && !r->branches &&
-           (!r->emit || r->blind) && first_with_accept(s, r)->takes_drawn && draw_anywhere(&r->sampling);
+           (!r->emit || r->blind) && scheduler_accepting(s, r)->takes_drawn && draw_anywhere(&r->sampling);
 }
 
 // Lets the device draw the step's tokens if it may do so for all rows with logits. `pending`: the step before still
@@ -380,7 +364,8 @@ static bool goes_on(Scheduler *s) {
     for (int i = 0; i < b->n_seqs; i++) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
-        if (!r || rows->picked || first_with_propose(s, r) || first_with_room(s, r)) return false;
+        if (!r || rows->picked) return false;
+        if (policy_with_propose(policy_of(s, r)) || policy_with_room(policy_of(s, r))) return false;
         if (!kvcache_reserve_ahead(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // this step has made the blocks that the next rows write into unshared
@@ -410,7 +395,7 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
 
 // Tokens that may still be appended to a sequence; -1: no limit.
 static int tokens_left(const Scheduler *s, const Request *r, const Sequence *q) {
-    const Policy *p = first_with_room(s, r);
+    const Policy *p = policy_with_room(policy_of(s, r));
     int left = p && p->endless ? -1 : s->kv->max_slots + 1 - (q->n_tokens - q->n_gone);
     if (r->max_new < 0) return left;
     int most = r->max_new - (q->n_tokens - r->n_prompt);
@@ -444,7 +429,7 @@ Finish scheduler_count(Scheduler *s, SeqRows *rows) {
     r->n_new++;
     timeline_token(&r->time, s->now);
     if (r->max_new >= 0 && r->n_new >= r->max_new) return FINISH_LENGTH;
-    const Policy *p = first_with_room(s, r);
+    const Policy *p = policy_with_room(policy_of(s, r));
     bool full = r->seq->n_tokens - r->seq->n_gone > s->kv->max_slots;
     return full && !(p && p->endless) ? FINISH_CONTEXT : RUNNING;
 }
@@ -487,7 +472,7 @@ static void count_drafts(SeqRows *rows) {
 }
 
 static void accept(Scheduler *s, SeqRows *rows, int n) {
-    const Policy *p = first_with_accept(s, rows->request);
+    const Policy *p = scheduler_accepting(s, rows->request);
     bool decodes = n == 1 && rows->n_out > 0 && rows->seq->n_tokens > rows->request->n_prompt;
     p->accept(p, s, rows, n);
     if (decodes || rows->n_draft > 0) count_drafts(rows);
@@ -569,7 +554,7 @@ static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
 static bool count_computed(Scheduler *s, SeqRows *rows) {
     if (!rows->picked) kvcache_advance(s->kv, rows->seq, rows->n_known);
     else {
-        const Policy *p = first_with_pick(s, rows->request);
+        const Policy *p = policy_with_pick(policy_of(s, rows->request));
         if (!p->picked(p, s, rows)) return false;
     }
     kvcache_commit(s->kv, rows->seq, rows->seq->n_cached);
@@ -598,7 +583,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
 void scheduler_observe(Scheduler *s, const float *hidden, int dim) {
     for (int i = 0; i < s->step->batch.n_seqs; i++) {
         SeqRows *rows = &s->step->rows[i];
-        const Policy *p = rows->wants_hidden && rows->request ? first_with_observe(s, rows->request) : NULL;
+        const Policy *p = rows->wants_hidden && rows->request ? policy_with_observe(policy_of(s, rows->request)) : NULL;
         rows->hidden = hidden;
         if (p) p->observe(p, s, rows);
         hidden += (size_t)(rows->n_known + rows->n_draft) * (size_t)dim;

@@ -200,15 +200,10 @@ static void begin_thinning(Blend *b, const int *tokens, int n) {
 
 // ---- the policy -----------------------------------------------------------------------------------------------------
 
-static const Policy *behind_with_fetch(const Policy *p) {
-    for (p = p->next; p && !p->fetch;) p = p->next;
-    return p;
-}
-
 static bool fetch(const Policy *p, Request *r, int most) {
     Blend *b = p->arg;
     const BlendContext *x = b->context;
-    const Policy *next = behind_with_fetch(p);
+    const Policy *next = policy_with_fetch(p->next);
     forget(b);
     if (x->ready && !x->ready(x->arg, r->seq->tokens, b->spans, b->n_spans)) return false;
     if (next && !next->fetch(next, r, most)) return false;
@@ -286,8 +281,8 @@ static void give_back(const Policy *p, Request *r) {
 
 static void end(const Policy *p, Scheduler *s, Request *r) {
     forget(p->arg);
-    for (p = p->next; p && !p->end;) p = p->next;
-    if (p) p->end(p, s, r);
+    const Policy *next = policy_with_end(p->next);
+    if (next) next->end(next, s, r);
 }
 
 // ---- callbacks of the layers ----------------------------------------------------------------------------------------

@@ -335,14 +335,9 @@ static void judge(const Guess *g, int n_guesses, const int *tokens, int n, Chanc
     }
 }
 
-static const Policy *accepts_behind(const Policy *p) {
-    for (p = p->next; !p->accept;) p = p->next;
-    return p;
-}
-
 static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     Speculate *x = p->arg;
-    const Policy *next = accepts_behind(p);
+    const Policy *next = policy_with_accept(p->next);
     const Sequence *q = rows->seq;
     const Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
     bool judges = t && t->step == scheduler_steps(s) && t->n_new == rows->request->n_new;
@@ -368,11 +363,8 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
         free(t);
         r->state = NULL;
     }
-    for (const Policy *next = p->next; next; next = next->next)
-        if (next->end) {
-            next->end(next, s, r);
-            return;
-        }
+    const Policy *next = policy_with_end(p->next);
+    if (next) next->end(next, s, r);
 }
 
 Policy speculate_policy(Speculate *x, const Policy *next) {
