@@ -27,7 +27,74 @@ static void warn_beyond_training(const EngineConfig *config, int trained) {
                 config->ctx_size, trained);
 }
 
-// Opens the directory of --kv-dir and puts its policy in front of e->policy.
+DraftTarget engine_draft_target(const Engine *e) {
+    return (DraftTarget){.gguf = e->gguf,
+                         .tok = e->tok,
+                         .model = &e->model,
+                         .be = e->be,
+                         .pool = e->pool,
+                         .kv = &e->shape,
+                         .unit = engine_prefill_unit(e)};
+}
+
+// Finds the model's shape and weights in its file, and reads its vocabulary. Opens a GPU, starts the threads, and opens
+// the model that drafts.
+static Status open_model(Engine *e, EngineNeeds needs) {
+    const EngineConfig *config = &e->config;
+    TRY((config->deterministic ? cpu_backend_deterministic : cpu_backend)(config->isa, &e->be));
+    TRY(model_load(&e->model, e->gguf, e->be));
+    model_keep_experts(&e->model, config->cpu_moe ? e->model.c.n_layers : config->n_cpu_moe);
+    TRY(device_plan_open(&e->devices, config, &e->model));
+    if (needs.need_tokenizer) TRY(engine_file_tokenizer(e->gguf, &e->tok));
+    if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
+        return status_error(QUILL_MODEL,
+                            "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
+                            gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
+    e->pool = threads_new(config->threads);
+    DraftTarget target = engine_draft_target(e);
+    return config->speculate ? drafters_open(config, &target, needs.n_seqs, &e->drafters) : OK;
+}
+
+// Decides the context, the layers of each device and the rows of a step.
+static Status plan_memory(Engine *e, EngineNeeds needs, MemoryPlan *plan) {
+    const EngineConfig *config = &e->config;
+    *plan = (MemoryPlan){.config = config,
+                         .needs = needs,
+                         .model = &e->model,
+                         .draft = e->drafters.memory,
+                         .devices = &e->devices,
+                         .n_threads = threads_count(e->pool)};
+    TRY(memory_plan_make(plan));
+    e->shape = plan->shape;
+    e->scratch = plan->scratch;
+    if (e->drafters.mtp && e->devices.gpu && e->devices.n_layers > 0)
+        return status_error(QUILL_USAGE,
+                            "--speculate mtp: a model that the CPU computes expected, %d layers on a GPU "
+                            "found; add --device cpu, or try --speculate ngram",
+                            e->devices.n_layers);
+    warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
+    model_set_context(&e->model, config->ctx_size ? config->ctx_size : e->shape.n_ctx);
+    return OK;
+}
+
+// Copies the weights of a GPU's layers into its memory. The CPU uses its weights where they are, in the mapped file;
+// only
+// --check-tensors and --mlock read them here.
+static Status load_weights(Engine *e, const MemoryPlan *plan) {
+    const EngineConfig *config = &e->config;
+    e->hugepages =
+        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // room for the KV cache
+    if (config->mlock) TRY(memory_plan_check_lock(plan, gguf_file_bytes(e->gguf)));
+    if (config->check_tensors) TRY(model_check_tensors(&e->model));
+    TRY(device_plan_load(&e->devices, &e->model, e->pool, config->quiet));
+    if (config->mlock) { // locking reads the whole file, so the weights move into huge pages first
+        engine_use_hugepages(e);
+        engine_file_lock(config, e->gguf);
+    }
+    return OK;
+}
+
+// --kv-dir
 static Status open_store(Engine *e) {
     const EngineConfig *config = &e->config;
     KvStore *store;
@@ -43,91 +110,59 @@ static Status open_store(Engine *e) {
     return OK;
 }
 
-static Status plan_eviction(Engine *e, const EngineConfig *config) {
+// --evict
+static Status open_eviction(Engine *e) {
     EvictPlan plan;
-    if (!config->evict) return OK;
-    TRY(evict_parse(config->evict, &plan));
+    TRY(evict_parse(e->config.evict, &plan));
     TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
     e->evicting = evict_policy(e->evict, e->policy);
     e->policy = &e->evicting;
     return OK;
 }
 
-DraftTarget engine_draft_target(const Engine *e) {
-    return (DraftTarget){.gguf = e->gguf,
-                         .tok = e->tok,
-                         .model = &e->model,
-                         .be = e->be,
-                         .pool = e->pool,
-                         .kv = &e->shape,
-                         .unit = engine_prefill_unit(e)};
-}
-
 // --speculate
-static Status plan_speculation(Engine *e, const EngineConfig *config) {
+static Status open_speculation(Engine *e) {
     DraftTarget target = engine_draft_target(e);
-    if (!config->speculate) return OK;
-    TRY(drafters_begin(&e->drafters, config, &target));
+    TRY(drafters_begin(&e->drafters, &e->config, &target));
     e->speculating = speculate_policy(e->drafters.speculate, e->policy);
     e->policy = &e->speculating;
     return OK;
 }
 
-static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
-    TRY((config->deterministic ? cpu_backend_deterministic : cpu_backend)(config->isa, &e->be));
-    TRY(model_load(&e->model, e->gguf, e->be));
-    model_keep_experts(&e->model, config->cpu_moe ? e->model.c.n_layers : config->n_cpu_moe);
-    TRY(device_plan_open(&e->devices, config, &e->model));
-    if (needs.need_tokenizer) TRY(engine_file_tokenizer(e->gguf, &e->tok));
-    if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
-        return status_error(QUILL_MODEL,
-                            "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
-                            gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
-    e->pool = threads_new(config->threads);
-    DraftTarget target = engine_draft_target(e);
-    if (config->speculate) TRY(drafters_open(config, &target, needs.n_seqs, &e->drafters));
-    MemoryPlan plan = {.config = config,
-                       .needs = needs,
-                       .model = &e->model,
-                       .draft = e->drafters.memory,
-                       .devices = &e->devices,
-                       .n_threads = threads_count(e->pool)};
-    Status st = memory_plan_make(&plan);
-    e->shape = plan.shape;
-    e->scratch = plan.scratch;
-    if (st.code) return st;
-    if (e->drafters.mtp && e->devices.gpu && e->devices.n_layers > 0)
-        return status_error(QUILL_USAGE,
-                            "--speculate mtp: a model that the CPU computes expected, %d layers on a GPU "
-                            "found; add --device cpu, or try --speculate ngram",
-                            e->devices.n_layers);
-    int rows = plan.max_rows, max_out = int_min(needs.max_out, rows);
-    warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
-    model_set_context(&e->model, config->ctx_size ? config->ctx_size : e->shape.n_ctx);
-    if (config->dry_run) return OK;
-    e->hugepages =
-        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // room for the KV cache
-    if (config->mlock) TRY(memory_plan_check_lock(&plan, gguf_file_bytes(e->gguf)));
-    if (config->check_tensors) TRY(model_check_tensors(&e->model));
-    TRY(device_plan_load(&e->devices, &e->model, e->pool, config->quiet));
-    if (config->mlock) { // locking reads the whole file, so the weights move into huge pages first
-        engine_use_hugepages(e);
-        engine_file_lock(config, e->gguf);
-    }
-    TRY(kvcache_new(&e->kv, &e->shape));
+// Makes the chain of policies for all requests, beginning at its end: each policy is put in front of those before it.
+// Plain decoding is the last: it accepts tokens and calls no other policy. Speculation is the first: its `accept` and
+// its `end` call those of the policies behind it.
+static Status open_policies(Engine *e) {
     e->policy = &plain_policy;
-    if (config->kv_dir) TRY(open_store(e));
-    TRY(plan_eviction(e, config));
-    TRY(plan_speculation(e, config));
-    TRY(workspace_new(&e->work, &e->model, e->pool, rows, max_out, e->shape.n_ctx));
-    e->sampler = sampler_new(e->model.c.n_vocab);
+    if (e->config.kv_dir) TRY(open_store(e));
+    if (e->config.evict) TRY(open_eviction(e));
+    if (e->config.speculate) TRY(open_speculation(e));
+    return OK;
+}
+
+static Scheduler *new_scheduler(Engine *e, int max_rows, int max_out) {
     SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
-                            .max_rows = rows,
+                            .max_rows = max_rows,
                             .max_out = max_out,
-                            .max_seqs = int_min(e->shape.n_seqs, rows),
+                            .max_seqs = int_min(e->shape.n_seqs, max_rows),
                             .draws = model_draws(&e->model),
                             .draws_ahead = model_draws_ahead(&e->model)};
-    e->sched = scheduler_new(&e->kv, e->sampler, steps, e->policy);
+    return scheduler_new(&e->kv, e->sampler, steps, e->policy);
+}
+
+// Makes the parts of the engine from its configuration and its file. Each part needs those before it.
+static Status load(Engine *e, EngineNeeds needs) {
+    MemoryPlan plan;
+    TRY(open_model(e, needs));
+    TRY(plan_memory(e, needs, &plan));
+    if (e->config.dry_run) return OK;
+    int max_rows = plan.max_rows, max_out = int_min(needs.max_out, max_rows);
+    TRY(load_weights(e, &plan));
+    TRY(kvcache_new(&e->kv, &e->shape));
+    TRY(open_policies(e));
+    TRY(workspace_new(&e->work, &e->model, e->pool, max_rows, max_out, e->shape.n_ctx));
+    e->sampler = sampler_new(e->model.c.n_vocab);
+    e->sched = new_scheduler(e, max_rows, max_out);
     return OK;
 }
 
@@ -137,7 +172,7 @@ Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs
     needs.n_seqs = int_max(1, needs.n_seqs);
     needs.max_out = int_max(needs.n_seqs, needs.max_out);
     if (config->speculate) needs.max_out = int_max(needs.max_out, drafters_rows(config, needs.n_seqs));
-    Status st = load(e, config, needs);
+    Status st = load(e, needs);
     if (st.code) engine_close(e);
     e->load_seconds = clock_now() - start;
     return st;
