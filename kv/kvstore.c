@@ -21,7 +21,6 @@ enum {
     NAME = 64,                          // hexadecimal digits of a block's name
     TEMP = NAME + 1 + TEMPFILE_LETTERS, // a temporary file's name: the block's, a dot, letters
 };
-static const char suffix[] = ".kv";
 
 struct KvStore {
     char *dir;
@@ -60,6 +59,18 @@ static char *path_of(const KvStore *s, const ChainHash *name, const char *ending
     buf_str(&path, ending);
     return path.data;
 }
+
+static bool begins_with_name(const char *file) { return strspn(file, "0123456789abcdef") == NAME; }
+
+const char *kvstore_ending(const char *file) {
+    static const char *const endings[] = {KVSTORE_BLOCK, KVSTORE_CHUNK};
+    for (size_t i = 0; begins_with_name(file) && i < ARRAY_LEN(endings); i++)
+        if (strcmp(file + NAME, endings[i]) == 0) return endings[i];
+    return NULL;
+}
+
+// Whether a file has the name of one that is being written.
+static bool is_temp(const char *file) { return begins_with_name(file) && file[NAME] == '.' && strlen(file) == TEMP; }
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -127,7 +138,7 @@ static int open_block(const char *path, Status *st) {
 // Loads one block and advances the sequence past it, unless the file lacks the states of recurrent layers. False: there
 // is no file or no free block, or *st says what is wrong with the file.
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
-    char *path = path_of(s, &p->name, suffix);
+    char *path = path_of(s, &p->name, KVSTORE_BLOCK);
     int fd = open_block(path, st);
     bool good = fd >= 0 && kvcache_reserve_loaded(kv, q, p->first + s->block), goes_on = false;
     if (good) {
@@ -262,17 +273,12 @@ typedef struct {
     size_t n, cap, n_bytes;
 } Listing;
 
-static bool is_ours(const char *name, bool *temp) {
-    size_t digits = strspn(name, "0123456789abcdef"), n = strlen(name);
-    *temp = digits == NAME && n == TEMP && name[NAME] == '.';
-    if (digits != NAME) return false;
-    return *temp || strcmp(name + NAME, suffix) == 0 || strcmp(name + NAME, KVSTORE_CHUNK) == 0;
-}
-
 static void list_file(Listing *l, int dir, const char *name) {
     struct stat info;
-    bool temp;
-    if (!is_ours(name, &temp) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
+    bool temp = is_temp(name);
+    if ((!temp && !kvstore_ending(name)) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode))
+        return;
     if (temp && tempfile_remove_dead(dir, name)) return;
     l->n_bytes += (size_t)info.st_size;
     if (temp) return;
@@ -320,7 +326,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
     for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
         if (p.first < *first) continue;
-        char *path = path_of(s, &p.name, suffix);
+        char *path = path_of(s, &p.name, KVSTORE_BLOCK);
         // A block that does not fit into the directory would be removed again.
         bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);

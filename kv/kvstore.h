@@ -52,6 +52,12 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q);
 // call; the files count as used at that time.
 Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most);
 
+#define KVSTORE_BLOCK ".kv" // ends the name of a block's file
+
+// The ending of a stored file: KVSTORE_BLOCK or KVSTORE_CHUNK. NULL: no store gives a file this name. `file` has no
+// folders.
+const char *kvstore_ending(const char *file);
+
 // ---- files of another class in the same directory -------------------------------------------------------------------
 // These are not blocks of a prefix; each can be used alone. The caller derives the name from kvstore_root; `ending`
 // (KVSTORE_CHUNK) follows the name. They count towards most_bytes and are removed like blocks.

@@ -1,0 +1,77 @@
+// kv/kvlist.c: see kv/kvlist.h.
+#define _GNU_SOURCE
+#include "kv/kvlist.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/output.h"
+#include "kv/kvinput.h"
+#include "kv/kvstore.h"
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+// The paths of the directory's files in order; the caller frees them and the array.
+static Status read_dir(const char *path, char ***files, int *n) {
+    DIR *dir = opendir(path);
+    if (!dir) return status_error(QUILL_IO, "%.500s: a directory expected, cannot open: %s", path, strerror(errno));
+    for (struct dirent *d; (d = readdir(dir));) {
+        if (!kvstore_ending(d->d_name)) continue;
+        Buf file = {0};
+        buf_printf(&file, "%s/%s", path, d->d_name);
+        *files = mem_resize(*files, (size_t)(*n + 1) * sizeof **files);
+        (*files)[(*n)++] = file.data;
+    }
+    closedir(dir);
+    if (*n) qsort(*files, (size_t)*n, sizeof **files, by_name);
+    return OK;
+}
+
+static void list_file(const char *path, Buf *out) {
+    struct stat info;
+    KvInput in;
+    if (stat(path, &info) != 0) return; // another process has removed it
+    Status st = kvinput_open(&in, path);
+    if (st.code) buf_printf(out, "damaged                                                 ");
+    else
+        buf_printf(out, "%-7s %6u tokens  model %016llx %s/%s ",
+                   strcmp(kvstore_ending(file_base(path)), KVSTORE_CHUNK) == 0 ? "chunk" : "block",
+                   in.r.s.head.n_tokens, (unsigned long long)in.r.s.head.model, type_name((int)in.r.s.head.type_k),
+                   type_name((int)in.r.s.head.type_v));
+    buf_printf(out, "%10lld bytes  ", (long long)info.st_size);
+    utf8_escape(out, path, strlen(path));
+    buf_str(out, "\n");
+    kvinput_close(&in);
+}
+
+Status kvlist_run(const Options *o, const char *const *files) {
+    char **found = NULL;
+    int n = 0;
+    Buf out = {0};
+    (void)o;
+    Status st = read_dir(files[0], &found, &n);
+    for (int i = 0; i < n; i++) {
+        list_file(found[i], &out);
+        free(found[i]);
+    }
+    free(found);
+    return st.code ? st : output_buf(&out);
+}
+
+Status kvlist_remove(const Options *o, const char *const *files) {
+    int n = o->kv.n_words - 1;
+    for (int i = 0; i < n; i++) // removes none if one of them is something else
+        if (!kvstore_ending(file_base(files[i])))
+            return status_error(
+                QUILL_USAGE,
+                "quill kv remove: %.300s: the name of a file expected, as quill kv list shows it; no file was removed",
+                files[i]);
+    for (int i = 0; i < n; i++)
+        if (unlink(files[i]) != 0)
+            return status_error(QUILL_IO, "%.300s: cannot remove: %s", files[i], strerror(errno));
+    return OK;
+}
