@@ -1,7 +1,6 @@
 // kv/kv.c: see kv/kv.h.
 #include "kv/kv.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -141,7 +140,8 @@ static Status copy_states(KvReader *r, KvWriter *w, bool whole) {
 }
 
 // Reads the input to its end, so that a damaged file is an error even if the damage is in the part that is cut off.
-static Status cut_stream(KvReader *r, uint32_t n, int fd) {
+// *pipe_closed: as KvWriter.pipe_closed.
+static Status cut_stream(KvReader *r, uint32_t n, int fd, bool *pipe_closed) {
     const KvHead *h = &r->s.head;
     const int *tokens;
     const float *logits;
@@ -165,6 +165,7 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
     if (!st.code) st = kvreader_end(r);
     if (!st.code) st = kvreader_eof(r);
     if (!st.code) st = kvwriter_end(&w);
+    *pipe_closed = w.pipe_closed;
     kvwriter_free(&w);
     return st;
 }
@@ -174,6 +175,7 @@ static Status cut(const Options *o, const char *const *files) {
         return status_error(QUILL_USAGE, "quill kv cut: -n N and --kv-out FILE expected, one of them is missing");
     KvInput in;
     TempFile temp;
+    bool pipe_closed = false;
     Status st = kvinput_open(&in, files[0]);
     if (!st.code && in.is_block)
         st = status_error(QUILL_USAGE,
@@ -181,9 +183,9 @@ static Status cut(const Options *o, const char *const *files) {
                           "cannot be cut; quill prefill --kv-out writes files that can",
                           in.r.name);
     if (!st.code) st = kvfile_create(o->kv.out, &temp);
-    if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd));
+    if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd, &pipe_closed));
     kvinput_close(&in);
-    return st;
+    return pipe_closed ? OK : st; // a closed pipe is no error
 }
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
@@ -211,8 +213,7 @@ Status kv_run(const Options *o) {
         bool right = verbs[i].n_files == AT_LEAST_ONE ? n_files > 0 : n_files == verbs[i].n_files;
         if (!right)
             return status_error(QUILL_USAGE, "quill kv %s: %s expected, found %d", word, verbs[i].expected, n_files);
-        Status st = verbs[i].run(o, o->kv.words + 1);
-        return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a closed pipe is no error
+        return verbs[i].run(o, o->kv.words + 1);
     }
     return status_error(QUILL_USAGE, "quill kv: info, check, cut, diff, list or remove expected, found %.100s", word);
 }

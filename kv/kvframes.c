@@ -81,11 +81,17 @@ static uint8_t *begin_frame(KvWriter *w, const char *kind, size_t n) {
     return w->s.frame + FRAME;
 }
 
+static Status write_bytes(KvWriter *w, const void *bytes, size_t n) {
+    Status st = fd_write_all(w->fd, bytes, n);
+    if (st.code == QUILL_IO && errno == EPIPE) w->pipe_closed = true;
+    return st;
+}
+
 static Status send_frame(KvWriter *w) {
     w->s.check = frame_check(&w->s, w->s.n);
     memcpy(w->s.frame + w->s.n, &w->s.check, CHECK);
     w->s.n_frames++;
-    return fd_write_all(w->fd, w->s.frame, w->s.n + CHECK);
+    return write_bytes(w, w->s.frame, w->s.n + CHECK);
 }
 
 static Status write_frame(KvWriter *w, const char *kind, const void *payload, size_t n) {
@@ -98,7 +104,7 @@ Status kvwriter_head(KvWriter *w, const KvHead *h) {
     uint8_t start[KV_START];
     kv_start(start);
     w->s.head = *h;
-    TRY(fd_write_all(w->fd, start, sizeof start));
+    TRY(write_bytes(w, start, sizeof start));
     return write_frame(w, "HEAD", h, KV_HEAD);
 }
 

@@ -24,20 +24,19 @@ typedef struct {
     Request *r;
     KvWriter w;
     float *logits; // (n_vocab) the logits after the last token
-    Status failed; // the first error of writing
-    bool gone;     // the reader has closed the pipe
+    Status failed; // the first error
 } Sending;
 
-static void note(Sending *s, Status st) {
+// Keeps the first error and ends the computation.
+static void stop_on_error(Sending *s, Status st) {
     if (!st.code || s->failed.code) return;
-    s->gone = errno == EPIPE;
     s->failed = st;
     scheduler_interrupt(s->e->sched);
 }
 
 static void send_step(void *arg) {
     Sending *s = arg;
-    if (!s->failed.code) note(s, kvfile_send(&s->w, s->e, s->r->seq));
+    if (!s->failed.code) stop_on_error(s, kvfile_send(&s->w, s->e, s->r->seq));
 }
 
 // Request.emit: keeps the logits and ignores the token: the decoding process draws it.
@@ -54,7 +53,7 @@ static Status finish_sending(Sending *s) {
         return (Status){.code = 128 + signals_caught()};
     if (!s->failed.code && r->finish == FINISH_BROKEN) TRY(engine_fault(s->e));
     if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
-    note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->r->seq, s->logits));
+    stop_on_error(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->r->seq, s->logits));
     return s->failed;
 }
 
@@ -67,7 +66,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     r->arg = &s;
     if (o->answer.verbose) report_before(e, &o->answer, NULL);
     signals_catch();
-    note(&s, kvfile_begin(&s.w, e, r->seq, r->seq->n_tokens));
+    stop_on_error(&s, kvfile_begin(&s.w, e, r->seq, r->seq->n_tokens));
     if (!s.failed.code) {
         e->on_step = send_step;
         e->step_arg = &s;
@@ -81,7 +80,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     if (o->answer.verbose && !st.code) report_after(e, r);
     kvwriter_free(&s.w);
     free(s.logits);
-    return s.gone ? (Status){.code = 128 + SIGPIPE} : st;
+    return s.w.pipe_closed ? (Status){.code = 128 + SIGPIPE} : st;
 }
 
 static Status compute_to(const Options *o, Engine *e, Request *r) {

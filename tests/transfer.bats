@@ -214,6 +214,17 @@ PYTHON
     [ ! -s errors ]
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /dev/full hello)" -eq 6 ]
     grep -q '^quill: /dev/full: ' errors
+    "$QUILL" prefill -m "$TINY/base.gguf" --kv-out b.kv hello
+    [ "$(code "$QUILL" kv cut -n 2 --kv-out /dev/full b.kv)" -eq 6 ]
+    grep -q '^quill: /dev/full: ' errors
+    python3 - "$QUILL" <<'PYTHON'
+import os, subprocess, sys
+no_reader, pipe = os.pipe()
+os.close(no_reader)
+for out in "-", "/dev/fd/1":
+    p = subprocess.run([sys.argv[1], "kv", "cut", "-n", "2", "--kv-out", out, "b.kv"], stdout=pipe, stderr=subprocess.PIPE)
+    assert p.returncode == 0 and not p.stderr, p
+PYTHON
     mkfifo fifo
     "$QUILL" prefill -m "$TINY/base.gguf" --kv-out fifo hello &
     "$QUILL" decode -m "$TINY/base.gguf" --kv-in fifo --greedy -n 5 >two
