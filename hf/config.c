@@ -1,9 +1,7 @@
-// hf/config.c: reads config.json into GGUF's keys: shape, windows, scales, soft caps.
-#include "hf/hf.h"
-#include "hf/parts.h"
+// hf/config.c: see hf/config.h.
+#include "hf/config.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,48 +10,10 @@
 
 enum { MAX_LAYERS = 1 << 12 };
 
-bool hf_config_number(const json_t *object, const char *key, double *out) {
-    const json_t *v = json_object_get(object, key);
-    if (json_is_number(v)) *out = json_number_value(v);
-    return json_is_number(v);
-}
-
-bool hf_config_int(const json_t *object, const char *key, int64_t *out) {
-    double v;
-    if (!hf_config_number(object, key, &v) || v != floor(v) || fabs(v) > 1e15) return false;
-    *out = (int64_t)v;
-    return true;
-}
-
-int hf_config_id(const json_t *v) {
-    double id = json_is_number(v) ? json_number_value(v) : -1;
-    return id >= 0 && id <= INT32_MAX && id == floor(id) ? (int)id : -1;
-}
-
 static bool is_true(const json_t *object, const char *key) { return json_is_true(json_object_get(object, key)); }
 
 static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
-}
-
-const char *hf_key(const HfModel *m, const char *suffix, char key[96]) {
-    snprintf(key, 96, "%s.%s", m->family->arch, suffix);
-    return key;
-}
-
-void hf_set_ints(const HfModel *m, const char *suffix, const int32_t *all, int64_t n) {
-    char key[96];
-    gguf_set_ints(m->g, hf_key(m, suffix, key), all, (size_t)n);
-}
-
-void hf_set_flags(const HfModel *m, const char *suffix, const uint8_t *all, int64_t n) {
-    char key[96];
-    gguf_set(m->g, &(GgufValue){.key = str_of(hf_key(m, suffix, key)),
-                                .type = GGUF_ARRAY,
-                                .elem_type = GGUF_BOOL,
-                                .n = (uint64_t)n,
-                                .data = all,
-                                .n_bytes = (size_t)n});
 }
 
 // ---- which family ---------------------------------------------------------------------------------------------------
@@ -190,17 +150,6 @@ static const struct {
     {"attention_multiplier", "attention.scale"},          {"logits_scaling", "logit_scale"},
     {"routed_scaling_factor", "expert_weights_scale"},
 };
-
-Status hf_config_wrong(const HfModel *m, const char *name, const char *expected) {
-    const json_t *v = json_object_get(m->config, name);
-    Buf found = {0};
-    if (json_is_number(v)) buf_printf(&found, "%.15g", json_number_value(v));
-    else if (v) jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
-    Status st = status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, name, expected,
-                             v ? found.data : "nothing");
-    buf_free(&found);
-    return st;
-}
 
 static Status set_counts(const HfModel *m) {
     char key[96];
@@ -410,16 +359,6 @@ Status hf_read_config(HfModel *m) {
     if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // elements that RoPE rotates
     if (head_dim < 1 || head_dim > 1 << 16) return hf_config_wrong(m, "head_dim", "a whole number from 1 to 65536");
     if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);
-    return hf_read_rope(m, (int)head_dim);
-}
-
-Status hf_config_memory(const char *name, Str config, Gguf *g) {
-    json_error_t error;
-    HfModel m = {.dir = name, .g = g, .file = jsonio_read(config, HF_JSON, &error)};
-    Status st = !m.file ? status_error(QUILL_MODEL, "%s/config.json: line %d: %s", name, error.line, error.text)
-                : !json_is_object(m.file) ? status_error(QUILL_MODEL, "%s/config.json: an object expected", name)
-                                          : hf_read_config(&m);
-    json_decref(m.config);
-    json_decref(m.file);
-    return st;
+    m->head_dim = (int)head_dim;
+    return OK;
 }

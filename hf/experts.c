@@ -11,21 +11,16 @@
 // Stacks are copies, except a fused down_proj that already has GGUF's layout.
 #include "hf/experts.h"
 
-#include "hf/fp8.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/types.h"
+#include "hf/config.h"
+#include "hf/view.h"
 
 enum { GATE, UP, DOWN, PARTS };
 static const char *const stack_names[PARTS] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
-
-Status hf_refuse(const SafeTensor *t, const char *expected) {
-    return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
-                        SAFE_SHOW(t->name), expected, t->dtype, t->n_dims);
-}
 
 static void name_of(char out[64], long layer, int part, const char *kind) {
     snprintf(out, 64, "blk.%ld.%s.%s", layer, stack_names[part], kind);
@@ -93,7 +88,7 @@ Status hf_experts_end(HfExperts *x, const HfModel *m) {
         if (s->n_found != s->n_experts)
             return status_error(QUILL_MODEL, "%s: tensor %s: %d experts expected in the safetensors files, %d found",
                                 m->dir, name, (int)s->n_experts, (int)s->n_found);
-        TRY(hf_add(m, NULL, name, s->type, (size_t)s->n_in, (size_t)s->n_out, (size_t)s->n_experts, s->data));
+        TRY(hf_view_add(m, NULL, name, s->type, (size_t)s->n_in, (size_t)s->n_out, (size_t)s->n_experts, s->data));
     }
     return OK;
 }
@@ -121,7 +116,7 @@ static Status add(const HfModel *m, const SafeTensor *t, long layer, int part, c
                   size_t n_out, size_t n_experts, const void *data) {
     char name[64];
     name_of(name, layer, part, kind);
-    return hf_add(m, t, name, type, n_in, n_out, n_experts, data);
+    return hf_view_add(m, t, name, type, n_in, n_out, n_experts, data);
 }
 
 static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {

@@ -1,10 +1,10 @@
-// hf/families.c: the families of Hugging Face directories, as data (hf/parts.h). families.c describes their arithmetic.
-#include "hf/parts.h"
+// hf/families.c: see hf/families.h.
+#include "hf/families.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/str.h"
+#include "base/base.h"
 
 // The defaults are those of each family's configuration class in transformers, for the keys that hf/ reads.
 

@@ -8,7 +8,14 @@
 #include <unistd.h>
 
 #include "base/jsonio.h"
-#include "hf/parts.h"
+#include "hf/config.h"
+#include "hf/roles.h"
+#include "hf/rope.h"
+#include "hf/tensors.h"
+#include "hf/tokenizer.h"
+
+// How jansson reads the small files: their numbers may be larger than any integer (model_max_length often is).
+#define HF_JSON JSON_DECODE_INT_AS_REAL
 
 bool hf_is_directory(const char *path) {
     struct stat info;
@@ -134,6 +141,7 @@ static Status read_all(HfModel *m) {
                             "config.json",
                             m->dir);
     TRY(hf_read_config(m));
+    TRY(hf_read_rope(m));
     set_name(m);
     TRY(hf_read_tensors(m));
     return read_words(m);
@@ -151,5 +159,28 @@ Status hf_open(const char *dir, Gguf **out) {
     free(name);
     if (st.code) gguf_close(m.g);
     else *out = m.g;
+    return st;
+}
+
+// ---- from memory ----------------------------------------------------------------------------------------------------
+
+Status hf_config_memory(const char *name, Str config, Gguf *g) {
+    json_error_t error;
+    HfModel m = {.dir = name, .g = g, .file = jsonio_read(config, HF_JSON, &error)};
+    Status st = !m.file ? status_error(QUILL_MODEL, "%s/config.json: line %d: %s", name, error.line, error.text)
+                : !json_is_object(m.file) ? status_error(QUILL_MODEL, "%s/config.json: an object expected", name)
+                                          : hf_read_config(&m);
+    if (!st.code) st = hf_read_rope(&m);
+    json_decref(m.config);
+    json_decref(m.file);
+    return st;
+}
+
+Status hf_tokenizer_memory(const char *name, Str tokenizer, const char *tokenizer_config, Gguf *g) {
+    json_t *config = tokenizer_config ? json_loads(tokenizer_config, 0, NULL) : NULL;
+    HfModel m = {.dir = name, .g = g};
+    Status st = hf_read_tokenizer(name, tokenizer, g);
+    if (!st.code) st = hf_read_roles(&m, config, NULL);
+    json_decref(config);
     return st;
 }

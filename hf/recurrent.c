@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "formats/types.h"
-#include "hf/experts.h"
+#include "hf/view.h"
 
 static Status count_of(const HfModel *m, const char *name, int64_t *out) {
     if (hf_config_int(m->config, name, out) && *out >= 1 && *out <= 1 << 20) return OK;
@@ -122,7 +122,7 @@ Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
 static Status take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
     if (t->n_dims != 3 || t->dims[1] != 1 || t->dims[0] < 1 || t->dims[2] < 1 || hf_type_of(t) < 0)
         return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
-    return hf_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
+    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
 }
 
 static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t) {
@@ -131,12 +131,12 @@ static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t
     float *v = gguf_alloc(m->g, n * sizeof *v);
     type_info(hf_type_of(t))->dequantize(hf_aligned_data(m, t), v, n);
     for (size_t i = 0; i < n; i++) v[i] = -expf(v[i]);
-    return hf_add(m, t, name, TYPE_F32, n, 0, 0, v);
+    return hf_view_add(m, t, name, TYPE_F32, n, 0, 0, v);
 }
 
 static Status take_vector(const HfModel *m, const char *name, const SafeTensor *t) {
     if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
-    return hf_add(m, t, name, hf_type_of(t), (size_t)t->dims[0], 0, 0, hf_aligned_data(m, t));
+    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[0], 0, 0, hf_aligned_data(m, t));
 }
 
 // Divides the fused matrix into one with the rows of all q, all k and all v, and another one with those of z.
@@ -159,9 +159,9 @@ static Status take_qkvz(const HfModel *m, long layer, const SafeTensor *t) {
         from += (2 * s + 2 * v) * bytes;
     }
     snprintf(name, sizeof name, "blk.%ld.attn_qkv.weight", layer);
-    TRY(hf_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], 2 * keys + nk * v, 0, qkv));
+    TRY(hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], 2 * keys + nk * v, 0, qkv));
     snprintf(name, sizeof name, "blk.%ld.attn_gate.weight", layer);
-    return hf_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], nk * v, 0, z);
+    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], nk * v, 0, z);
 }
 
 bool hf_recurrent_take(const HfModel *m, long layer, const char *part, const SafeTensor *t, Status *st) {

@@ -2,7 +2,7 @@
 #ifndef QUILL_HF_RECURRENT_H
 #define QUILL_HF_RECURRENT_H
 
-#include "hf/parts.h"
+#include "hf/model.h"
 #include "hf/safetensors.h"
 
 // Reads the keys of config.json about recurrent layers, for families that have them. QUILL_MODEL.

@@ -1,6 +1,5 @@
-// hf/regex.c: see hf_regex in hf/parts.h. The tokenizers library uses Oniguruma with Ruby's syntax. Patterns of
-// tokenizers can differ from PCRE2 in \s, \w, \h, sets inside of sets, and the option m.
-#include "hf/parts.h"
+// hf/regex.c: see hf/regex.h.
+#include "hf/regex.h"
 
 #include <string.h>
 

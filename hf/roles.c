@@ -1,6 +1,5 @@
-// hf/roles.c: reads special tokens and chat templates from tokenizer_config.json, generation_config.json and
-// config.json into GGUF's keys.
-#include "hf/parts.h"
+// hf/roles.c: see hf/roles.h.
+#include "hf/roles.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
-// hf/rope.c: reads the RoPE of config.json into GGUF's keys and tensors. transformers 4 wrote rope_theta and
-// rope_scaling; version 5 writes rope_parameters, separately for each kind of layer if they differ. Arithmetic:
-// transformers' modeling_rope_utils.
-#include "hf/parts.h"
+// hf/rope.c: see hf/rope.h. transformers 4 wrote rope_theta and rope_scaling; version 5 writes rope_parameters,
+// separately for each kind of layer if they differ. Arithmetic: transformers' modeling_rope_utils.
+#include "hf/rope.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include "formats/types.h"
 
 typedef struct {
-    HfModel *m;
+    const HfModel *m;
     const json_t *full;    // parameters of layers with full attention; may be NULL
     const json_t *sliding; // parameters of layers with a window, if they differ
     int n_rot;
@@ -185,7 +184,7 @@ static Status read_sliding(const RopeReader *r) {
     return OK;
 }
 
-Status hf_read_rope(HfModel *m, int head_dim) {
+Status hf_read_rope(const HfModel *m) {
     RopeReader r = {.m = m, .theta = 10000};
     const json_t *parameters = json_object_get(m->config, "rope_parameters");
     r.full = json_is_object(parameters) ? parameters : json_object_get(m->config, "rope_scaling");
@@ -200,7 +199,7 @@ Status hf_read_rope(HfModel *m, int head_dim) {
     if (!hf_config_number(r.full, "rope_theta", &r.theta)) hf_config_number(m->config, "rope_theta", &r.theta);
     if (!(r.theta > 0 && isfinite((float)r.theta))) return wrong(&r, "rope_theta: a positive number expected");
     bool whole = strcmp(rope_type(r.full), "proportional") == 0;
-    r.n_rot = whole ? head_dim : (int)(head_dim * part);
+    r.n_rot = whole ? m->head_dim : (int)(m->head_dim * part);
     if (r.n_rot < 2 || r.n_rot % 2)
         return status_error(QUILL_MODEL, "%s/config.json: RoPE: an even number of dimensions expected, %d found",
                             m->dir, r.n_rot);

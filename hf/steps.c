@@ -1,9 +1,11 @@
-// hf/steps.c: translates the normalizer, pre_tokenizer and post_processor of a tokenizer.json to settings of
-// tokenizer.c. Steps that tokenizer.c does not support are errors that name them.
-#include "hf/parts.h"
+// hf/steps.c: see hf/steps.h.
+#include "hf/steps.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "hf/model.h"
+#include "hf/regex.h"
 
 #define SPACE_MARK "\xe2\x96\x81" // U+2581, which stands for a space
 

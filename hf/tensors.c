@@ -1,16 +1,13 @@
-// hf/tensors.c: the tensors of a directory under GGUF's names. Their data stays in the mapped files, except for norms
-// that are stored minus one, FP8 matrices, and tensors whose elements are not aligned.
-#include "hf/experts.h"
-#include "hf/fp8.h"
-#include "hf/parts.h"
-#include "hf/recurrent.h"
-#include "hf/safetensors.h"
+// hf/tensors.c: see hf/tensors.h.
+#include "hf/tensors.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/types.h"
+#include "hf/experts.h"
+#include "hf/recurrent.h"
+#include "hf/view.h"
 
 enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 
@@ -103,7 +100,7 @@ static const char *const left_out[] = {
 static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", ""};
 
 typedef struct {
-    HfModel *m;
+    const HfModel *m;
     const SafeFiles *files;
     const char *prefix;
     bool embedding;    // embed_tokens exists; a tied embedding may have been saved only as lm_head
@@ -121,14 +118,6 @@ static Status refuse_type(const SafeTensor *t, const char *expected) {
 }
 
 // ---- names ----------------------------------------------------------------------------------------------------------
-
-bool hf_number(const char *text, const char **end, long *out) {
-    size_t n = strspn(text, "0123456789");
-    if (n < 1 || n > 9 || (n > 1 && *text == '0')) return false; // 9 digits fit any long
-    *end = text + n;
-    *out = strtol(text, NULL, 10);
-    return true;
-}
 
 // Converts the part of a name after the prefix to GGUF. `out` is empty: the tensor is not used. False: there is no such
 // part.
@@ -190,32 +179,6 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
 
 // ---- data -----------------------------------------------------------------------------------------------------------
 
-int hf_type_of(const SafeTensor *t) {
-    static const struct {
-        const char *dtype;
-        int type;
-    } types[] = {{"F32", TYPE_F32}, {"F16", TYPE_F16}, {"BF16", TYPE_BF16}};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (strcmp(types[i].dtype, t->dtype) == 0) return types[i].type;
-    return -1;
-}
-
-// Allocates memory that the view owns; large pieces get separate pages.
-void *hf_view_alloc(Gguf *g, size_t n) {
-    if (n < 1 << 16) return gguf_alloc(g, n);
-    void *pages = pages_alloc(n, true);
-    if (!pages) mem_refused(n);
-    gguf_own_pages(g, pages, n);
-    return pages;
-}
-
-const void *hf_aligned_data(const HfModel *m, const SafeTensor *t) {
-    if ((uintptr_t)t->data % t->element == 0) return t->data;
-    void *copy = hf_view_alloc(m->g, t->n_bytes);
-    memcpy(copy, t->data, t->n_bytes);
-    return copy;
-}
-
 static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type, size_t n) {
     float *v = gguf_alloc(r->m->g, n * sizeof *v);
     type_info(type)->dequantize(hf_aligned_data(r->m, t), v, n);
@@ -227,17 +190,6 @@ static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **
     uint16_t *weights = hf_view_alloc(r->m->g, 2 * t->n_bytes);
     *out = weights;
     return fp8_dequantize(t, fp8_scale_of(r->files, t), r->m->fp8, weights);
-}
-
-Status hf_add(const HfModel *m, const SafeTensor *t, const char *name, int type, size_t n_in, size_t n_out,
-              size_t n_stack, const void *data) {
-    if (gguf_tensor(m->g, name) && t)
-        return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SAFE_SHOW(t->name),
-                            name);
-    if (gguf_tensor(m->g, name))
-        return status_error(QUILL_MODEL, "%s: tensors of single experts: another one is %s already", m->dir, name);
-    gguf_add_stack(m->g, name, type, n_in, n_out, n_stack, data, NULL, 0);
-    return OK;
 }
 
 static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
@@ -262,7 +214,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
         type = TYPE_BF16;
     } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
     size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = t->n_dims == 2 ? (size_t)t->dims[0] : 0;
-    return hf_add(r->m, t, name, type, n_in, n_out, 0, data);
+    return hf_view_add(r->m, t, name, type, n_in, n_out, 0, data);
 }
 
 // kv_b_proj (heads * (n + v), rank) computes K and V of every head from the stored vector: for each head the rows of K,
@@ -298,9 +250,9 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
     }
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "blk.%ld.attn_k_b.weight", layer);
-    TRY(hf_add(r->m, t, name, type, (size_t)n, rank, (size_t)n_heads, k));
+    TRY(hf_view_add(r->m, t, name, type, (size_t)n, rank, (size_t)n_heads, k));
     snprintf(name, sizeof name, "blk.%ld.attn_v_b.weight", layer);
-    return hf_add(r->m, t, name, type, rank, (size_t)v, (size_t)n_heads, values);
+    return hf_view_add(r->m, t, name, type, rank, (size_t)v, (size_t)n_heads, values);
 }
 
 // ---- all tensors ----------------------------------------------------------------------------------------------------
@@ -371,7 +323,7 @@ static Status read_all(TensorReader *r) {
     return OK;
 }
 
-Status hf_read_tensors(HfModel *m) {
+Status hf_read_tensors(const HfModel *m) {
     SafeFiles files;
     Status st = safetensors_open(m->dir, &files);
     TensorReader r = {.m = m, .files = &files};

@@ -1,13 +1,14 @@
-// hf/tokenizer.c: reads tokenizer.json into GGUF's vocabulary. Vocabulary and merges, nearly all of a file of ten
-// megabytes, are read without building a JSON tree.
-#include "hf/hf.h"
-#include "hf/parts.h"
+// hf/tokenizer.c: see hf/tokenizer.h. Vocabulary and merges, nearly all of a file of ten megabytes, are read without
+// building a JSON tree.
+#include "hf/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/jsonio.h"
 #include "base/jsonwalk.h"
+#include "hf/model.h"
+#include "hf/steps.h"
 
 enum { MAX_TOKENS = 1 << 20 }; // the same limit as in tokens/vocab.c
 
@@ -282,14 +283,5 @@ Status hf_read_tokenizer(const char *name, Str text, Gguf *g) {
     buf_free(&r.scratch);
     free(r.tokens);
     json_decref(r.parts);
-    return st;
-}
-
-Status hf_tokenizer_memory(const char *name, Str tokenizer, const char *tokenizer_config, Gguf *g) {
-    json_t *config = tokenizer_config ? json_loads(tokenizer_config, 0, NULL) : NULL;
-    HfModel m = {.dir = name, .g = g};
-    Status st = hf_read_tokenizer(name, tokenizer, g);
-    if (!st.code) st = hf_read_roles(&m, config, NULL);
-    json_decref(config);
     return st;
 }

@@ -1,0 +1,46 @@
+// hf/families.h: the families of Hugging Face directories, as data: names, windows, defaults. The families.c of the top
+// level describes their arithmetic.
+#ifndef QUILL_HF_FAMILIES_H
+#define QUILL_HF_FAMILIES_H
+
+#include <stdbool.h>
+
+// How a family names its tensors, where families differ (hf/tensors.c). Bits, since a table there names several.
+typedef enum {
+    HF_NAMES_LLAMA = 1,
+    HF_NAMES_GEMMA = 2,
+    HF_NAMES_OLMO = 4,
+    HF_NAMES_GLM = 8,
+    HF_NAMES_OSS = 16,
+    HF_NAMES_DEEPSEEK = 32,
+    HF_NAMES_GEMMA4 = 64,
+    HF_NAMES_NEXT = 128, // Qwen3-Next and later: gated DeltaNet
+    HF_NAMES_LFM = 256,
+} HfNames;
+
+// The layers with a window, if config.json has no layer_types.
+typedef enum {
+    HF_WINDOW_NONE,
+    HF_WINDOW_ALL,     // all layers, if sliding_window is a number
+    HF_WINDOW_PATTERN, // all layers but each HfFamily.full_every-th
+    HF_WINDOW_SWITCH,  // the layers from max_window_layers on, if use_sliding_window is true
+} HfWindow;
+
+// A row of hf/families.c.
+typedef struct {
+    const char *model_type; // in config.json
+    const char *arch;       // general.architecture of the same models in GGUF
+    const char *act;        // the required value of hidden_act
+    HfNames names;
+    HfWindow window;
+    int full_every;
+    bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
+    bool norm_plus_one;    // norms are stored minus one
+    const char *recurrent; // name of recurrent layers in layer_types; NULL: the family has none
+    const char *defaults;  // JSON: defaults of the configuration's class for keys that config.json may leave out
+} HfFamily;
+
+const HfFamily *hf_family(const char *model_type); // a row of hf/families.c; NULL: none
+const char *hf_family_list(void);                  // "llama, mistral, ..."; static
+
+#endif
