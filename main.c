@@ -19,6 +19,9 @@
 #include "chat/repl.h"
 #include "cli/check.h"
 #include "cli/cli.h"
+#include "cli/completions.h"
+#include "cli/help.h"
+#include "cli/man.h"
 #include "complete.h"
 #include "hub/models.h"
 #include "kv/kv.h"
@@ -65,6 +68,18 @@ static Status dispatch(Options *o) {
     case MODE_MODELS: return models_run(o);
     case MODE_CHUNK: return chunk_run(o);
     default: assert(!"unknown mode"); return OK;
+    }
+}
+
+// Prints o->page to stdout.
+static void print_page(const Options *o) {
+    switch (o->page) {
+    case PAGE_SHORT_HELP: cli_short_help(o->mode); break;
+    case PAGE_HELP: cli_help(o->mode); break;
+    case PAGE_VERSION: cli_version(); break;
+    case PAGE_MAN: cli_man(commands_describe); break;
+    case PAGE_COMPLETIONS: cli_completions(o->shell); break;
+    default: break;
     }
 }
 
@@ -116,7 +131,7 @@ int main(int argc, char **argv) {
     stdout = open_stream(STDOUT_FILENO, _IOFBF);
     stderr = open_stream(STDERR_FILENO, _IONBF);
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
-    if (!st.code && stop) cli_print(&o, commands_describe);
+    if (!st.code && stop) print_page(&o);
     else if (!st.code) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
     Status lost = guard_lost(); // results from a damaged model file are void, whatever the mode returned

@@ -8,6 +8,7 @@
 
 #include "cli/check.h"
 #include "cli/config.h"
+#include "cli/hints.h"
 #include "cli/llama.h"
 #include "sampler.h"
 

@@ -5,10 +5,10 @@
 #ifndef QUILL_CLI_H
 #define QUILL_CLI_H
 
-#include "cli/docs.h"
+#include "cli/options.h"
 
-// Parses the arguments, the environment and the configuration file. *stop: nothing is to be run; call cli_print, which
-// prints o->page, and exit with code 0. QUILL_USAGE: the arguments are wrong.
+// Parses the arguments, the environment and the configuration file. *stop: nothing is to be run; the caller prints
+// o->page and exits with code 0. QUILL_USAGE: the arguments are wrong.
 Status cli_parse(int argc, char **argv, Options *o, bool *stop);
 void cli_free(Options *o);
 

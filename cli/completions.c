@@ -1,13 +1,13 @@
-// cli/completions.c: the completions of bash, zsh and fish, from the option table (cli/table.h).
-//
-// They contain the options that --help shows: rows without a help text are left out.
-#include "cli/docs.h"
+// cli/completions.c: see cli/completions.h.
+#include "cli/completions.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "answer/builtin_templates.h"
+#include "cli/escape.h"
+#include "cli/help.h"
 
 // ---- for all shells ------------------------------------------------------------------------------------------------
 

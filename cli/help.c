@@ -1,13 +1,13 @@
-// cli/help.c: prints -h, --help and --version, from the option table and the descriptions of modes, for 80 columns.
-#include "cli/docs.h"
+// cli/help.c: see cli/help.h.
+#include "cli/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/paragraph.h"
 #include "cpu/backend.h"
 #include "files/builtin.h"
 #include "gpu/cuda.h"
-#include "base/paragraph.h"
 
 enum { HELP_COLUMN = 26, SHORT_COLUMN = 31 };
 
@@ -197,15 +197,6 @@ void cli_brief(Mode m, char brief[256]) {
         if (*c == '\n') *c = ' ';
 }
 
-void cli_put(const char *text, const CliEscape *escapes) {
-    for (; *text; text++) {
-        const CliEscape *e = escapes;
-        while (e->c && e->c != *text) e++;
-        if (e->c) fputs(e->as, stdout);
-        else putchar(*text);
-    }
-}
-
 // ---- the short help -------------------------------------------------------------------------------------------------
 
 // The meaning of a default that is a number, which the help text gives after a semicolon: "0 or -1: one for each core".
@@ -307,15 +298,4 @@ void cli_version(void) {
 #endif
            cpu_isa_list(), cuda.data, builtin_name());
     buf_free(&cuda);
-}
-
-void cli_print(const Options *o, CliCommands describe) {
-    switch (o->page) {
-    case PAGE_SHORT_HELP: cli_short_help(o->mode); break;
-    case PAGE_HELP: cli_help(o->mode); break;
-    case PAGE_VERSION: cli_version(); break;
-    case PAGE_MAN: cli_man(describe); break;
-    case PAGE_COMPLETIONS: cli_completions(o->shell); break;
-    default: break;
-    }
 }

@@ -1,11 +1,11 @@
-// cli/hints.c: suggestions for mistyped options, and notes if a prompt looks like a command.
+// cli/hints.c: see cli/hints.h.
+#include "cli/hints.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-
-#include "cli/docs.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
 

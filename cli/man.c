@@ -1,12 +1,12 @@
-// cli/man.c: the man page, from the option table (cli/table.h) and the chat's commands.
-//
-// It contains the options that --help shows: rows without a help text are left out. Options that only one mode has are
-// listed by name; the mode's --help explains them.
-#include "cli/docs.h"
+// cli/man.c: see cli/man.h.
+#include "cli/man.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "cli/escape.h"
+#include "cli/help.h"
 
 enum {
     LINE = 68,        // columns of lines in the page's source

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "chat/commands.h"
-#include "cli/cli.h"
+#include "cli/completions.h"
+#include "cli/help.h"
+#include "cli/man.h"
 
 enum { MAX_FLAGS = 1024 };
 

@@ -1,0 +1,9 @@
+// cli/completions.h: the completions of bash, zsh and fish, from the option table (cli/table.h).
+//
+// They contain the options that --help shows: rows without a help text are left out.
+#ifndef QUILL_COMPLETIONS_H
+#define QUILL_COMPLETIONS_H
+
+void cli_completions(const char *shell); // prints those of "bash", "zsh" or "fish" to stdout
+
+#endif
