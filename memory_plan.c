@@ -60,12 +60,6 @@ static Status with_budget(const MemoryPlan *p, Status st) {
 
 // ---- the context ----------------------------------------------------------------------------------------------------
 
-static size_t scratch_for(const MemoryPlan *p, int n_ctx, int *rows) {
-    *rows = int_min(device_plan_ubatch(p->devices, p->config),
-                    n_ctx > INT_MAX / p->needs.n_seqs ? INT_MAX : n_ctx * p->needs.n_seqs);
-    return workspace_bytes(p->model, p->n_threads, *rows, int_min(p->needs.max_out, *rows));
-}
-
 static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 // Sets how many blocks the layers with a window need: enough for the windows of all sequences. 0: as many as the other
@@ -74,9 +68,13 @@ static void plan_partners(KvShape *s, int rows) {
     s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
-// The largest context whose KV cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in
-// all, with steps of up to `rows` rows. In a pool: the context of one sequence. More slots need more memory, so that
-// halving an interval finds it.
+// Whether a cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in all.
+static bool cache_fits(const KvShape *s, size_t limit, size_t kv_mem) {
+    return kvshape_host_bytes(s) <= limit && (!kv_mem || kvshape_bytes(s) <= kv_mem);
+}
+
+// The largest context whose KV cache fits (cache_fits), with steps of up to `rows` rows. In a pool: the context of one
+// sequence. More slots need more memory, so that halving an interval finds it.
 static int context_within(const KvShape *s, int rows, size_t limit, size_t kv_mem) {
     const int unit = s->block ? s->block : 1, most = ((1 << 30) - 1) / (s->n_blocks ? 1 : s->n_seqs) / unit;
     int fits = 0, fails = most + 1; // in blocks
@@ -86,7 +84,7 @@ static int context_within(const KvShape *s, int rows, size_t limit, size_t kv_me
         if (t.n_blocks) t.n_blocks = middle;
         else t.n_ctx = middle * unit;
         plan_partners(&t, rows);
-        if (kvshape_host_bytes(&t) <= limit && (!kv_mem || kvshape_bytes(&t) <= kv_mem)) fits = middle;
+        if (cache_fits(&t, limit, kv_mem)) fits = middle;
         else fails = middle;
     }
     return fits * unit;
@@ -141,8 +139,7 @@ enum { POOL_MEMORIES = 3 };
 
 // The host's memory, --kv-mem for both, and the GPU's. Without --kv-mem a pool leaves half of the memory: finished
 // sequences leave their blocks for later prompts with the same beginning, so that a pool fills up over time.
-static void pool_memories(const MemoryPlan *p, size_t host, PoolMemory m[POOL_MEMORIES]) {
-    const KvShape *s = &p->shape;
+static void pool_memories(const MemoryPlan *p, const KvShape *s, size_t host, PoolMemory m[POOL_MEMORIES]) {
     size_t asked = p->config->kv_mem, on_host = kvshape_host_bytes_per_growth(s), all = kvshape_bytes_per_growth(s);
     size_t fixed_host = kvshape_host_fixed_bytes(s), fixed = kvshape_fixed_bytes(s), n = (size_t)s->block;
     m[0] = (PoolMemory){host, fixed_host, on_host * n, !asked && host != SIZE_MAX};
@@ -151,13 +148,19 @@ static void pool_memories(const MemoryPlan *p, size_t host, PoolMemory m[POOL_ME
                         !asked && p->devices->gpu};
 }
 
-// Whether a pool of n blocks fits into all memories; sets the numbers of blocks. The first `one` blocks may take more
-// than half of a shared memory.
-static bool pool_fits(MemoryPlan *p, size_t host, size_t one, size_t n) {
+// The shape of the plan with a pool of n blocks.
+static KvShape with_blocks(const MemoryPlan *p, size_t n) {
+    KvShape s = p->shape;
+    s.n_blocks = (int)n;
+    plan_partners(&s, p->max_rows);
+    return s;
+}
+
+// Whether a pool fits into all memories. Its first `one` blocks may take more than half of a shared memory.
+static bool pool_fits(const MemoryPlan *p, const KvShape *s, size_t host, size_t one) {
     PoolMemory m[POOL_MEMORIES];
-    p->shape.n_blocks = (int)n;
-    plan_partners(&p->shape, p->max_rows);
-    pool_memories(p, host, m);
+    size_t n = (size_t)s->n_blocks;
+    pool_memories(p, s, host, m);
     for (int i = 0; i < POOL_MEMORIES; i++) {
         size_t limit = m[i].shared && n > one ? m[i].limit / 2 : m[i].limit, all;
         if (!size_mul(m[i].block, n, &all) || !size_add(all, m[i].fixed, &all) || all > limit) return false;
@@ -165,25 +168,33 @@ static bool pool_fits(MemoryPlan *p, size_t host, size_t one, size_t n) {
     return true;
 }
 
-// The largest pool that fits, with at most a context for each sequence; 0: none does. More blocks need more memory in
-// every part, so that halving an interval finds it.
-static size_t most_blocks(MemoryPlan *p, size_t host, size_t one) {
+// How many blocks the largest pool has that fits, with at most a context for each sequence; 0: none fits. More blocks
+// need more memory in every part, so that halving an interval finds it.
+static size_t most_blocks(const MemoryPlan *p, size_t host, size_t one) {
     size_t wished = one * (size_t)p->shape.n_seqs, fits = 0, fails = (wished < INT_MAX ? wished : INT_MAX) + 1;
     while (fails - fits > 1) {
         size_t middle = fits + (fails - fits) / 2;
-        if (pool_fits(p, host, one, middle)) fits = middle;
+        KvShape s = with_blocks(p, middle);
+        if (pool_fits(p, &s, host, one)) fits = middle;
         else fails = middle;
     }
-    pool_fits(p, host, one, fits ? fits : 1);
     return fits;
 }
 
-// Whether n blocks, the most that fit, suffice for s->n_seqs sequences at once. Either each has a whole context, or the
-// fixed bytes take at most half of each memory and, if the context was requested, one sequence has a whole context.
-static bool width_fits(const MemoryPlan *p, size_t host, size_t one, size_t n, bool asked) {
+// Makes the pool as large as fits and returns its number of blocks; 0: not even one block fits, and the pool has one.
+static size_t enlarge_pool(MemoryPlan *p, size_t host, size_t one) {
+    size_t most = most_blocks(p, host, one);
+    p->shape = with_blocks(p, most ? most : 1);
+    return most;
+}
+
+// Whether the planned pool, whose n blocks are the most that fit, suffices for all of its sequences at once. Either
+// each has a whole context, or the fixed bytes take at most half of each memory and, if the context was requested, one
+// sequence has a whole context.
+static bool pool_suffices(const MemoryPlan *p, size_t host, size_t one, size_t n, bool asked) {
     PoolMemory m[POOL_MEMORIES];
     if (n >= one * (size_t)p->shape.n_seqs) return true;
-    pool_memories(p, host, m);
+    pool_memories(p, &p->shape, host, m);
     for (int i = 0; i < POOL_MEMORIES; i++)
         if (m[i].fixed > (m[i].shared ? m[i].limit / 4 : m[i].limit / 2)) return false;
     return n >= 1 && (!asked || n >= one);
@@ -200,10 +211,10 @@ static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
 static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
     KvShape *s = &p->shape;
     int wished = s->n_seqs;
-    size_t one = (size_t)kvshape_blocks_of_one(s), most = most_blocks(p, host, one);
-    while (s->n_seqs > 1 && !width_fits(p, host, one, most, asked)) {
+    size_t one = (size_t)kvshape_blocks_of_one(s), most = enlarge_pool(p, host, one);
+    while (s->n_seqs > 1 && !pool_suffices(p, host, one, most, asked)) {
         s->n_seqs--;
-        most = most_blocks(p, host, one);
+        most = enlarge_pool(p, host, one);
     }
     if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
     if (most < one && (asked || most < 1)) {
@@ -268,9 +279,17 @@ static Status plan_types(const MemoryPlan *p, KvShape *s) {
     return OK;
 }
 
-static Status plan(MemoryPlan *p) {
-    const ModelConfig *c = &p->model->c;
-    int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size, trained = int_max(1, c->n_ctx_train);
+// Sets the most rows of a step: no more than all sequences have slots.
+static void plan_rows(MemoryPlan *p) {
+    int n_ctx = p->shape.n_ctx, n_seqs = p->needs.n_seqs;
+    p->max_rows =
+        int_min(device_plan_ubatch(p->devices, p->config), n_ctx > INT_MAX / n_seqs ? INT_MAX : n_ctx * n_seqs);
+}
+
+// Sets the shape that the cache gets if memory allows it. If no context was requested (0), that of the model, or as
+// much of it as the mode uses.
+static Status plan_shape(MemoryPlan *p, int asked) {
+    int trained = int_max(1, p->model->c.n_ctx_train);
     int own = p->needs.ctx_of_use ? int_min(p->needs.ctx_of_use, trained) : trained;
     KvShape *s = &p->shape;
     *s = memory_plan_kv_shape(p->model);
@@ -282,38 +301,74 @@ static Status plan(MemoryPlan *p) {
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
     plan_checkpoints(s);
-    p->scratch = scratch_for(p, s->n_ctx, &p->max_rows);
+    plan_rows(p);
     plan_partners(s, p->max_rows);
     if (p->needs.pooled) s->n_blocks = kvshape_blocks_of_one(s); // the least that plan_pool gives the pool
-    TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
-                         int_min(p->needs.max_out, p->max_rows)));
-    int n_host = c->n_layers - (p->devices->gpu ? p->devices->n_layers : 0);
-    size_t kept = model_kept_bytes(p->model, n_host); // the device layers' experts on the host
-    bool computes = n_host > 0 || kept > 0;
-    p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
-    if (!computes) p->scratch = 0;
-    size_t available = memory_available(), limit = available;
-    if (limit != SIZE_MAX) limit = less(limit, p->scratch);
-    if (limit != SIZE_MAX) limit = less(limit, draft_share(p, limit));
-    // A context that quill chooses leaves room for the weights; a requested one may push them out of memory.
-    size_t all = model_weight_bytes(p->model), part = all / (size_t)c->n_layers * (size_t)n_host;
-    size_t weights = p->config->no_mmap ? 0 : part + kept < all ? part + kept : all;
-    weights += p->draft.weights;
-    if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (p->needs.pooled) return plan_pool(p, limit, asked);
+    return OK;
+}
+
+// ---- what the host computes, after the device plan was made ----
+
+static int host_layers(const MemoryPlan *p) {
+    return p->model->c.n_layers - (p->devices->gpu ? p->devices->n_layers : 0);
+}
+
+// Bytes of the device layers' experts that stay on the host.
+static size_t host_experts(const MemoryPlan *p) { return model_kept_bytes(p->model, host_layers(p)); }
+
+static bool host_computes(const MemoryPlan *p) { return host_layers(p) > 0 || host_experts(p) > 0; }
+
+// Bytes of weights that the host reads from mapped files while it computes.
+static size_t mapped_weights(const MemoryPlan *p) {
+    size_t all = model_weight_bytes(p->model), layer = all / (size_t)p->model->c.n_layers;
+    size_t host = layer * (size_t)host_layers(p) + host_experts(p);
+    if (p->config->no_mmap) return p->draft.weights;
+    return (host < all ? host : all) + p->draft.weights;
+}
+
+// Sets the rows of a step and the host's scratch memory for them.
+static void plan_scratch(MemoryPlan *p) {
+    plan_rows(p);
+    int max_out = int_min(p->needs.max_out, p->max_rows);
+    p->scratch = host_computes(p) ? workspace_bytes(p->model, p->n_threads, p->max_rows, max_out) : 0;
+}
+
+// Bytes of the host's memory for K and V: what the scratch memory and a draft model leave. A context that quill chooses
+// leaves room for the weights; a requested one may push them out of memory. SIZE_MAX: not known.
+static size_t room_on_host(const MemoryPlan *p, bool asked) {
+    size_t limit = memory_available();
+    if (limit == SIZE_MAX) return limit;
+    limit = less(limit, p->scratch);
+    limit = less(limit, draft_share(p, limit));
+    if (asked) return limit;
+    size_t weights = mapped_weights(p);
+    return limit - (weights < limit / 2 ? weights : limit / 2);
+}
+
+// Decides the context of a cache that is no pool: the one that the shape has, or, if none was requested, as much of it
+// as fits.
+// `host`: bytes of the host's memory for K and V.
+static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
+    KvShape *s = &p->shape;
+    size_t kv_mem = p->config->kv_mem;
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kvshape_host_bytes(s) <= limit && (!p->config->kv_mem || kvshape_bytes(s) <= p->config->kv_mem))
-        return OK;
-    int fits = context_within(s, p->max_rows, limit, p->config->kv_mem);
-    if (asked || fits < 1) return too_large(p, limit);
+    if (countable && cache_fits(s, host, kv_mem)) return OK;
+    int fits = context_within(s, p->max_rows, host, kv_mem);
+    if (asked || fits < 1) return too_large(p, host);
     note_shorter(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);
-    p->scratch = computes ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
+    if (host_computes(p)) plan_scratch(p); // a shorter context may need less
     return OK;
 }
 
 Status memory_plan_make(MemoryPlan *p) {
-    TRY(plan(p));
+    int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size;
+    TRY(plan_shape(p, asked));
+    TRY(device_plan_make(p->devices, p->config, p->model, &p->shape, !asked, p->max_rows,
+                         int_min(p->needs.max_out, p->max_rows)));
+    plan_scratch(p); // after the device plan, which may have changed the context and the device's rows of a step
+    size_t host = room_on_host(p, asked);
+    TRY(p->needs.pooled ? plan_pool(p, host, asked) : plan_context(p, host, asked));
     device_plan_settle(p->devices, &p->shape);
     return OK;
 }
