@@ -57,11 +57,13 @@ static Status write_best(Engine *e, const AnswerConfig *config, const ChatTempla
     return st;
 }
 
-static Status answer_best(Engine *e, const AnswerConfig *config, const ChatTemplate *template, ChoicesSetup *setup,
-                          Sequence *prompt) {
+static Status answer_best(ChoicesSetup *setup, Sequence *prompt) {
+    Engine *e = setup->e;
+    const AnswerConfig *config = setup->answer.config;
+    const ChatTemplate *template = setup->answer.template;
     AnswerConfig whole = *config;
     whole.no_stream = true;
-    setup->config = &whole;
+    setup->answer.config = &whole;
     setup->n = candidates_at_once(config);
     LogitBias *bias;
     Choices c = {0};
@@ -154,20 +156,17 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     ChunkedPrompt chunked = {0};
     ChatTemplate *template;
     Rendered text = {0};
-    Str echo = config->echo ? prompt : (Str){0};
     Status st = chat_template_choose(e->gguf, e->tok, config, &template);
-    bool fresh = !template && prompt.n == 0;
     if (!st.code) st = prepare(e, config, prompt, template, &text, &chunked, &r);
+    AnswerSetup setup = {.config = config,
+                         .template = template,
+                         .prompt = str_of_buf(&text.text),
+                         .echo = config->echo ? prompt : (Str){0},
+                         .fresh = !template && prompt.n == 0};
     if (!st.code && candidates_wanted(config)) {
-        ChoicesSetup setup = {.e = e,
-                              .template = template,
-                              .prompt = str_of_buf(&text.text),
-                              .echo = echo,
-                              .fresh = fresh,
-                              .policy = r.policy,
-                              .came = r.time.start};
-        st = answer_best(e, config, template, &setup, &seq);
-    } else if (!st.code) st = answer_run(e, config, template, str_of_buf(&text.text), fresh, echo, &r);
+        ChoicesSetup choices = {.e = e, .answer = setup, .policy = r.policy, .came = r.time.start};
+        st = answer_best(&choices, &seq);
+    } else if (!st.code) st = answer_run(e, &setup, &r);
     if (!st.code && config->blend_error && chunked.blender) st = report_errors(e, &chunked, &seq);
     end_chunks(config, &chunked);
     kvcache_release(&e->kv, &seq);

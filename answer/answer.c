@@ -143,25 +143,6 @@ static Str since(const Buf *b, size_t begin) {
     return b->n > begin ? (Str){b->data + begin, b->n - begin} : str_of("");
 }
 
-void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh) {
-    *a = (Answer){.e = e, .config = config, .fresh = fresh, .terminal = isatty(STDOUT_FILENO)};
-    bool json = config->json || config->jsonl;
-    a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || a->terminal};
-    a->thoughts = (TextStream){.whole = a->stream.whole};
-    a->show_thoughts = thinks(config, "show") || ((json || a->terminal) && !thinks(config, "hide"));
-    a->dim = terminal_color(config->color, STDOUT_FILENO);
-    a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
-    if (config->logprobs >= 0) a->tokens = json_array();
-}
-
-void answer_think(Answer *a, Str template, Str prompt) {
-    bool chat = template.n > 0 && !a->config->special;
-    if (!a->config->special) a->think = think_begin(template, prompt);
-    if (tools_given(&a->config->tools)) a->calls = call_format_find(template);
-    if (!chat && a->config->markdown && strcmp(a->config->markdown, "on") != 0)
-        a->screen.markdown = false; // text without a template is seldom Markdown
-}
-
 // Writes the --jsonl line of the last token: the object of the token, and the text shown since the previous line.
 static void write_line(Answer *a) {
     if (!a->line) return;
@@ -191,10 +172,30 @@ bool answer_hides(const Engine *e, const AnswerConfig *config, int token) {
     return (answer_is_end(e, token) || control) && !config->special;
 }
 
-void answer_echo(Answer *a, Str prompt) {
-    size_t begin = a->answer.n;
-    buf_append(&a->answer, prompt.data, prompt.n);
-    show(a, false, begin);
+static void open_output(Answer *a) {
+    const AnswerConfig *config = a->config;
+    bool json = config->json || config->jsonl;
+    a->terminal = isatty(STDOUT_FILENO);
+    a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || a->terminal};
+    a->thoughts = (TextStream){.whole = a->stream.whole};
+    a->show_thoughts = thinks(config, "show") || ((json || a->terminal) && !thinks(config, "hide"));
+    a->dim = terminal_color(config->color, STDOUT_FILENO);
+    a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
+    if (config->logprobs >= 0) a->tokens = json_array();
+}
+
+void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup) {
+    const AnswerConfig *config = setup->config;
+    Str template = chat_template_source(setup->template);
+    *a = (Answer){.e = e, .config = config, .fresh = setup->fresh};
+    open_output(a);
+    if (!config->special) a->think = think_begin(template, setup->prompt);
+    if (tools_given(&config->tools)) a->calls = call_format_find(template);
+    bool chat = template.n > 0 && !config->special;
+    if (!chat && config->markdown && strcmp(config->markdown, "on") != 0)
+        a->screen.markdown = false; // text without a template is seldom Markdown
+    buf_append(&a->answer, setup->echo.data, setup->echo.n);
+    show(a, false, 0);
 }
 
 Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
@@ -341,24 +342,22 @@ void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTem
             e->shape.n_ctx, engine_context_option(e));
 }
 
-Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
-                  Request *r) {
+Status answer_run(Engine *e, const AnswerSetup *setup, Request *r) {
+    const AnswerConfig *config = setup->config;
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
-    Status st = form_constrain(e, &(FormSetup){config, template, given, fresh}, r);
+    Status st = form_constrain(e, setup, r);
     if (st.code) {
         free(bias);
         return st;
     }
-    if (config->verbose) report_before(e, config, chat_template_name(template));
+    if (config->verbose) report_before(e, config, chat_template_name(setup->template));
     Answer a;
-    answer_start(&a, e, config, fresh);
-    answer_think(&a, chat_template_source(template), given);
+    answer_begin(&a, e, setup);
     r->max_new = config->predict;
     r->emit = answer_emit;
     r->blind = answer_is_blind(config);
     r->arg = &a;
-    answer_echo(&a, echo);
     signals_catch();
     engine_add(e, r);
     engine_run(e);
@@ -367,7 +366,7 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
     form_drop(e, r);
     engine_keep(e, r->seq);
     signals_release();
-    if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);
+    if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, setup->template);
     if (config->verbose) report_after(e, r);
     answer_free(&a);
     free(bias);

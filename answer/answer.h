@@ -2,9 +2,8 @@
 #ifndef QUILL_ANSWER_H
 #define QUILL_ANSWER_H
 
-#include "answer/answer_config.h"
+#include "answer/answer_setup.h"
 #include "answer/call_format.h"
-#include "answer/chat_template.h"
 #include "answer/text_stream.h"
 #include "answer/think.h"
 #include "base/jsonio.h"
@@ -32,7 +31,7 @@ typedef struct {
     size_t n_in_lines;           // --jsonl: bytes of `answer` that are already in a line
     size_t n_thought_in_lines;   // --jsonl: bytes of `thinking` that are already in a line
     Screen screen;               // formats text for stdout
-    bool fresh;                  // the text begins with the next token, whose leading space is dropped
+    bool fresh;                  // as AnswerSetup.fresh, for the next token
     bool terminal;               // stdout is a terminal
     bool show_thoughts, dim;     // print thoughts; print them in grey
     bool in_thought;             // the last text written was a thought
@@ -50,12 +49,10 @@ typedef struct {
     const TokenLogprob *top; // (answer_n_top)
 } TokenOdds;
 
-// Starts an answer. e and config must outlive it. fresh: as Answer.fresh. Free it with answer_free.
-void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh);
-// Recognises thoughts and calls of tools from here on. template: the source of the chat template, empty without one.
-// prompt: the rendered text. With --special, thoughts and markers count as part of the answer.
-void answer_think(Answer *a, Str template, Str prompt);
-void answer_echo(Answer *a, Str prompt); // prints the prompt in front of the answer
+// Begins an answer, and prints setup->echo. The template and the prompt decide how thoughts and calls of tools are
+// recognised; with --special, thoughts and markers count as part of the answer. e must outlive the answer. Free it with
+// answer_free.
+void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup);
 Finish answer_emit(Request *r, int token, const float *logits);
 // As answer_emit, with known log-probabilities. odds: NULL without --logprobs.
 Finish answer_add(Answer *a, int token, const TokenOdds *odds);
@@ -82,10 +79,8 @@ void answer_free(Answer *a);
 // Notes on stderr that the full context ended the answer. Prints nothing for raw text without --verbose.
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template);
 
-// Runs the request, whose prompt is in r->seq and has the text `given`; writes the answer to stdout and the reports of
-// --verbose to stderr. fresh: as Answer.fresh. echo: text to print first. Sets r->sampling, max_new, emit, blind and
-// arg.
-Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
-                  Request *r);
+// Runs the request, whose prompt is in r->seq; writes the answer to stdout and the reports of --verbose to stderr. Sets
+// r->sampling, max_new, emit, blind and arg. Errors as answer_finish, and those of form_constrain (answer/form.h).
+Status answer_run(Engine *e, const AnswerSetup *setup, Request *r);
 
 #endif

@@ -10,11 +10,12 @@
 
 static Status check_width(const ChoicesSetup *setup) {
     int most = int_min(setup->e->shape.n_seqs, scheduler_max_rows(setup->e->sched));
-    if (setup->config->beams <= most) return OK;
+    int n = setup->answer.config->beams;
+    if (n <= most) return OK;
     return status_error(
         QUILL_USAGE,
         "beams: at most %d expected, the number that can run at once with these -np, -ub and memory; found %d", most,
-        setup->config->beams);
+        n);
 }
 
 // ---- a beam search --------------------------------------------------------------------------------------------------
@@ -126,20 +127,17 @@ static void take_samples(Choices *c) {
 // ---- from the prompt to the choices ---------------------------------------------------------------------------------
 
 static void begin_answers(Choices *c, const ChoicesSetup *setup) {
-    Str source = chat_template_source(setup->template);
     c->answers = mem_alloc((size_t)c->n_answers * sizeof *c->answers);
     for (int i = 0; i < c->n_answers; i++) {
         Answer *a = &c->answers[i];
-        answer_start(a, setup->e, setup->config, setup->fresh);
-        answer_think(a, source, setup->prompt);
-        answer_echo(a, setup->echo);
-        a->rates = setup->config->best_of > 0;
+        answer_begin(a, setup->e, &setup->answer);
+        a->rates = c->config->best_of > 0;
     }
-    if (!setup->config->special) c->think = think_begin(source, setup->prompt);
+    if (!c->config->special) c->think = think_begin(chat_template_source(setup->answer.template), setup->answer.prompt);
 }
 
 static void begin_runs(Choices *c, const ChoicesSetup *setup) {
-    const AnswerConfig *config = setup->config;
+    const AnswerConfig *config = c->config;
     c->runs = mem_alloc((size_t)c->n_runs * sizeof *c->runs);
     for (int i = 0; i < c->n_runs; i++) {
         Request *r = &c->runs[i].request;
@@ -160,17 +158,17 @@ static void begin_runs(Choices *c, const ChoicesSetup *setup) {
 
 // Constrains all runs to the form of the configuration.
 static Status constrain(Choices *c, const ChoicesSetup *setup) {
-    FormSetup form = {c->config, setup->template, setup->prompt, c->fresh};
     Status st = OK;
-    for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, &form, &c->runs[i].request);
+    for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, &setup->answer, &c->runs[i].request);
     return st;
 }
 
 Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
-    *c = (Choices){.e = setup->e, .config = setup->config, .fresh = setup->fresh, .n_wanted = setup->n};
-    bool search = setup->config->beams > 0;
+    const AnswerConfig *config = setup->answer.config;
+    *c = (Choices){.e = setup->e, .config = config, .fresh = setup->answer.fresh, .n_wanted = setup->n};
+    bool search = config->beams > 0;
     if (search) TRY(check_width(setup));
-    c->n_runs = search ? 1 : int_max(setup->n, setup->config->best_of);
+    c->n_runs = search ? 1 : int_max(setup->n, config->best_of);
     c->n_answers = search ? setup->n : c->n_runs;
     begin_answers(c, setup);
     begin_runs(c, setup);

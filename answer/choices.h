@@ -18,12 +18,8 @@
 
 typedef struct {
     Engine *e;
-    const AnswerConfig *config;   // must outlive the answers
-    const ChatTemplate *template; // NULL: raw text
-    Str prompt;                   // the rendered text
-    Str echo;                     // text before each answer
-    bool fresh;                   // as Answer.fresh
-    int n;                        // answers wanted; a beam search may find fewer
+    AnswerSetup answer; // of each answer
+    int n;              // answers wanted; a beam search may find fewer
     SamplerParams sampling;
     const Policy *policy; // of a prompt with chunks; it calls the engine's policy. NULL: the engine's
     double came;          // when the prompt arrived, clock_now(); 0: now

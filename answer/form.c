@@ -39,7 +39,7 @@ static Status check(const AnswerForm *form) {
 
 // The inputs of write_parts.
 typedef struct {
-    const FormSetup *setup;
+    const AnswerSetup *setup;
     const Tokenizer *t;
     GrammarSource form;       // the form of the answer; used if there are no tools
     const Tools *tools;       // json NULL: no tools
@@ -87,7 +87,7 @@ static Status constrain_parts(Engine *e, FormParts *p, Request *r) {
     return st;
 }
 
-static FormParts parts_of(Engine *e, const FormSetup *setup, const Tools *tools) {
+static FormParts parts_of(Engine *e, const AnswerSetup *setup, const Tools *tools) {
     const AnswerConfig *config = setup->config;
     FormParts p = {.setup = setup, .t = e->tok, .tools = tools};
     Str source = chat_template_source(setup->template);
@@ -97,7 +97,7 @@ static FormParts parts_of(Engine *e, const FormSetup *setup, const Tools *tools)
     return p;
 }
 
-static Status constrain(Engine *e, const FormSetup *setup, const NamedForm *f, Request *r) {
+static Status constrain(Engine *e, const AnswerSetup *setup, const NamedForm *f, Request *r) {
     static const Tools none;
     Buf text = {0};
     FormParts p = parts_of(e, setup, &none);
@@ -114,7 +114,7 @@ static Status constrain(Engine *e, const FormSetup *setup, const NamedForm *f, R
     return status_error(st.code, "%s%s%s: %s", f->flag, f->file ? "-file " : "", f->file ? f->file : "", st.message);
 }
 
-static Status constrain_calls(Engine *e, const FormSetup *setup, Request *r) {
+static Status constrain_calls(Engine *e, const AnswerSetup *setup, Request *r) {
     Tools tools;
     Status st = tools_read(&setup->config->tools, &tools);
     FormParts p = parts_of(e, setup, &tools);
@@ -127,7 +127,7 @@ static Status constrain_calls(Engine *e, const FormSetup *setup, Request *r) {
     return st;
 }
 
-Status form_constrain(Engine *e, const FormSetup *setup, Request *r) {
+Status form_constrain(Engine *e, const AnswerSetup *setup, Request *r) {
     const AnswerConfig *config = setup->config;
     NamedForm all[N_FORMS];
     r->constraint = NULL;

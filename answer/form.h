@@ -3,21 +3,13 @@
 #ifndef QUILL_FORM_H
 #define QUILL_FORM_H
 
-#include "answer/answer_config.h"
-#include "answer/chat_template.h"
+#include "answer/answer_setup.h"
 #include "engine.h"
-
-typedef struct {
-    const AnswerConfig *config;
-    const ChatTemplate *template; // NULL: raw text
-    Str prompt;                   // the rendered text
-    bool fresh;                   // as Answer.fresh
-} FormSetup;
 
 // Sets r->constraint; NULL: any text is allowed. The form applies to the answer without its thoughts; thoughts and the
 // markers of the model family (answer/think.h) remain allowed around it. QUILL_USAGE: two forms, a wrong form, or wrong
 // tools; QUILL_IO: a file. Release the constraint with form_drop.
-Status form_constrain(Engine *e, const FormSetup *setup, Request *r);
+Status form_constrain(Engine *e, const AnswerSetup *setup, Request *r);
 void form_drop(Engine *e, Request *r);
 
 // Advances the constraint over all tokens generated so far, without their last n_cut bytes (answer_n_cut). Call it when

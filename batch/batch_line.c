@@ -62,12 +62,13 @@ static Status open_job(const BatchContext *context, BatchLine *line, double came
     const ChatTemplate *template = j->raw ? NULL : context->template;
     Rendered text = {0};
     Sequence prompt = {0};
-    ChoicesSetup setup = {.e = context->e, .config = &j->config, .template = template, .n = j->n, .came = came};
+    ChoicesSetup setup = {
+        .e = context->e, .answer = {.config = &j->config, .template = template}, .n = j->n, .came = came};
     j->config.sampling.seed = seed_of(context, line);
     Status st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
     if (!st.code) st = encode(context, line, template, &text, &prompt);
-    setup.prompt = (Str){text.text.data, text.text.n};
-    setup.fresh = !template && j->prompt.n == 0;
+    setup.answer.prompt = (Str){text.text.data, text.text.n};
+    setup.answer.fresh = !template && j->prompt.n == 0;
     setup.policy = line->blend ? blend_policy(line->blend) : NULL;
     if (!st.code) st = choices_begin(&line->choices, &setup, &prompt);
     sequence_free(&prompt);

@@ -331,8 +331,11 @@ void conversation_report(Conversation *c, const Status *st) {
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
     Request form = {0};
-    Str prompt = {g->text.text.data, g->text.text.n};
-    Status st = form_constrain(c->e, &(FormSetup){c->config, c->template, prompt, prompt.n == 0}, &form);
+    AnswerSetup setup = {.config = c->config,
+                         .template = c->template,
+                         .prompt = {g->text.text.data, g->text.text.n},
+                         .fresh = g->text.text.n == 0};
+    Status st = form_constrain(c->e, &setup, &form);
     if (st.code) {
         conversation_report(c, &st);
         return OK;
@@ -340,8 +343,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     answer_dump(c->e, c->config, &g->text, g->p.tokens, g->p.n);
     go_on_from_cache(c, &g->text, g->p.tokens, g->p.n, g->n_cuts);
     Blend *blend = g->p.n_spans > 0 ? blender_request(c->chunks.blender, &g->p) : NULL;
-    answer_start(&a, c->e, c->config, g->text.text.n == 0);
-    answer_think(&a, chat_template_source(c->template), (Str){g->text.text.data, g->text.text.n});
+    answer_begin(&a, c->e, &setup);
     Request r = {.seq = &c->seq,
                  .policy = blend ? blend_policy(blend) : NULL,
                  .constraint = form.constraint,
@@ -554,7 +556,8 @@ Status conversation_check(Conversation *c) {
     Tools tools;
     Status st = tools_read(&c->config->tools, &tools); // also a choice without tools
     tools_free(&tools);
-    if (!st.code) st = form_constrain(c->e, &(FormSetup){c->config, c->template, {"", 0}, !c->template}, &r);
+    AnswerSetup setup = {.config = c->config, .template = c->template, .fresh = !c->template};
+    if (!st.code) st = form_constrain(c->e, &setup, &r);
     form_drop(c->e, &r);
     return st;
 }

@@ -166,8 +166,10 @@ static Status decode(const Options *o, Engine *e) {
     if (!st.code) st = receive(o, e, &r, logits);
     if (!st.code) st = answer_fits(e, &o->answer, r.seq->n_tokens);
     if (!st.code) {
-        bool fresh = !tokens_text(e, r.seq, &given) && !template;
-        st = answer_run(e, &o->answer, template, (Str){given.data, given.n}, fresh, (Str){0}, &r);
+        AnswerSetup setup = {.config = &o->answer, .template = template};
+        setup.fresh = !tokens_text(e, r.seq, &given) && !template;
+        setup.prompt = (Str){given.data, given.n};
+        st = answer_run(e, &setup, &r);
     }
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);

@@ -52,15 +52,18 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     assert_ok(cli_parse(argc, argv, o, &stop));
     size_t n = tokenizer_encode(engine.tok, c->written, strlen(c->written), NULL, ids, ARRAY_LEN(ids));
     assert_in_range(n, 0, ARRAY_LEN(ids));
+    ChatTemplate *template;
+    assert_ok(chat_template_open("test", "test", str_of("</think>"), str_of(""), str_of(""), &template));
     const char *path = test_tmp("answer.txt");
     fflush(stdout);
     int saved = dup(STDOUT_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(saved >= 0 && file >= 0 && dup2(file, STDOUT_FILENO) >= 0);
     Request r = {.arg = a};
-    answer_start(a, &engine, &o->answer, false);
+    answer_begin(a, &engine,
+                 &(AnswerSetup){.config = &o->answer, .template = template, .prompt = str_of("assistant\n")});
+    chat_template_free(template);
     a->terminal = c->terminal; // pretends that stdout is a terminal
     if (c->terminal && (!o->answer.think || strcmp(o->answer.think, "hide") != 0)) a->show_thoughts = true;
-    answer_think(a, str_of("</think>"), str_of("assistant\n"));
     Finish finish = RUNNING;
     float *logits = mem_alloc((size_t)engine.model.c.n_vocab * sizeof *logits);
     for (size_t i = 0; i < n && finish == RUNNING; i++, r.n_new++) finish = answer_emit(&r, ids[i], logits);

@@ -159,8 +159,11 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     const ChatTemplate *template = w->raw ? NULL : a->template;
     assert_ok(answer_prompt(&a->e, &o.answer, template, &message, 1, &text, &ids, &n));
     Answer answer;
-    answer_start(&answer, &a->e, &o.answer, !template && !w->prompt[0]);
-    answer_think(&answer, chat_template_source(template), (Str){text.text.data, text.text.n});
+    answer_begin(&answer, &a->e,
+                 &(AnswerSetup){.config = &o.answer,
+                                .template = template,
+                                .prompt = {text.text.data, text.text.n},
+                                .fresh = !template && !w->prompt[0]});
     Sequence seq = {0};
     Request r = {
         .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
