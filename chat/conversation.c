@@ -31,7 +31,7 @@ static void free_messages(Message *m, int n) {
     for (int i = 0; i < n; i++) free((void *)m[i].text.data);
 }
 
-enum { SAID = 2 }; // a mark of held.trusted
+enum { SAID = 2 }; // a mark of seq_text.trusted
 
 static bool is(const Message *m, const char *role) { return strcmp(m->role, role) == 0; }
 static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->messages[0], "system"); }
@@ -81,6 +81,20 @@ Status conversation_system(Conversation *c, Str text) {
 
 // ---- text to tokens, reusing the cached ones ------------------------------------------------------------------------
 
+// The prompt of a turn, as text and as tokens.
+typedef struct {
+    Rendered text;
+    BlenderPrompt encoded;
+    int n_cuts;      // as in tokens_of
+    bool has_chunks; // the last message begins with Conversation.chunks
+} EncodedPrompt;
+
+static void encoded_prompt_free(EncodedPrompt *prompt) {
+    rendered_free(&prompt->text);
+    blender_prompt_free(&prompt->encoded);
+    *prompt = (EncodedPrompt){.has_chunks = prompt->has_chunks};
+}
+
 // Renders the prompt: the system message and the turns that are not left out.
 static Status render(const Conversation *c, int n_left_out, bool answer, Rendered *out) {
     int system = n_system(c), n = 0;
@@ -97,12 +111,12 @@ static void add_cut(Conversation *c, size_t byte, int token) {
     c->cuts[c->n_cuts++] = (Cut){byte, token};
 }
 
-// The number of leading bytes of the text that equal `held`, marks included. Bytes that the model generated (SAID)
+// The number of leading bytes of the text that equal `seq_text`, marks included. Bytes that the model generated (SAID)
 // match trusted and untrusted text.
 static size_t matching(const Conversation *c, const Rendered *text) {
-    size_t n = 0, most = c->held.text.n < text->text.n ? c->held.text.n : text->text.n;
-    while (n < most && c->held.text.data[n] == text->text.data[n] &&
-           (c->held.trusted.data[n] == SAID || c->held.trusted.data[n] == text->trusted.data[n]))
+    size_t n = 0, most = c->seq_text.text.n < text->text.n ? c->seq_text.text.n : text->text.n;
+    while (n < most && c->seq_text.text.data[n] == text->text.data[n] &&
+           (c->seq_text.trusted.data[n] == SAID || c->seq_text.trusted.data[n] == text->trusted.data[n]))
         n++;
     return n;
 }
@@ -138,31 +152,33 @@ static Status tokens_of(const Conversation *c, const Rendered *text, const ChatC
     return OK;
 }
 
-// Cuts the cache back to its common beginning with the tokens `ids` of `text`, and appends the other tokens to the
-// sequence. `held` then has the whole text.
-static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
-    int same = 0;
+// Cuts the cache back to its common beginning with the prompt, and appends the other tokens to the sequence. `seq_text`
+// then has the whole text of the prompt.
+static void continue_from_cache(Conversation *c, const EncodedPrompt *prompt) {
+    const Rendered *text = &prompt->text;
+    const int *ids = prompt->encoded.tokens;
+    int n = prompt->encoded.n, same = 0;
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kvcache_truncate(&c->e->kv, &c->seq, same);
     if (same == 0) c->seq.own = false; // no K and V are left that chunks or eviction have changed
     sequence_push(&c->seq, ids + same, n - same);
-    c->n_cuts = n_cuts;
-    size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
-    c->held.text.n = c->held.trusted.n = kept; // keeps the marks of these bytes
-    buf_append(&c->held.text, text->text.data + kept, text->text.n - kept);
-    buf_append(&c->held.trusted, text->trusted.data + kept, text->trusted.n - kept);
-    add_cut(c, c->held.text.n, n);
+    c->n_cuts = prompt->n_cuts;
+    size_t kept = c->n_cuts ? c->cuts[c->n_cuts - 1].byte : 0;
+    c->seq_text.text.n = c->seq_text.trusted.n = kept; // keeps the marks of these bytes
+    buf_append(&c->seq_text.text, text->text.data + kept, text->text.n - kept);
+    buf_append(&c->seq_text.trusted, text->trusted.data + kept, text->trusted.n - kept);
+    add_cut(c, c->seq_text.text.n, n);
 }
 
-// Appends the text of the sequence's tokens from `first` on, which the model has generated, to `held`.
-static void hold_said(Conversation *c, int first) {
+// Appends the text of the sequence's tokens from `first` on, which the model has generated, to `seq_text`.
+static void add_generated_text(Conversation *c, int first) {
     for (int i = first; i < c->seq.n_tokens; i++) {
         Str piece = engine_piece(c->e, c->seq.tokens[i], false);
-        size_t at = c->held.text.n;
-        rendered_add(&c->held, piece.data, piece.n, true);
-        if (piece.n) memset(c->held.trusted.data + at, SAID, piece.n);
-        add_cut(c, c->held.text.n, i + 1);
+        size_t at = c->seq_text.text.n;
+        rendered_add(&c->seq_text, piece.data, piece.n, true);
+        if (piece.n) memset(c->seq_text.trusted.data + at, SAID, piece.n);
+        add_cut(c, c->seq_text.text.n, i + 1);
     }
 }
 
@@ -212,58 +228,47 @@ static void say_left_out(const Conversation *c, int before, bool in_answer) {
                 in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
 }
 
-// The prompt of a turn.
-typedef struct {
-    Rendered text;
-    BlenderPrompt p;
-    int n_cuts;  // as in tokens_of
-    bool chunks; // the last message begins with Conversation.chunks
-} Given;
-
-static void given_free(Given *g) {
-    rendered_free(&g->text);
-    blender_prompt_free(&g->p);
-    *g = (Given){.chunks = g->chunks};
-}
-
-static Status give(const Conversation *c, int n_left_out, Given *g) {
-    given_free(g);
-    TRY(render(c, n_left_out, true, &g->text));
-    return tokens_of(c, &g->text, g->chunks ? &c->chunks : NULL, &g->p, &g->n_cuts);
+// Renders and encodes the prompt without the first n_left_out messages after the system message.
+static Status encode_prompt(const Conversation *c, int n_left_out, EncodedPrompt *prompt) {
+    encoded_prompt_free(prompt);
+    TRY(render(c, n_left_out, true, &prompt->text));
+    const ChatChunks *chunks = prompt->has_chunks ? &c->chunks : NULL;
+    return tokens_of(c, &prompt->text, chunks, &prompt->encoded, &prompt->n_cuts);
 }
 
 // Leaves out the fewest of the oldest turns so that the prompt has at most `room` tokens, but never the last turn.
 // *out: the number of messages left out, before and after. A binary search, since each try renders and encodes the
 // rest.
-static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
+static Status leave_out(const Conversation *c, int room, int *out, EncodedPrompt *prompt) {
     int *turns = mem_alloc((size_t)c->n_messages * sizeof *turns + 1);
     int low = 0, high = turns_from(c, *out + 1, turns, c->n_messages) - 1;
     Status st = OK;
     while (!st.code && low < high) {
         int middle = low + (high - low) / 2;
-        st = give(c, turns[middle], g);
-        if (g->p.n <= room) high = middle;
+        st = encode_prompt(c, turns[middle], prompt);
+        if (prompt->encoded.n <= room) high = middle;
         else low = middle + 1;
     }
-    if (!st.code && high >= 0) st = give(c, *out = turns[high], g);
+    if (!st.code && high >= 0) st = encode_prompt(c, *out = turns[high], prompt);
     free(turns);
     return st;
 }
 
-// Renders and encodes the conversation, with room for `more` tokens after it. With --context-shift, leaves out the
+// Renders and encodes the prompt of a turn, with room for `more` tokens after it. With --context-shift, leaves out the
 // oldest turns if needed. QUILL_CONTEXT: it does not fit. With --evict it always fits.
-static Status give_what_fits(Conversation *c, int more, Given *g) {
+static Status encode_prompt_that_fits(Conversation *c, int more, EncodedPrompt *prompt) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
-    TRY(give(c, out, g));
+    TRY(encode_prompt(c, out, prompt));
     if (engine_endless(c->e)) return OK;
-    if (g->p.n + more > n_ctx && c->config->context_shift)
-        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // a quarter stays free for the next turns
-    if (g->p.n + more > n_ctx)
+    if (prompt->encoded.n + more > n_ctx && c->config->context_shift)
+        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, prompt)); // a quarter stays free for the next turns
+    int n = prompt->encoded.n + more;
+    if (n > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; write a shorter message, make room "
                             "with /undo or /clear%s, or start again with -c %d",
-                            g->p.n + more, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
-                            (g->p.n + more + 1023) / 1024 * 1024);
+                            n, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
+                            (n + 1023) / 1024 * 1024);
     int before = c->n_left_out;
     c->n_left_out = out;
     if (out != before) say_left_out(c, before, more > 0);
@@ -274,28 +279,28 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 
 // The context became full during an answer that has n_said tokens so far. Leaves out the oldest turns and prepares the
 // request to continue the answer. False: no turn can be left out, and the answer ends.
-static bool shift(Conversation *c, Request *r, int n_said) {
+static bool shift_context(Conversation *c, Request *r, int n_said) {
     if (!c->config->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
-    Given g = {0};
+    EncodedPrompt prompt = {0};
     r->policy = NULL; // the chunks have moved to other positions: all their tokens are computed
-    Status st = give_what_fits(c, n_said, &g);
+    Status st = encode_prompt_that_fits(c, n_said, &prompt);
     if (!st.code) {
         size_t size = (size_t)n_said * sizeof(int);
         int *said = mem_alloc(size + 1);
         memcpy(said, c->seq.tokens + c->seq.n_tokens - n_said, size);
-        go_on_from_cache(c, &g.text, g.p.tokens, g.p.n, g.n_cuts);
+        continue_from_cache(c, &prompt);
         sequence_push(&c->seq, said, n_said);
-        hold_said(c, g.p.n);
+        add_generated_text(c, prompt.encoded.n);
         free(said);
         r->sequence_key = ++c->tries; // random numbers of these positions were used already
     }
-    given_free(&g);
+    encoded_prompt_free(&prompt);
     return !st.code;
 }
 
 // Runs the request on the conversation's sequence to its end, over several contexts if needed. Its counts are then
 // those of the whole answer.
-static void run(Conversation *c, Request *r) {
+static void run_over_contexts(Conversation *c, Request *r) {
     int n_said = 0, max_new = r->max_new, n_prompt = 0, n_reused = 0;
     do {
         Timeline before = r->time;
@@ -304,11 +309,11 @@ static void run(Conversation *c, Request *r) {
         engine_run(c->e);
         if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;
-        hold_said(c, r->n_prompt);
+        add_generated_text(c, r->n_prompt);
         form_settle(r, answer_n_cut(r->arg));
         n_said += r->n_new;
         r->max_new = max_new < 0 ? max_new : max_new - n_said;
-    } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift(c, r, n_said));
+    } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift_context(c, r, n_said));
     r->n_prompt = n_prompt;
     r->n_reused = n_reused;
     r->n_new = n_said;
@@ -326,57 +331,75 @@ void conversation_report(Conversation *c, const Status *st) {
     if (!c->failed) c->failed = st->code;
 }
 
-// Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was refused, or
-// interrupted before its first token.
-static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
-    Answer a;
-    Request form = {0};
-    AnswerSetup setup = {.config = c->config,
-                         .template = c->template,
-                         .prompt = {g->text.text.data, g->text.text.n},
-                         .fresh = g->text.text.n == 0};
-    Status st = form_constrain(c->e, &setup, &form);
-    if (st.code) {
-        conversation_report(c, &st);
-        return OK;
-    }
-    answer_dump(c->e, c->config, &g->text, g->p.tokens, g->p.n);
-    go_on_from_cache(c, &g->text, g->p.tokens, g->p.n, g->n_cuts);
-    Blend *blend = g->p.n_spans > 0 ? blender_request(c->chunks.blender, &g->p) : NULL;
-    answer_begin(&a, c->e, &setup);
-    Request r = {.seq = &c->seq,
-                 .policy = blend ? blend_policy(blend) : NULL,
-                 .constraint = form.constraint,
-                 .sampling = c->sampling,
-                 .sequence_key = c->tries,
-                 .max_new = c->config->predict,
-                 .emit = answer_emit,
-                 .blind = answer_is_blind(c->config),
-                 .arg = &a};
-    run(c, &r);
-    st = answer_finish(&a, &r);
-    form_drop(c->e, &r);
+// Begins to print an answer. Returns its request on the conversation's sequence, whose tokens are those of the prompt.
+static Request begin_answer(Conversation *c, const AnswerSetup *setup, Constraint *form, const Blend *blend,
+                            Answer *a) {
+    answer_begin(a, c->e, setup);
+    return (Request){.seq = &c->seq,
+                     .policy = blend ? blend_policy(blend) : NULL,
+                     .constraint = form,
+                     .sampling = c->sampling,
+                     .sequence_key = c->tries,
+                     .max_new = c->config->predict,
+                     .emit = answer_emit,
+                     .blind = answer_is_blind(c->config),
+                     .arg = a};
+}
+
+// Prints the rest of an answer and saves its K and V (--kv-dir). An answer that was cut before its form was complete is
+// reported, and does not end the chat.
+static Status end_answer(Conversation *c, Answer *a, Request *r) {
+    Status st = answer_finish(a, r);
+    form_drop(c->e, r);
     if (st.code == QUILL_CUT) {
         conversation_report(c, &st);
         st = OK;
     }
     if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // it arrived after the last step
+    if (a->gone) st = (Status){.code = 128 + SIGPIPE};
     engine_keep(c->e, &c->seq);
-    *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
-    buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
-    keep_stats(c, &r);
+    return st;
+}
+
+// Keeps the figures of an answer, and says on stderr what the user should know of it.
+static void report_answer(Conversation *c, const Request *r, const Blend *blend) {
+    keep_stats(c, r);
     if (blend && c->config->verbose) {
         BlendStats s = blend_stats(blend);
         blender_report(&s, c->chunks.n_computed);
     }
-    blend_free(blend);
-    if (a.gone) st = (Status){.code = 128 + SIGPIPE};
-    if (r.finish == FINISH_CONTEXT)
+    if (r->finish == FINISH_CONTEXT)
         screen_note("quill: the context of %d tokens is full, so the answer ends here; /undo and /clear make room%s, a "
                     "larger %s gives more",
                     c->e->shape.n_ctx,
                     c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out",
                     engine_context_option(c->e));
+}
+
+// Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was refused, or
+// interrupted before its first token.
+static Status run_answer(Conversation *c, const EncodedPrompt *prompt, Buf *answer, bool *said) {
+    Request form = {0};
+    AnswerSetup setup = {.config = c->config,
+                         .template = c->template,
+                         .prompt = {prompt->text.text.data, prompt->text.text.n},
+                         .fresh = prompt->text.text.n == 0};
+    Status st = form_constrain(c->e, &setup, &form);
+    if (st.code) {
+        conversation_report(c, &st);
+        return OK;
+    }
+    answer_dump(c->e, c->config, &prompt->text, prompt->encoded.tokens, prompt->encoded.n);
+    continue_from_cache(c, prompt);
+    Blend *blend = prompt->encoded.n_spans > 0 ? blender_request(c->chunks.blender, &prompt->encoded) : NULL;
+    Answer a;
+    Request r = begin_answer(c, &setup, form.constraint, blend, &a);
+    run_over_contexts(c, &r);
+    st = end_answer(c, &a, &r);
+    report_answer(c, &r, blend);
+    *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
+    buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
+    blend_free(blend);
     answer_free(&a);
     timeline_free(&r.time);
     return st;
@@ -401,18 +424,18 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     c->n_messages = keep;
     c->n_left_out = int_min(left_out, keep - n_system(c));
     if (text) add_message(c, "user", *text);
-    Given g = {.chunks = text && c->chunks.n > 0};
-    if (g.chunks) put_chunks(c);
+    EncodedPrompt prompt = {.has_chunks = text && c->chunks.n > 0};
+    if (prompt.has_chunks) put_chunks(c);
     Buf answer = {0};
     bool said = false;
-    Status st = give_what_fits(c, 0, &g);
+    Status st = encode_prompt_that_fits(c, 0, &prompt);
     bool refused = st.code != 0;
-    if (!refused) st = run_answer(c, &g, &answer, &said);
+    if (!refused) st = run_answer(c, &prompt, &answer, &said);
     if (said) {
         add_message(c, "assistant", (Str){answer.data, answer.n});
         c->n_said = c->stats[c->n_stats - 1].said;
         free_messages(aside, n_aside);
-        if (g.chunks) chunks_drop(&c->chunks);
+        if (prompt.has_chunks) chunks_drop(&c->chunks);
     } else {
         keep_messages(c, keep);
         c->messages = mem_resize(c->messages, (size_t)(keep + n_aside) * sizeof *c->messages + 1);
@@ -421,7 +444,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
     }
     free(aside);
-    given_free(&g);
+    encoded_prompt_free(&prompt);
     buf_free(&answer);
     if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
         conversation_report(c, &st);
@@ -500,10 +523,10 @@ static bool stands_for(const Rendered *text, size_t byte, Str piece, bool contro
     return true;
 }
 
-// Sets `held` and the cuts for tokens that were loaded from a KV file, by comparing them with the conversation's text.
-// Cuts are after control tokens, where the encoding of the text starts anew, and at the end. Elsewhere the sampled
-// tokens may differ from the encoding of their text.
-static void hold_loaded(Conversation *c, const Rendered *text) {
+// Sets `seq_text` and the cuts for tokens that were loaded from a KV file, by comparing them with the conversation's
+// text. Cuts are after control tokens, where the encoding of the text starts anew, and at the end. Elsewhere the
+// sampled tokens may differ from the encoding of their text.
+static void match_loaded_tokens(Conversation *c, const Rendered *text) {
     const Tokenizer *t = c->e->tok;
     const int *ids = c->seq.tokens, bos = tokenizer_bos(t);
     int n = 0; // leading tokens that are in the vocabulary; a model may have more ids
@@ -513,11 +536,11 @@ static void hold_loaded(Conversation *c, const Rendered *text) {
     for (int i = silent; i < n; i++) {
         Str piece = engine_piece(c->e, ids[i], i == silent);
         bool control = tokenizer_is_control(t, ids[i]);
-        size_t byte = c->held.text.n;
+        size_t byte = c->seq_text.text.n;
         if (!stands_for(text, byte, piece, control)) break;
-        rendered_add(&c->held, piece.data, piece.n, true);
-        if (!control && piece.n) memset(c->held.trusted.data + byte, SAID, piece.n);
-        if (control || i + 1 >= end) add_cut(c, c->held.text.n, i + 1);
+        rendered_add(&c->seq_text, piece.data, piece.n, true);
+        if (!control && piece.n) memset(c->seq_text.trusted.data + byte, SAID, piece.n);
+        if (control || i + 1 >= end) add_cut(c, c->seq_text.text.n, i + 1);
     }
 }
 
@@ -527,11 +550,11 @@ Status conversation_load_kv(Conversation *c, const char *path) {
                                          "one; load the conversation without --kv, or leave --evict out");
     kvcache_release(&c->e->kv, &c->seq); // loading may need these blocks
     sequence_free(&c->seq);
-    c->held.text.n = c->held.trusted.n = 0;
+    c->seq_text.text.n = c->seq_text.trusted.n = 0;
     c->n_cuts = c->n_said = 0;
     TRY(kvfile_load(path, c->e, &c->seq));
     Rendered text = {0};
-    if (!render(c, c->n_left_out, false, &text).code) hold_loaded(c, &text); // the next turn reports an error
+    if (!render(c, c->n_left_out, false, &text).code) match_loaded_tokens(c, &text); // the next turn reports an error
     rendered_free(&text);
     return OK;
 }
@@ -583,6 +606,6 @@ void conversation_close(Conversation *c) {
     free(c->bias);
     free(c->cuts);
     free(c->stats);
-    rendered_free(&c->held);
+    rendered_free(&c->seq_text);
     chat_template_free(c->template);
 }

@@ -34,10 +34,10 @@ typedef struct {
     int n_messages;
     int n_left_out; // messages after the system message that are no longer part of the prompt
     bool refuses;   // a message that does not fit ends the chat: input from a pipe cannot be shortened
-    // the cache: seq.tokens stand for the bytes of `held`
+    // the cache
     Sequence seq;
-    Rendered held; // held.trusted: 0 and 1 as rendered, SAID (2) for bytes that the model generated
-    Cut *cuts;     // (n_cuts) ascending: places at which the tokens can be cut off
+    Rendered seq_text; // the text of seq.tokens; its `trusted`: 0 and 1 as rendered, SAID (2) where the model generated
+    Cut *cuts;         // (n_cuts) ascending: places at which the tokens can be cut off
     int n_cuts;
     int n_said;        // length of the last message in sampled tokens, the end of seq.tokens; 0: it was not sampled
     ChatChunks chunks; // chunks before the next message

@@ -66,20 +66,20 @@ static const TurnStats *last_turn(const Talk *t) { return &t->c.stats[t->c.n_sta
 static int computed(const Talk *t) { return last_turn(t)->prompt - last_turn(t)->cached; }
 
 // The tokens of the cache must stand for the recorded bytes, at every place where a cut is possible.
-static void check_held(const Conversation *c) {
+static void check_seq_text(const Conversation *c) {
     size_t byte = 0;
     int at = 0;
     for (int i = 0; i <= c->seq.n_tokens; i++) {
         while (at < c->n_cuts && c->cuts[at].token == i) assert_int_equal(c->cuts[at++].byte, byte);
         if (i == c->seq.n_tokens) break;
         Str piece = tokenizer_piece(c->e->tok, c->seq.tokens[i]);
-        assert_true(byte + piece.n <= c->held.text.n);
-        assert_memory_equal(c->held.text.data + byte, piece.data, piece.n);
+        assert_true(byte + piece.n <= c->seq_text.text.n);
+        assert_memory_equal(c->seq_text.text.data + byte, piece.data, piece.n);
         byte += piece.n;
     }
     assert_int_equal(at, c->n_cuts);
-    assert_int_equal(byte, c->held.text.n);
-    assert_int_equal(c->held.text.n, c->held.trusted.n);
+    assert_int_equal(byte, c->seq_text.text.n);
+    assert_int_equal(c->seq_text.text.n, c->seq_text.trusted.n);
 }
 
 static void test_only_what_is_new(void **state) {
@@ -109,7 +109,7 @@ static void test_only_what_is_new(void **state) {
     assert_ok(conversation_say_instead(&t.c, str_of("hello")));
     assert_int_equal(t.c.n_messages, 4);
     assert_in_range(computed(&t), 2, first);
-    check_held(&t.c);
+    check_seq_text(&t.c);
     // A new system message starts a new prompt.
     assert_ok(conversation_system(&t.c, str_of("Be kind.")));
     say(&t, "so");
@@ -158,7 +158,7 @@ static void test_any_order(void **state) {
             break;
         default: assert_ok(conversation_say(&t.c, text));
         }
-        check_held(&t.c);
+        check_seq_text(&t.c);
         assert_in_range(t.c.n_left_out, 0, t.c.n_messages);
         assert_true(t.c.seq.n_tokens <= t.e.shape.n_ctx + 1);
     }
@@ -184,7 +184,7 @@ static void test_full(void **state) {
     say(&t, "a message");
     assert_int_equal(t.c.n_messages, 1 + 2 * said);
     assert_true(t.c.n_left_out >= 2 && t.c.n_left_out % 2 == 0);
-    assert_non_null(strstr(t.c.held.text.data, "system\nS<|im_end|>"));
+    assert_non_null(strstr(t.c.seq_text.text.data, "system\nS<|im_end|>"));
     // An answer that is longer than the remaining room continues.
     int before = t.c.n_left_out;
     t.config.predict = 60;
@@ -192,7 +192,7 @@ static void test_full(void **state) {
     assert_int_equal(last_turn(&t)->said, 60);
     assert_true(t.c.n_left_out > before);
     assert_true(last_turn(&t)->finish == FINISH_LENGTH);
-    check_held(&t.c);
+    check_seq_text(&t.c);
     // Undo makes room for turns that were left out.
     while (t.c.n_left_out > 0) {
         int left_out = t.c.n_left_out, n = t.c.n_messages;
