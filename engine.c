@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/guard.h"
+#include "base/note.h"
 #include "base/signals.h"
 #include "costs.h"
 #include "cpu/backend.h"
@@ -21,10 +22,10 @@ const char *engine_prefill_unit(const Engine *e) {
 
 // Warns even without --verbose: beyond its training a model often writes garbage, and no other message says why.
 static void warn_beyond_training(const EngineConfig *config, int trained) {
-    if (config->ctx_size > trained && !config->quiet)
-        fprintf(stderr,
-                "quill: note: -c %d: the model was trained for a context of %d; what it says beyond may be nonsense\n",
-                config->ctx_size, trained);
+    if (config->ctx_size > trained)
+        note_print(config->quiet,
+                   "-c %d: the model was trained for a context of %d; what it says beyond may be nonsense",
+                   config->ctx_size, trained);
 }
 
 DraftTarget engine_draft_target(const Engine *e) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/note.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "files/builtin.h"
@@ -120,11 +121,9 @@ void engine_file_lock(const EngineConfig *config, const Gguf *g) {
             continue;
         }
         if (to > from && mlock((const void *)from, to - from) != 0) {
-            if (config->verbose)
-                fprintf(stderr,
-                        "quill: note: --mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the "
-                        "limit\n",
-                        locked, strerror(errno));
+            note_print(!config->verbose,
+                       "--mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the limit", locked,
+                       strerror(errno));
             return;
         }
         locked += to - from;

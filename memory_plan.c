@@ -2,21 +2,10 @@
 #include "memory_plan.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/note.h"
 #include "base/units.h"
-
-static void note(const EngineConfig *config, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void note(const EngineConfig *config, const char *format, ...) {
-    if (!config->verbose) return;
-    va_list args;
-    va_start(args, format);
-    fputs("quill: note: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-}
 
 // ---- the budget -----------------------------------------------------------------------------------------------------
 
@@ -202,8 +191,9 @@ static bool pool_suffices(const MemoryPlan *p, size_t host, size_t one, size_t n
 
 static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
     bool own = p->config->kv_mem;
-    note(p->config, "%s has room for %zu tokens of context, fewer than the model's %d; %s", own ? "--kv-mem" : "memory",
-         n_ctx, p->shape.n_ctx, own ? "a larger one makes it longer" : "-c sets another size");
+    note_print(!p->config->verbose, "%s has room for %zu tokens of context, fewer than the model's %d; %s",
+               own ? "--kv-mem" : "memory", n_ctx, p->shape.n_ctx,
+               own ? "a larger one makes it longer" : "-c sets another size");
 }
 
 // Decides the number of blocks of a pool: as many as memory allows, at least one context, at most a context for each
@@ -216,7 +206,8 @@ static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
         s->n_seqs--;
         most = enlarge_pool(p, host, one);
     }
-    if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
+    if (s->n_seqs < wished)
+        note_print(!p->config->verbose, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
         return too_large(p, p->config->kv_mem && p->config->kv_mem < host ? p->config->kv_mem : host);

@@ -10,6 +10,7 @@
 #include "answer/form.h"
 #include "answer/prepare.h"
 #include "answer/report.h"
+#include "base/note.h"
 #include "base/output.h"
 #include "base/signals.h"
 #include "term/terminal.h"
@@ -307,8 +308,8 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
         write_json(a, j);
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
     put_kept(a);
-    if (!a->config->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
-        fputs("quill: note: the model wrote thoughts but no answer; --think show prints the thoughts\n", stderr);
+    if (!a->show_thoughts && a->thinking.n && !a->answer.n)
+        note_print(a->config->quiet, "the model wrote thoughts but no answer; --think show prints the thoughts");
     if (a->failed.code) return a->failed;
     TRY(engine_fault(a->e));
     if (!a->gone) TRY(form_complete(r));
@@ -337,9 +338,9 @@ void answer_free(Answer *a) {
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template) {
-    if (config->quiet || (!template && !config->verbose)) return;
-    fprintf(stderr, "quill: note: the context of %d tokens is full, so the answer ends here; a larger %s gives more\n",
-            e->shape.n_ctx, engine_context_option(e));
+    if (!template && !config->verbose) return;
+    note_print(config->quiet, "the context of %d tokens is full, so the answer ends here; a larger %s gives more",
+               e->shape.n_ctx, engine_context_option(e));
 }
 
 Status answer_run(Engine *e, const AnswerSetup *setup, Request *r) {

@@ -16,6 +16,7 @@
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/fd.h"
+#include "base/note.h"
 #include "base/output.h"
 #include "base/rng.h"
 #include "base/signals.h"
@@ -359,8 +360,8 @@ static Status open_run(BatchRun *b, const Options *o) {
         &b->e, &o->engine,
         (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true, .whole = o->answer.blend}));
     if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
-    if (b->resume.n > 0 && !o->answer.quiet)
-        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->batch.resume, b->resume.n);
+    if (b->resume.n > 0)
+        note_print(o->answer.quiet, "%.500s has %lld answers; their jobs are skipped", o->batch.resume, b->resume.n);
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // each sequence needs a row in every step

@@ -3,10 +3,10 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/note.h"
 #include "base/stats.h"
 #include "blend/loader.h"
 #include "kv/kvrows.h"
@@ -79,7 +79,7 @@ static void forget(Blend *b) {
 }
 
 static void note(const Blend *b, Status st) {
-    if (st.code && !b->context->quiet) fprintf(stderr, "quill: note: %s; this chunk is computed again\n", st.message);
+    if (st.code) note_print(b->context->quiet, "%s; this chunk is computed again", st.message);
 }
 
 // Opens the file of a chunk, to load it from slot `first` of the sequence on. False: it has none.

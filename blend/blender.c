@@ -8,6 +8,7 @@
 
 #include "answer/prepare.h"
 #include "base/file.h"
+#include "base/note.h"
 #include "kv/fingerprint.h"
 
 // A request that computes the lead-in and a chunk.
@@ -248,8 +249,7 @@ static void end_chunk(Blender *b, ChunkRequest *c) {
     if (c->request.finish == FINISH_LENGTH && !engine_fault(b->e).code)
         st = chunkstore_save(b->store, &b->e->kv, &c->seq);
     if (!b->unkept.code) b->unkept = st;
-    if (st.code && !b->context.quiet)
-        fprintf(stderr, "quill: note: %s; the answer is complete, but this chunk is not saved\n", st.message);
+    if (st.code) note_print(b->context.quiet, "%s; the answer is complete, but this chunk is not saved", st.message);
     kvcache_release(&b->e->kv, &c->seq);
     sequence_free(&c->seq);
     timeline_free(&c->request.time);

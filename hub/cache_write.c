@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/note.h"
 #include "base/signals.h"
 #include "base/tempfile.h"
 
@@ -136,8 +137,8 @@ Status hub_cache_lock(const char *root, const char *repo, const char *blob, bool
         if (got < 0) st = status_error(QUILL_IO, "%s: cannot lock: %s", path.data, strerror(errno));
         if (signals_caught()) st = fd_stopped();
         if (st.code) break;
-        if (!said && !quiet && clock_now() - start > 1) {
-            fprintf(stderr, "quill: note: %s: waiting for another process that fetches it\n", repo);
+        if (!said && clock_now() - start > 1) {
+            note_print(quiet, "%s: waiting for another process that fetches it", repo);
             said = true;
         }
         poll(NULL, 0, 50);

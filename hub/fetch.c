@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/note.h"
 #include "base/signals.h"
 #include "hub/digest.h"
 
@@ -193,8 +194,7 @@ static Status fill(Transfer *t, const char *url) {
             st = status_error(QUILL_IO, "%s: %s, twice; removed: what the server sends is not what it announces",
                               t->what, why.data);
         progress_erase(&t->f->meter.progress);
-        if (!st.code && !t->f->http->quiet)
-            fprintf(stderr, "quill: note: %s: %s; removed and fetched again\n", t->what, why.data);
+        if (!st.code) note_print(t->f->http->quiet, "%s: %s; removed and fetched again", t->what, why.data);
         buf_free(&why);
         if (st.code && again) unlink(t->path);
         TRY(st);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/note.h"
 #include "base/signals.h"
 #include "hub/curl.h"
 #include "hub/places.h"
@@ -283,8 +284,7 @@ Status hub_http_wait(HubHttp *h, const char *what, Status failure, const HubRepl
         return status_error(QUILL_IO, "%s: %ld: the server asks to wait %" PRId64 " s; try again then", what, r->status,
                             r->wait);
     if (is_busy(r) && r->wait >= 0) wait = (double)r->wait;
-    if (!h->quiet && wait >= 1)
-        fprintf(stderr, "quill: note: %s: the server answers %ld: waiting %.0f s\n", what, r->status, wait);
+    if (wait >= 1) note_print(h->quiet, "%s: the server answers %ld: waiting %.0f s", what, r->status, wait);
     return pause_for(wait);
 }
 

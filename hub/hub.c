@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/note.h"
 #include "base/signals.h"
 #include "hub/cached.h"
 #include "hub/choose.h"
@@ -56,8 +57,9 @@ static void say_choice(const Pull *p) {
     if (p->way.quiet || (there && *p->name->tag)) return;
     hub_models_list(&p->models, which, &others);
     const char *type = p->model->type[0] ? p->model->type : file_base(p->model->files[0]->path);
-    fprintf(stderr, "quill: note: %s: %s %s (%s)%s%s\n", p->name->repo, there ? "using" : "fetching", type,
-            units_bytes((double)p->model->bytes, size), others.n ? "; it also has " : "", others.n ? others.data : "");
+    note_print(false, "%s: %s %s (%s)%s%s", p->name->repo, there ? "using" : "fetching", type,
+               units_bytes((double)p->model->bytes, size), others.n ? "; it also has " : "",
+               others.n ? others.data : "");
     buf_free(&others);
 }
 
@@ -110,9 +112,8 @@ static Status get_online(const char *root, const HubName *name, HubWay way, Buf 
     p.fetch.meter.progress = progress_new(way.quiet);
     signals_catch();
     Status st = pull(&p, path, reached);
-    if (st.code >= 128 && *reached && !way.quiet)
-        fprintf(stderr, "quill: note: %s: the fetched part is kept; the same command continues the transfer\n",
-                name->repo);
+    if (st.code >= 128 && *reached)
+        note_print(way.quiet, "%s: the fetched part is kept; the same command continues the transfer", name->repo);
     if (st.code < 128) signals_release();
     hub_models_free(&p.models);
     hub_files_free(&p.files);
@@ -128,7 +129,7 @@ static Status get_cached(const char *root, const HubName *name, HubWay way, cons
     Buf whole = {0};
     bool there;
     Status st = hub_cached_find(root, name, path, &whole, &there);
-    if (!st.code && !way.quiet) fprintf(stderr, "quill: note: %s: using %s from the cache\n", why, whole.data);
+    if (!st.code) note_print(way.quiet, "%s: using %s from the cache", why, whole.data);
     if (st.code) st = status_error(st.code, "%.500s; %.500s", why, st.message);
     buf_free(&whole);
     return st;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/jsonio.h"
+#include "base/note.h"
 #include "base/output.h"
 #include "cli/values.h"
 #include "files/builtin.h"
@@ -159,12 +160,11 @@ static Status list_models(const Options *o, const char *root) {
     HubCachedList list = {0};
     Buf out = {0};
     Status st = hub_cached_list(root, &list);
-    if (!st.code && !list.n && !o->answer.quiet)
-        fprintf(stderr, "quill: note: %s has no models; quill pull user/repo fetches one\n", root);
+    if (!st.code && !list.n) note_print(o->answer.quiet, "%s has no models; quill pull user/repo fetches one", root);
     if (!st.code && o->hub.names) print_names(&list, &out);
     else if (!st.code && o->answer.json) print_json(&list, &out, &list.unread);
     else if (!st.code && list.n) print_table(&list, &out, &list.unread);
-    if (!st.code && list.unread.code && !o->answer.quiet) fprintf(stderr, "quill: note: %s\n", list.unread.message);
+    if (!st.code && list.unread.code) note_print(o->answer.quiet, "%s", list.unread.message);
     hub_cached_free(&list);
     if (!st.code) return output_buf(&out);
     buf_free(&out);
@@ -231,10 +231,10 @@ static Status remove_model(const Options *o, const char *root, const char *asked
         hub_cache_folder(root, r.repo, &folder);
         st = r.all ? hub_cache_remove_repo(root, r.repo) : hub_cache_remove_files(folder.data, &r.one->paths);
     }
-    if (!st.code && !o->answer.quiet)
-        fprintf(stderr, "quill: note: %s: %s%s\n", r.all ? r.repo : r.one->name,
-                agreed ? "removed, " : "nothing was removed",
-                agreed ? units_bytes((double)r.bytes, size) : "; -y removes without a question");
+    if (!st.code)
+        note_print(o->answer.quiet, "%s: %s%s", r.all ? r.repo : r.one->name,
+                   agreed ? "removed, " : "nothing was removed",
+                   agreed ? units_bytes((double)r.bytes, size) : "; -y removes without a question");
     hub_cached_free(&list);
     buf_free(&folder);
     return st;

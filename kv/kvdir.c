@@ -4,12 +4,13 @@
 #include <stdio.h>
 
 #include "base/guard.h"
+#include "base/note.h"
 #include "scheduler.h"
 
 static const char no_more_kept[] = "the answer is complete, but no more K and V are saved there";
 
 static void note(const KvDir *k, Status st, const char *what) {
-    if (st.code && !k->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
+    if (st.code) note_print(k->quiet, "--kv-dir: %s; %s", st.message, what);
 }
 
 // Policy.fetch: loads blocks for the request, about `most` slots. False: there is nothing more to load.

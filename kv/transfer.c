@@ -14,6 +14,7 @@
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
+#include "base/note.h"
 #include "base/signals.h"
 #include "kv/kvfile.h"
 
@@ -184,10 +185,10 @@ Status transfer_decode(const Options *o) {
     Engine e;
     TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     bool used = strcmp(o->kv.in, "-") == 0 || o->prompt.no_stdin; // no_stdin: another file is stdin
-    if (!used && !o->answer.quiet && prompt_is_waiting())
-        fputs("quill: note: stdin is not read: decode answers the prompt in the KV file, so give the text to quill "
-              "prefill; </dev/null avoids this note\n",
-              stderr);
+    if (!used && prompt_is_waiting())
+        note_print(o->answer.quiet,
+                   "stdin is not read: decode answers the prompt in the KV file, so give the text to quill "
+                   "prefill; </dev/null avoids this note");
     Status st = decode(o, &e);
     engine_close(&e);
     return st;

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/note.h"
 #include "base/output.h"
 #include "base/signals.h"
 #include "base/tempfile.h"
@@ -45,10 +46,9 @@ static void note_fallbacks(const QuantizePlan *p) {
             n++;
         }
         if (t->type == t->wished || told) continue;
-        fprintf(stderr,
-                "quill: note: %d tensor%s (%.*s%s): rows of %llu weights are not whole blocks of %s: using %s\n", n,
-                n == 1 ? "" : "s", (int)t->from->name.n, t->from->name.data, n == 1 ? "" : ", ...",
-                (unsigned long long)t->from->dims[0], type_name(t->wished), type_name(t->type));
+        note_print(false, "%d tensor%s (%.*s%s): rows of %llu weights are not whole blocks of %s: using %s", n,
+                   n == 1 ? "" : "s", (int)t->from->name.n, t->from->name.data, n == 1 ? "" : ", ...",
+                   (unsigned long long)t->from->dims[0], type_name(t->wished), type_name(t->type));
     }
 }
 
@@ -56,15 +56,15 @@ static void notes(const Options *o, const Gguf *g, const QuantizePlan *p) {
     if (o->answer.quiet) return;
     note_fallbacks(p);
     if (gguf_value(g, "quill.rope.halves") || gguf_value(g, "quill.tokenizer.patterns"))
-        fprintf(stderr,
-                "quill: note: %s: for quill only: rows of Q and K, and the tokenizer's patterns, stay as the "
-                "directory has them, and other programs expect GGUF's own\n",
-                o->quantize.out);
+        note_print(false,
+                   "%s: for quill only: rows of Q and K, and the tokenizer's patterns, stay as the "
+                   "directory has them, and other programs expect GGUF's own",
+                   o->quantize.out);
     if (p->again)
-        fprintf(stderr,
-                "quill: note: %s is quantised already: its loss of precision remains; start from F16, BF16 or "
-                "F32 if there is such a file\n",
-                o->engine.model);
+        note_print(false,
+                   "%s is quantised already: its loss of precision remains; start from F16, BF16 or "
+                   "F32 if there is such a file",
+                   o->engine.model);
 }
 
 static double bits_per_weight(const QuantizePlan *p) { return 8.0 * (double)p->n_bytes / (double)p->n_weights; }
@@ -146,9 +146,9 @@ static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
 
 static void tell(const Options *o, const Gguf *g, const QuantizePlan *p, double seconds) {
     char from[24], to[24];
-    fprintf(stderr, "quill: note: %s: %s, %s from %s, %.3f bits per weight, in %.1f s\n", o->quantize.out, p->name,
-            units_bytes((double)p->n_bytes, to), units_bytes((double)gguf_file_bytes(g), from), bits_per_weight(p),
-            seconds);
+    note_print(false, "%s: %s, %s from %s, %.3f bits per weight, in %.1f s", o->quantize.out, p->name,
+               units_bytes((double)p->n_bytes, to), units_bytes((double)gguf_file_bytes(g), from), bits_per_weight(p),
+               seconds);
 }
 
 Status quantize_run(const Options *o) {

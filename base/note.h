@@ -1,0 +1,12 @@
+// base/note.h: notes: lines on stderr that say what a run did otherwise than expected, or what to do. -q suppresses
+// them.
+#ifndef QUILL_NOTE_H
+#define QUILL_NOTE_H
+
+#include <stdbool.h>
+
+// Prints "quill: note: ", the text and a newline to stderr, unless `quiet`. The text is one sentence without a full
+// stop at its end.
+void note_print(bool quiet, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
