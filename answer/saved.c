@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,15 @@ Status saved_new(const char *model, char **path) {
     file_part(model, part);
     time_t now = time(NULL);
     struct tm local;
-    do { // until the name is free: two chats may begin in the same second
+    int fd;
+    do { // until the name is free: other chats may begin in the same second
         strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
         snprintf(name, sizeof name, "%s/%s-%s.json", dir, stamp, part);
         now++;
-    } while (access(name, F_OK) == 0);
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    } while (fd < 0 && errno == EEXIST);
+    if (fd < 0) return status_error(QUILL_IO, "%.900s: cannot create: %s", name, strerror(errno));
+    close(fd);
     *path = mem_copy(name, strlen(name));
     return OK;
 }
@@ -69,7 +74,8 @@ static bool is_before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-// The path of the model's conversation that was written last; NULL: none.
+// The path of the model's conversation that was written last; NULL: none. An empty file is a name that saved_new has
+// reserved: its chat has not written yet, or was killed before it could.
 static char *find_last(const char *dir, const char *part) {
     char end[112], *best = NULL;
     struct timespec newest = {0};
@@ -80,7 +86,8 @@ static char *find_last(const char *dir, const char *part) {
         struct stat info;
         buf_printf(&path, "%s/%s", dir, f->d_name);
         bool ours = strlen(f->d_name) == STAMP + strlen(end) && strcmp(f->d_name + STAMP, end) == 0;
-        if (ours && stat(path.data, &info) == 0 && (!best || is_before(newest, info.st_mtim))) {
+        bool written = ours && stat(path.data, &info) == 0 && info.st_size > 0;
+        if (written && (!best || is_before(newest, info.st_mtim))) {
             free(best);
             best = path.data;
             newest = info.st_mtim;

@@ -8,8 +8,8 @@
 
 #include "answer/chat_template.h"
 
-// A new file name for a conversation with `model`, a name or a path. The caller frees *path. QUILL_IO: the folder
-// cannot be made.
+// A new file for a conversation with `model`, a name or a path. The file is created empty, which reserves its name:
+// several chats may begin in the same second. The caller frees *path. QUILL_IO: the folder or the file cannot be made.
 Status saved_new(const char *model, char **path);
 // The file of --load, otherwise the one that --continue finds; NULL: neither was given. The caller frees *path.
 // QUILL_USAGE: --continue, and no conversation with the model was saved. QUILL_IO: as saved_new.

@@ -331,7 +331,9 @@ Status commands_autosave(Chat *c) {
     memcpy(c->saved, now, sizeof now);
     bool fresh = !c->own, tell = fresh && !c->config->quiet && c->lines && lines_terminal(c->lines);
     if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
-    TRY(conversation_save(c->talk, settings_json(c->config), c->own));
+    Status st = conversation_save(c->talk, settings_json(c->config), c->own);
+    if (fresh && st.code) unlink(c->own); // it is empty
+    TRY(st);
     if (tell) screen_note("saved after each turn: %s; --continue continues it", c->own);
     return OK;
 }

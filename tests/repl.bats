@@ -618,6 +618,20 @@ EOF
     [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
 }
 
+@test "chats that begin in the same second save to files of their own" {
+    for i in 1 2 3 4 5 6 7 8; do
+        printf 'words %s\n' $i | "$QUILL" -i -q --autosave -n 1 >/dev/null 2>errors.$i &
+    done
+    wait
+    [ "$(cat errors.*)" = "" ]
+    [ "$(ls state/quill/conversations | wc -l)" -eq 8 ]
+    for i in 1 2 3 4 5 6 7 8; do grep -q "words $i" state/quill/conversations/*; done
+    # a chat that was killed before it could write has left an empty file
+    touch -d tomorrow state/quill/conversations/20990101-000000-chat.json
+    "$QUILL" --continue --dump-prompt -n 1 hi </dev/null 2>errors >out
+    grep -q '^words [1-8]<|im_end|>' errors
+}
+
 @test "a chat that cannot save says so once and continues" {
     touch no-folder
     rc=0
