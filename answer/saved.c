@@ -70,6 +70,18 @@ Status saved_new(const char *model, char **path) {
     return OK;
 }
 
+SavedMark saved_mark(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0) return (SavedMark){0};
+    return (SavedMark){info.st_ino, info.st_size, info.st_mtim};
+}
+
+bool saved_changed(const char *path, const SavedMark *mark) {
+    SavedMark now = saved_mark(path);
+    return now.inode && (now.inode != mark->inode || now.size != mark->size ||
+                         now.written.tv_sec != mark->written.tv_sec || now.written.tv_nsec != mark->written.tv_nsec);
+}
+
 static bool is_before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/saved.h"
 #include "cli/table.h"
 #include "term/programs.h"
 #include "term/screen.h"
@@ -263,7 +262,9 @@ static Status save(Chat *c, const char *arg, Status *end) {
     bool own = is_own(c, path);
     Status st = own ? OK : check_overwrite(c, path);
     if (!st.code && kv && !(own && c->has_kv)) st = check_overwrite(c, beside.data);
+    bool known = c->own && !saved_changed(c->own, &c->mark);
     if (!st.code) st = conversation_save(c->talk, settings_json(c->config), path);
+    if (known) c->mark = saved_mark(c->own); // it may be the file that was written now
     if (st.code) free(path);
     else {
         name_file(c, path);
@@ -324,18 +325,33 @@ static Status load(Chat *c, const char *arg, Status *end) {
 
 // ---- autosave -------------------------------------------------------------------------------------------------------
 
-Status commands_autosave(Chat *c) {
-    int now[] = {c->talk->n_messages, c->talk->n_stats};
-    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0) return OK;
-    if (!c->own && !conversation_last(c->talk, NULL)) return OK; // a file begins with a message
-    memcpy(c->saved, now, sizeof now);
-    bool fresh = !c->own, tell = fresh && !c->config->quiet && c->lines && lines_terminal(c->lines);
+// Writes the conversation to the file of autosave, a new one if there is none yet. `before`: the file that it leaves,
+// because another chat has written to it; NULL: none.
+static Status write_own(Chat *c, const char *before) {
+    bool fresh = !c->own, tell = fresh && !c->config->quiet;
     if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
     Status st = conversation_save(c->talk, settings_json(c->config), c->own);
     if (fresh && st.code) unlink(c->own); // it is empty
     TRY(st);
-    if (tell) screen_note("saved after each turn: %s; --continue continues it", c->own);
+    c->mark = saved_mark(c->own);
+    if (tell && before)
+        screen_note("quill: note: another chat has written %s; this chat leaves that file as it is and is saved in %s",
+                    before, c->own);
+    else if (tell && c->lines && lines_terminal(c->lines))
+        screen_note("saved after each turn: %s; --continue continues it", c->own);
     return OK;
+}
+
+Status commands_autosave(Chat *c) {
+    int now[] = {c->talk->n_messages, c->talk->n_stats};
+    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0) return OK;
+    char *before = c->own && saved_changed(c->own, &c->mark) ? c->own : NULL;
+    if (before) c->own = NULL;
+    bool empty = !c->own && !conversation_last(c->talk, NULL); // a file begins with a message
+    if (!empty) memcpy(c->saved, now, sizeof now);
+    Status st = empty ? OK : write_own(c, before);
+    free(before);
+    return st;
 }
 
 // ---- information ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #ifndef QUILL_COMMANDS_H
 #define QUILL_COMMANDS_H
 
+#include "answer/saved.h"
 #include "chat/conversation.h"
 #include "chat/settings.h"
 #include "term/lines.h"
@@ -10,14 +11,15 @@ typedef struct {
     Conversation *talk;
     AnswerConfig *config; // changed by /set
     Settings settings;
-    Lines *lines;  // asks questions; NULL: nobody can be asked
-    Buf beginning; // text that /read has put in front of the next message
-    char *file;    // the file that the conversation was loaded from or saved to; NULL: none
-    bool has_kv;   // its KV cache was loaded from or saved to FILE.kv
-    bool autosave; // write the conversation to `own` after each turn
-    char *own;     // the file of autosave; NULL until the first turn
-    int saved[2];  // number of messages and of turns at the last autosave
-    bool leave;    // /exit was called
+    Lines *lines;   // asks questions; NULL: nobody can be asked
+    Buf beginning;  // text that /read has put in front of the next message
+    char *file;     // the file that the conversation was loaded from or saved to; NULL: none
+    bool has_kv;    // its KV cache was loaded from or saved to FILE.kv
+    bool autosave;  // write the conversation to `own` after each turn
+    char *own;      // the file of autosave; NULL until the first turn
+    SavedMark mark; // of `own` when this chat read or wrote it last
+    int saved[2];   // number of messages and of turns at the last autosave
+    bool leave;     // /exit was called
 } Chat;
 
 // Sends a message, after the text that /read has put in front of it; if the message is not taken, that text stays.

@@ -52,6 +52,7 @@ static Status begin(Chat *c, const Options *o) {
     Status st = saved_choose(&o->answer, gguf_name(c->talk->e->gguf), &path);
     if (!st.code && path) {
         Buf system = {0};
+        c->mark = saved_mark(path);
         const Message *given = conversation_last(c->talk, "system");
         if (given) buf_append(&system, given->text.data, given->text.n);
         st = commands_load(c, path, true);

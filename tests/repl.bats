@@ -632,6 +632,28 @@ EOF
     grep -q '^words [1-8]<|im_end|>' errors
 }
 
+@test "two chats that continue one conversation both keep what they said" {
+    printf 'first words\n' | "$QUILL" -i --autosave -n 1 >out
+    own=$(echo "$PWD"/state/quill/conversations/*)
+    mkfifo lines
+    "$QUILL" -i --continue -n 1 <lines >out 2>errors &
+    exec 9>lines
+    printf '%s\n' 'second words' /save >&9 # what the chat itself writes is no reason to leave the file
+    within 60 grep -q '^.*chat.json: 4 messages' errors
+    printf 'third words\n' | "$QUILL" -i --continue -n 1 >out.2 2>errors.2
+    printf '%s\n' 'fourth words' 'fifth words' >&9
+    exec 9>&-
+    ended $!
+    [ "$status" -eq 0 ]
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+    grep -q 'third words' "$own"
+    not grep -q 'f.*th words' "$own"
+    other=$(grep -L 'third words' state/quill/conversations/*)
+    [ "$(grep -c ' words"$' "$other")" -eq 4 ]
+    [ "$(grep -c 'another chat has written .*chat.json; this chat leaves that file .* is saved in .*chat.json$' errors)" -eq 1 ]
+    not grep -q 'another chat' errors.2
+}
+
 @test "a chat that cannot save says so once and continues" {
     touch no-folder
     rc=0
