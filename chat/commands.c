@@ -40,10 +40,18 @@ static void forget_own(Chat *c) {
     c->own = NULL;
 }
 
+// The same for /save, which needs a name again and asks before it overwrites.
+static void forget_file(Chat *c) {
+    free(c->file);
+    c->file = NULL;
+    c->has_kv = false;
+}
+
 static Status clear(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
     conversation_clear(c->talk);
     forget_own(c);
+    forget_file(c);
     c->beginning.n = 0;
     return OK;
 }

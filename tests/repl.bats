@@ -761,6 +761,14 @@ EOF
     not grep -q '^y$' state/quill/history
 }
 
+@test "/save after /clear does not overwrite the conversation before it" {
+    run "$QUILL" -i -n 1 < <(printf '%s\n' hello '/save --kv old' /clear /save '/save old' '/save --kv old' other '/save new' /save)
+    [[ "$output" == *"old: 2 messages"*"/save: a file expected, found nothing"*"/save: old: a new file expected"*"/save: old: a new"* ]]
+    [[ "$output" == *"new: 2 messages"*"new: 2 messages"* ]]
+    grep -q '"hello"' old
+    grep -q '"other"' new
+}
+
 @test "/save --kv asks before it overwrites FILE.kv too" {
     printf 'precious\n' >file.kv
     run "$QUILL" -i -n 1 < <(printf 'hello\n/save --kv file\n/save --kv other\n/save --kv other\n')
