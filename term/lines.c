@@ -483,19 +483,31 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
 
+// Input without an end must not fill memory: the limit is that of a prompt from a pipe.
+static Status too_long(const char *what) {
+    return status_error(QUILL_CONTEXT, "stdin: a %s of at most %d bytes expected, found more", what, FD_STREAM_MOST);
+}
+
 // Appends the next line of stdin with its line end, or the rest of the input if it has none. Returns 1; 0: the end of
-// the input (a terminal may give more later); -1: cannot be read, or a signal came.
+// the input (a terminal may give more later); -1: cannot be read, a signal came, or the line is longer than
+// FD_STREAM_MOST.
 static int next_line(Lines *l, Buf *line) {
     enum { AT_ONCE = 1 << 16 };
     static char bytes[AT_ONCE];
-    const char *end;
-    ssize_t n = 1;
-    while (!(end = l->ahead.n ? memchr(l->ahead.data, '\n', l->ahead.n) : NULL) && n > 0) {
+    const char *end = NULL;
+    size_t searched = 0, whole;
+    for (ssize_t n = 1;;) {
+        if (l->ahead.n > searched) end = memchr(l->ahead.data + searched, '\n', l->ahead.n - searched);
+        searched = l->ahead.n;
+        whole = end ? (size_t)(end - l->ahead.data) : l->ahead.n;
+        if (whole > FD_STREAM_MOST) return -1;
+        if (end || n == 0) break;
+        if (signals_caught()) return -1; // reads that find bytes at once are never interrupted
         n = fd_read(STDIN_FILENO, bytes, sizeof bytes);
-        if (n > 0) buf_append(&l->ahead, bytes, (size_t)n);
+        if (n < 0) return -1;
+        buf_append(&l->ahead, bytes, (size_t)n);
     }
-    if (n < 0) return -1;
-    size_t whole = end ? (size_t)(end - l->ahead.data) + 1 : l->ahead.n;
+    whole += end != NULL;
     if (whole == 0) return 0;
     buf_append(line, l->ahead.data, whole);
     buf_drop(&l->ahead, whole);
@@ -518,8 +530,9 @@ static Status stream_line(Lines *l, Buf *line, bool *end) {
     l->stopped_bare = !l->goes_on;
     if (*end && l->terminal) fputc('\n', stderr);
     l->closed = *end && !l->terminal; // on a terminal Ctrl-D ends only the message
-    if (found < 0 && !l->stopped) return status_error(QUILL_IO, "stdin: cannot read: %s", strerror(error));
-    return OK;
+    if (found >= 0 || l->stopped) return OK;
+    return l->ahead.n > FD_STREAM_MOST ? too_long("line")
+                                       : status_error(QUILL_IO, "stdin: cannot read: %s", strerror(error));
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -567,7 +580,8 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
         Shape shape = shape_of(typed);
         l->goes_on = shape == IN_BLOCK || (l->terminal && shape == CONTINUED);
         if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // removes the backslash
-    } while (l->goes_on);
+        if (typed->n > FD_STREAM_MOST) st = too_long("message");
+    } while (l->goes_on && !st.code);
     buf_free(&line);
     return st;
 }

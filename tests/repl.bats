@@ -872,6 +872,14 @@ assert said[-5:] == ["first\n/second\n", "/one line", "ends in \\", 'in """ betw
 PYTHON
 }
 
+@test "a line or a message without an end ends the chat" {
+    [ "$(code timeout 60 sh -c '"$QUILL" -i </dev/zero')" -eq 5 ]
+    grep -qx 'quill: stdin: a line of at most 268435456 bytes expected, found more' errors
+    { echo '"""'; yes "$(printf '%60000s' line)"; } | { timeout 60 "$QUILL" -i >out 2>errors || echo $? >rc; }
+    [ "$(cat rc)" -eq 5 ]
+    grep -qx 'quill: stdin: a message of at most 268435456 bytes expected, found more' errors
+}
+
 @test "/set shows one value and knows short names, and /set verbose shows the cost of turns" {
     printf '%s\n' '/set temp' '/set n 1' '/set n' '/set temp 0.5' '/set temp' '/set t 4' '/set markdown off' '/set markdown' \
         '/set verbose' '/set verbose on' hello '/set verbose off' again '/set verbos on' '/set c 9' |
