@@ -92,12 +92,22 @@ typedef struct {
     Settings *s;
     const char *file;
     bool given;
+    bool begun;         // an entry was read
     const Option *list; // the list option being read: its first text has decided that the list is taken
 } SettingsLoad;
+
+// Resets what settings_json leaves out if it is not set.
+static void reset_left_out(Settings *s) {
+    s->config->form = (AnswerForm){0};
+    s->config->tools = (AnswerTools){0};
+    (void)settings_set(s, "seed", "-1"); // cannot fail
+}
 
 static void take(void *arg, const char *name, const char *value) {
     SettingsLoad *l = arg;
     const Option *row = NULL;
+    if (!l->begun && !l->given) reset_left_out(l->s);
+    l->begun = true;
     Status st = cli_chat_option(name, value, &row);
     bool flagged = !st.code && l->given && row != l->list && !is_default(row, l->s->config);
     if (!st.code && !flagged) {

@@ -19,8 +19,9 @@ Status settings_set(Settings *s, const char *name, const char *value);
 Status settings_show(const Settings *s, const char *name);
 // The settings of sampling and length, as transcript_settings reads them. A random seed is left out.
 json_t *settings_json(const AnswerConfig *config);
-// Applies the settings of a saved conversation. given: settings that differ from their defaults came from flags and are
-// not replaced. Reports settings that cannot be applied on stderr, with `file` in front.
+// Applies the settings of a saved conversation. A file with settings resets forms, tools and a seed that it does not
+// have: settings_json leaves them out if they are not set. given: settings that differ from their defaults came from
+// flags and are not replaced. Reports settings that cannot be applied on stderr, with `file` in front.
 void settings_load(Settings *s, const char *file, Str json, bool given);
 void settings_free(Settings *s);
 

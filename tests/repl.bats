@@ -717,6 +717,36 @@ EOF
     printf '/set\n' | "$QUILL" -i --load marked.json 2>&1 >out | grep -q '^top-p  *0.5 '
 }
 
+@test "/load replaces the form, the tools and the seed too" {
+    printf '[{"name":"get_weather"}]' >tools.json
+    printf '%s\n' hello '/save plain.json' '/set json-object on' '/set seed 7' '/save form.json' | "$QUILL" -i -n 1 >out
+    set_before=('/set regex [a-z]{4}' '/set tools tools.json' '/set tool-choice none' '/set seed 4')
+    chat=("$QUILL" -i -n 1 --chat-template hermes)
+    printf '%s\n' "${set_before[0]}" "${set_before[3]}" '/load plain.json' /set | "${chat[@]}" >out 2>errors
+    not grep -q 'settings:' errors
+    grep -q '^regex  *none' errors
+    grep -q '^seed  *-1$' errors
+    printf '%s\n' "${set_before[@]:1:2}" '/load plain.json' /set | "${chat[@]}" >out 2>errors
+    not grep -q 'settings:' errors
+    grep -q '^tools  *none' errors
+    grep -q '^tool-choice  *none' errors
+    printf '%s\n' "${set_before[0]}" '/load form.json' /set | "${chat[@]}" >out 2>errors
+    not grep -q 'settings:' errors
+    grep -q '^regex  *none' errors
+    grep -q '^json-object  *on' errors
+    grep -q '^seed  *7 ' errors
+    # a file whose form is refused, and one without settings, change none
+    printf '{"messages":[],"settings":{"regex":"["}}' >bad.json
+    printf '{"messages":[]}' >bare.json
+    printf '%s\n' "${set_before[0]}" '/load bad.json' '/load bare.json' /set | "${chat[@]}" >out 2>errors
+    [ "$(grep -c 'bad.json: settings: ' errors)" -eq 1 ]
+    grep -q '^regex  *\[a-z\]{4}$' errors
+    # flags of --load stay
+    "${chat[@]}" --regex '[a-z]{4}' --seed 4 --load plain.json >out 2>errors < <(echo /set)
+    grep -q '^regex  *\[a-z\]{4}$' errors
+    grep -q '^seed  *4 ' errors
+}
+
 @test "a turn that /undo removes does not stay in the file of --autosave" {
     printf '%s\n' 'my secret' /undo | "$QUILL" -i --autosave -n 3 --greedy >out
     not grep -r secret state/quill/conversations
@@ -1092,7 +1122,7 @@ EOF
     [ "$(code "$QUILL" -i --regex '[a-z' </dev/null)" -eq 2 ] # at the start too
     # a saved conversation
     printf '{"messages":[{"role":"user","content":"x"}],"settings":{"choice":"yes,no","temp":0.5}}' >talk.json
-    printf '%s\n' '/load talk.json' '/set temp' hi | "$QUILL" -i --regex '[ab]{2}' >out 2>errors
+    printf '%s\n' '/set temp' hi | "$QUILL" -i --regex '[ab]{2}' --load talk.json >out 2>errors # the flag stays
     grep -qxE '[ab]{2}' out
     grep -q 'talk.json: settings: --regex and --choice' errors
     grep -qE '^temp +0.5' errors
