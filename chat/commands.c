@@ -393,12 +393,14 @@ static Status tokens(Chat *c, const char *arg, Status *end) {
 
 static Status copy(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
-    const Message *last = conversation_last(c->talk, "assistant");
-    if (!last) return status_error(QUILL_USAGE, "/copy: an answer expected, found none yet");
     const char *how;
-    TRY(programs_copy(last->text, &how));
-    fprintf(stderr, "%zu bytes to the clipboard, by %s\n", last->text.n, how);
-    return OK;
+    Buf answer = {0};
+    if (!conversation_last_said(c->talk, &answer))
+        return status_error(QUILL_USAGE, "/copy: an answer expected, found none yet");
+    Status st = programs_copy((Str){answer.data, answer.n}, &how);
+    if (!st.code) fprintf(stderr, "%zu bytes to the clipboard, by %s\n", answer.n, how);
+    buf_free(&answer);
+    return st;
 }
 
 // ---- the table ------------------------------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ static const Command commands[] = {
     {"load", "[--kv] FILE", load, "continue a saved conversation with its settings; --kv: without computing it again"},
     {"stats", NULL, stats, "show tokens and times of each turn"},
     {"tokens", NULL, tokens, "show the tokens of the last message"},
-    {"copy", NULL, copy, "copy the last answer to the clipboard"},
+    {"copy", NULL, copy, "copy the last answer, without thoughts, to the clipboard"},
 };
 enum { N_COMMANDS = ARRAY_LEN(commands) };
 

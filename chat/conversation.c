@@ -14,6 +14,7 @@
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
+#include "answer/think.h"
 #include "answer/transcript.h"
 #include "base/signals.h"
 #include "base/tempfile.h"
@@ -205,6 +206,27 @@ int conversation_last_tokens(const Conversation *c, int **ids) {
     if (n) memcpy(*ids, c->seq.tokens + c->seq.n_tokens - c->n_said, n * sizeof **ids);
     else n = tokenizer_encode(c->e->tok, last->text.data, last->text.n, NULL, *ids, bound);
     return n <= bound ? (int)n : 0;
+}
+
+bool conversation_last_said(const Conversation *c, Buf *out) {
+    const Message *last = conversation_last(c, "assistant");
+    if (!last) return false;
+    Conversation asked = *c; // as it was before the answer
+    asked.n_messages = (int)(last - c->messages);
+    Rendered prompt = {0};
+    (void)render(&asked, c->n_left_out, true, &prompt); // the answer may begin in a thought that the prompt opens
+    ThinkStream think = {0};
+    size_t before = out->n;
+    if (!c->config->special)
+        think = think_begin(chat_template_source(c->template), (Str){prompt.text.data, prompt.text.n});
+    think_add(&think, last->text.data, last->text.n, false);
+    think_end(&think);
+    for (Part p; think_next(&think, &p);)
+        if (p.kind == PART_SAID) buf_append(out, p.bytes.data, p.bytes.n);
+    if (out->n == before) buf_append(out, last->text.data, last->text.n);
+    think_free(&think);
+    rendered_free(&prompt);
+    return true;
 }
 
 // ---- a context that is full -----------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ Status conversation_tokens(const Conversation *c, int *n); // number of tokens o
 // The tokens of the last message: those that the model sampled, otherwise its text encoded. Returns their number, 0: no
 // message. The caller frees *ids.
 int conversation_last_tokens(const Conversation *c, int **ids);
+// Appends the last answer without its thoughts and their markers; whole if it has only thoughts. False: no answer yet.
+bool conversation_last_said(const Conversation *c, Buf *out);
 
 // Writes {"model", "messages": [{"role", "content"}...], "settings"} as JSON. settings: steals the reference; NULL:
 // none. QUILL_IO.

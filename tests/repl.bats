@@ -526,6 +526,25 @@ EOF
     [ ! -s before ] # of the new message
 }
 
+@test "/copy leaves out the thoughts of an answer" {
+    printf '#!/bin/sh\ncat >clip\n' >wl-copy
+    chmod +x wl-copy
+    copied() { # the text of the clipboard for this answer and template
+        printf '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"%s"}]}' "$1" >said.json
+        echo /copy | PATH="$PWD:$PATH" WAYLAND_DISPLAY=1 "$QUILL" -i --load said.json ${2:+--chat-template-file "$2"} 2>errors
+        grep -q "^$(wc -c <clip) bytes to the clipboard, by wl-copy" errors
+        cat clip
+    }
+    turns='{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}'
+    printf '%b' "$turns{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}{# </think> #}" >opened
+    printf '%b' "$turns{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{# <think></think> #}" >open
+    [ "$(copied 'hm, well\n</think>\n\nthe answer' opened)" = 'the answer' ]
+    [ "$(copied '<think>\nhm\n</think>\n\nthe <think> answer' open)" = 'the <think> answer' ]
+    [ "$(copied 'the answer' open)" = 'the answer' ]
+    [ "$(copied 'hm, well' opened)" = 'hm, well' ]
+    [ "$(copied '<think>hm</think>the answer')" = '<think>hm</think>the answer' ]
+}
+
 @test "a message that only an editor'\''s line feed changes is not sent again" {
     printf 'from a file\n' >text
     EDITOR=true talk --dump-prompt -n 1 --greedy <<'EOF'
