@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/tempfile.h"
 #include "cli/table.h"
 #include "term/programs.h"
 #include "term/screen.h"
@@ -241,9 +243,12 @@ static void name_file(Chat *c, char *path) {
     c->file = path;
 }
 
-// Refuses to overwrite a file that this chat neither loaded nor saved, unless the user on the terminal agrees.
+// Refuses to overwrite a file that this chat neither loaded nor saved, unless the user on the terminal agrees. A device
+// or a FIFO is written to, not replaced.
 static Status check_overwrite(const Chat *c, const char *path) {
-    if (access(path, F_OK) != 0) return OK;
+    struct stat info;
+    if (stat(path, &info) != 0) return OK;
+    if (!S_ISREG(info.st_mode)) return tempfile_check(path);
     Buf question = {0};
     buf_str(&question, "overwrite ");
     utf8_escape(&question, path, strlen(path));
@@ -254,7 +259,7 @@ static Status check_overwrite(const Chat *c, const char *path) {
     if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: the file was not overwritten", path);
     return status_error(QUILL_USAGE,
                         "/save: %.500s: a new file expected, or the one that was loaded or saved before; this file "
-                        "exists; remove it, or choose another name",
+                        "exists, so choose another name",
                         path);
 }
 

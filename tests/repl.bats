@@ -818,6 +818,27 @@ EOF
     grep -q '"other"' new
 }
 
+@test "/save writes to a device or a FIFO as it is" {
+    printf '%s\n' hello '/save /dev/stdout' | "$QUILL" -i -n 1 2>errors | cat >out
+    grep -q '"messages": \[' out
+    grep -q '^/dev/stdout: 2 messages$' errors
+    printf '%s\n' hello '/save /dev/null' '/save' | "$QUILL" -i -n 1 >out 2>errors
+    [ "$(grep -c '^/dev/null: 2 messages$' errors)" -eq 2 ]
+    run "$QUILL" -i -n 1 < <(printf '%s\n' hello '/save /dev/full')
+    [ "$status" -eq 6 ]
+    [[ "$output" == *"/dev/full: "*"No space left on device"* ]]
+    mkdir folder
+    run "$QUILL" -i -n 1 < <(printf '%s\n' hello '/save folder')
+    [ "$status" -eq 6 ]
+    [[ "$output" == *"folder: a file to write expected, found a directory"* ]]
+    mkfifo fifo
+    cat fifo >written &
+    printf '%s\n' hello '/save fifo' | "$QUILL" -i -n 1 >out 2>errors
+    wait
+    grep -q '"messages": \[' written
+    [ -p fifo ]
+}
+
 @test "/save --kv asks before it overwrites FILE.kv too" {
     printf 'precious\n' >file.kv
     run "$QUILL" -i -n 1 < <(printf 'hello\n/save --kv file\n/save --kv other\n/save --kv other\n')
