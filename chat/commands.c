@@ -11,6 +11,7 @@
 
 #include "base/tempfile.h"
 #include "cli/table.h"
+#include "cli/values.h"
 #include "term/programs.h"
 #include "term/screen.h"
 #include "term/terminal.h"
@@ -139,6 +140,21 @@ static Status check_forms(Chat *c, const AnswerConfig *before) {
     return st;
 }
 
+// Sets an option to a value that may have quotes, as in the configuration file: "" turns an option off, and the quotes
+// around a stop string are not part of it.
+static Status set_quoted(Chat *c, const char *name, const char *value) {
+    const Option *row;
+    TRY(cli_chat_option(name, value, &row));
+    size_t n = strlen(value);
+    bool quoted = n >= 2 && value[0] == '"' && value[n - 1] == '"';
+    if (quoted && n == 2 && cli_can_be_off(row)) return settings_set(&c->settings, name, "default");
+    if (!quoted || row->kind != STOPS) return settings_set(&c->settings, name, value);
+    char *plain = mem_copy(value + 1, n - 2);
+    Status st = settings_set(&c->settings, name, plain);
+    free(plain);
+    return st;
+}
+
 static Status set(Chat *c, const char *arg, Status *end) {
     (void)end;
     char name[64];
@@ -147,7 +163,9 @@ static Status set(Chat *c, const char *arg, Status *end) {
     const char *value = arg + n + strspn(arg + n, " =");
     if (!*value) return settings_show(&c->settings, name);
     AnswerConfig before = *c->config;
-    TRY(settings_set(&c->settings, name, value));
+    TRY(set_quoted(c, name, value));
+    bool no_tools = before.tools.file && !c->config->tools.file;
+    if (no_tools) c->config->tools.choice = NULL; // nothing is left to choose from
     Status st = conversation_settings(c->talk);
     if (!st.code) st = check_forms(c, &before);
     if (!st.code) return OK;

@@ -143,12 +143,15 @@ static Status parse_bias(const char *flag, const char *value, SamplerParams *s) 
 static Status parse_seed(const char *flag, const char *value, AnswerConfig *out) {
     char *end;
     errno = 0;
-    out->seed_given = strcmp(value, "-1") != 0;
-    if (!out->seed_given) return OK;
+    if (strcmp(value, "-1") == 0) {
+        out->seed_given = false;
+        return OK;
+    }
     long long v = isdigit((unsigned char)*value) ? strtoll(value, &end, 10) : -1;
     if (v < 0 || *end || errno == ERANGE) // the range of a JSON integer
         return cli_bad_value(flag, value, "a whole number from 0 to 9223372036854775807, or -1 for a random one,");
     out->sampling.seed = (uint64_t)v;
+    out->seed_given = true;
     return OK;
 }
 

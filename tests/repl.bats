@@ -982,6 +982,35 @@ text='The **quick** brown fox jumps over `the lazy dog`, and a word that is long
 int *code = *that + is - never * wrapped, whatever + the + terminal + does;
 ```'
 
+@test "a refused seed changes nothing" {
+    printf '%s\n' '/set seed foo' '/set seed' '/set seed 5' '/set seed -2' '/set seed' hello '/save talk.json' | "$QUILL" -i -n 1 >out 2>errors || [ $? -eq 2 ]
+    [ "$(grep '^seed' errors)" = 'seed               -1
+seed               5 (default -1)' ]
+    printf '%s\n' '/set seed foo' hello '/save other.json' | "$QUILL" -i -n 1 >out 2>errors || [ $? -eq 2 ]
+    not grep -q '"seed"' other.json
+}
+
+@test "/set takes quotes as the configuration file does" {
+    printf '%s\n' '/set stop END' '/set stop ""' '/set stop' '/set stop " a b "' '/set stop """' '/set stop "' '/set stop' \
+        '/set logit-bias 5-inf' '/set logit-bias ""' '/set logit-bias' hello '/save talk.json' | "$QUILL" -i -n 1 >out 2>errors
+    [ "$(grep '^stop\|^logit' errors)" = 'stop               none
+stop               " a b " """ """
+logit-bias         none' ]
+    # the stop strings of a file are taken as they are
+    printf '{"messages":[],"settings":{"stop":["\\"x\\""]}}' >quoted.json
+    printf '%s\n' '/load quoted.json' '/set stop' | "$QUILL" -i 2>&1 | grep -qx 'stop               ""x""'
+}
+
+@test "/set tools default drops tool-choice too" {
+    printf '[{"name":"get_weather"}]' >tools.json
+    for off in default '""'; do
+        printf '%s\n' '/set tools tools.json' '/set tool-choice required' "/set tools $off" '/set tools' '/set tool-choice' hello |
+            "$QUILL" -i -n 1 --chat-template hermes >out 2>errors
+        [ "$(cat errors)" = 'tools              none
+tool-choice        none' ]
+    done
+}
+
 @test "an answer is wrapped between words at 40, 80 and 200 columns, and never in a pipe" {
     printf '%s' "$text" >prompt.md
     for columns in 40 80 200; do
