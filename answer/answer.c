@@ -261,8 +261,8 @@ size_t answer_n_cut(const Answer *a) {
 
 Str answer_text(const Answer *a) { return since(a->found ? &a->besides : &a->answer, 0); }
 
-const char *answer_finish_name(const Answer *a, Finish f) {
-    return a->found && (f == FINISH_EOG || f == FINISH_STOP) ? "tool_calls" : finish_name(f);
+const char *answer_finish_name(const Answer *a, Finish f, bool cut) {
+    return a->found && (f == FINISH_EOG || (f == FINISH_STOP && !cut)) ? "tool_calls" : finish_name(f);
 }
 
 void answer_put_rest(const Answer *a, json_t *object) {
@@ -303,7 +303,8 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     if (a->config->json || a->config->jsonl) {
         json_t *j = report_json(a->e, a->config, r, answer_text(a));
         answer_put_rest(a, j);
-        jsonio_put(j, "finish_reason", json_string(answer_finish_name(a, r->finish)));
+        bool cut = form_complete(r).code == QUILL_CUT;
+        jsonio_put(j, "finish_reason", json_string(answer_finish_name(a, r->finish, cut)));
         json_object_foreach((json_t *)more, key, value) jsonio_share(j, key, value);
         write_json(a, j);
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);

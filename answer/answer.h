@@ -65,8 +65,9 @@ void answer_end(Answer *a);                            // no token follows: show
 size_t answer_n_cut(const Answer *a);                  // bytes that a stop string removed from the answer's end
 Str answer_text(const Answer *a);                      // after answer_end without calls of tools
 void answer_put_rest(const Answer *a, json_t *object); // sets "thinking", "tool_calls" and "tokens" if there are any
-// The "finish_reason" of JSON: "tool_calls" if the answer has calls and was not cut.
-const char *answer_finish_name(const Answer *a, Finish f);
+// The "finish_reason" of JSON: "tool_calls" if the answer ended with calls. cut: it ended before its form was complete;
+// a stop string in a call does that.
+const char *answer_finish_name(const Answer *a, Finish f, bool cut);
 // QUILL_MODEL: no logit was finite, or options forbid all tokens, so there is no valid answer; or engine_fault's error.
 Status answer_broken(const Engine *e, const Request *r);
 // Calls answer_end, then answer_write without `more`.

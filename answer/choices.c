@@ -239,7 +239,7 @@ Status choices_broken(const Choices *c) {
 void choices_put(json_t *object, const Choice *choice) {
     jsonio_put(object, "text", jsonio_text(answer_text(choice->answer)));
     answer_put_rest(choice->answer, object);
-    jsonio_put(object, "finish_reason", json_string(answer_finish_name(choice->answer, choice->finish)));
+    jsonio_put(object, "finish_reason", json_string(answer_finish_name(choice->answer, choice->finish, choice->cut)));
     if (choice->run->request.constraint) jsonio_put(object, "complete", json_boolean(!choice->cut));
     if (!choice->scored) return;
     jsonio_put(object, "score", jsonio_number(choice->score, 6));

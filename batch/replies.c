@@ -104,7 +104,7 @@ static json_t *completion_logprobs(const json_t *tokens) {
 
 // OpenAI's finish reasons are "stop", "length" and "tool_calls".
 static const char *openai_finish(const Choice *c) {
-    const char *name = answer_finish_name(c->answer, c->finish);
+    const char *name = answer_finish_name(c->answer, c->finish, c->cut);
     return strcmp(name, finish_name(FINISH_EOG)) == 0 ? "stop" : name;
 }
 

@@ -245,6 +245,21 @@ PYTHON
 
 call() { "$QUILL" --no-config -q --no-stdin --temp 2 -n 120 --chat-template hermes --tools tools.json "$@" "Hi"; }
 
+@test "a stop string inside a call ends the answer with stop, not with tool_calls" {
+    needs python3
+    tools
+    [ "$(code call --tool-choice stop_now --json -r '</tool_call>')" -eq 7 ]
+    grep -q '"finish_reason":"stop"' out
+    grep -q '"tool_calls":\[{' out # what there is of them
+    grep -q 'ended before its form was complete: a stop string ended it' errors
+    printf '{"messages":[{"role":"user","content":"Hi"}],"stop":"</tool_call>","tool_choice":"stop_now","tools":%s}\n' "$(tr -d '\n' <tools.json)" >job
+    "$QUILL" batch --no-config -q --temp 2 -n 120 --chat-template hermes job >out
+    grep -q '"finish_reason":"stop","complete":false' out
+    # after the call it cuts nothing
+    [ "$(code call --tool-choice stop_now --json -r 'never said')" -eq 0 ]
+    grep -q '"finish_reason":"tool_calls"' out
+}
+
 @test "calls of tools follow their schemas, and JSON has them" {
     needs python3
     tools
