@@ -219,6 +219,8 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
     if (a->n_words > 1 || (a->n_words && *at))
         return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", cli_mode_name(m),
                             what, a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
+    if (a->n_words && !*a->word[0])
+        return status_error(QUILL_USAGE, "quill %s: a %s expected, found an empty text", cli_mode_name(m), what);
     if (a->n_words) *at = a->word[0];
     if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
         return status_error(QUILL_USAGE,

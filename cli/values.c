@@ -168,8 +168,7 @@ static Status parse_stop(const char *flag, const char *value, AnswerConfig *out)
     return OK;
 }
 
-static Status add_file(const char *flag, const char *value, AnswerConfig *out) {
-    if (!*value) return cli_bad_value(flag, value, "a file");
+static Status add_file(const char *value, AnswerConfig *out) {
     out->chunks = mem_resize(out->chunks, (size_t)(out->n_chunks + 1) * sizeof *out->chunks);
     out->chunks[out->n_chunks++] = value;
     return OK;
@@ -236,10 +235,18 @@ static void *address(const Option *o, ValueTarget t) {
     return (char *)t.answer + at;
 }
 
+// A script whose variable is not set gives an empty text where a file is expected. `value` is NULL for no file.
+static Status check_file(const Option *o, const char *flag, const char *value) {
+    if (!value || *value || !o->arg || strcmp(o->arg, "FILE") != 0) return OK;
+    bool model = o->at == offsetof(Options, engine.model);
+    return status_error(QUILL_USAGE, "%s: a file%s expected, found an empty text", flag, model ? " or name" : "");
+}
+
 static Status set_value(const Option *o, const char *flag, const char *value, ValueTarget out) {
     void *at = address(o, out);
     int64_t n;
     double x;
+    TRY(check_file(o, flag, value));
     switch (o->kind) {
     case FLAG: *(bool *)at = true; return OK;
     case INT:
@@ -274,7 +281,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
         *(bool *)at = strcmp(value, "paged") == 0;
         return OK;
     case STOPS: return parse_stop(flag, value, out.answer);
-    case FILES: return add_file(flag, value, out.answer);
+    case FILES: return add_file(value, out.answer);
     case BIAS: return parse_bias(flag, value, &out.answer->sampling);
     case SEED: return parse_seed(flag, value, out.answer);
     case KVTYPE: return parse_kv_type(o, flag, value, at);
