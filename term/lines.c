@@ -477,8 +477,11 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
     signals_unwatch();
     line->n = 0;
     *end = !text || n <= 0;
-    if (*end) fputs(l->stopped == SIGINT ? "^C\n" : "\n", l->out), fflush(l->out);
-    else narrow(text, (size_t)n, line);
+    if (*end) {
+        if (l->stopped) fputs("\033[J", l->out); // the rows of the line below the cursor
+        fputs(l->stopped == SIGINT ? "^C\n" : "\n", l->out);
+        fflush(l->out);
+    } else narrow(text, (size_t)n, line);
 }
 
 // ---- the stream -----------------------------------------------------------------------------------------------------

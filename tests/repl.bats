@@ -336,6 +336,22 @@ modes usual
 EOF
 }
 
+@test "Ctrl-C in the middle of a long line leaves nothing of it below" {
+    drive <<'EOF'
+window 24 40
+spawn $QUILL -n 1
+prompt
+send "0123456789012345678901234567890123456789 0123456789\x01"
+expect "0123456789"
+send "\x03"
+expect "\e[J^C\r\n"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
 @test "Ctrl-C stops a prefill, and the message is not in the conversation" {
     head -c 300000 /dev/zero | tr '\0' 'x' >long
     talk -c 1M -ub 16 --isa scalar -n 1 -v <<'EOF'
