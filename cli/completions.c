@@ -20,7 +20,7 @@ static bool takes_files(int m) {
 static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // names of models in the cache
 
 // What kind of value follows a flag.
-typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_MODEL, VALUE_DIR, VALUE_WORDS } ArgKind;
+typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_MODEL, VALUE_DIR, VALUE_PRESET, VALUE_WORDS } ArgKind;
 
 // Walks an argument of the form a|b|N: copies the next literal word (a, b) and returns where to go on; NULL: no more.
 static const char *next_word(const char *arg, char word[32]) {
@@ -43,6 +43,7 @@ static ArgKind value_of(const Option *o) {
     if (!o->arg) return VALUE_NONE;
     if (takes_template(o)) return VALUE_WORDS;
     if (strcmp(o->names, "-m --model") == 0) return VALUE_MODEL;
+    if (strcmp(o->names, "--preset") == 0) return VALUE_PRESET;
     if (strncmp(o->arg, "FILE", 4) == 0) return VALUE_FILE;
     if (strncmp(o->arg, "DIR", 3) == 0) return VALUE_DIR;
     return next_word(o->arg, word) ? VALUE_WORDS : VALUE_ANY;
@@ -63,6 +64,9 @@ static void put_words(const Option *o) {
 static const char kv_verbs[] = "info check cut diff list remove"; // the words after quill kv
 static const char model_verbs[] = "list rm";                      // after quill models
 static const char chunk_verbs[] = "add";                          // after quill chunk
+
+// The shell command that prints the names of the sections of the configuration file.
+#define SECTIONS "sed -nE 's/^[[:blank:]]*\\[[[:blank:]]*([^]]*[^][:blank:]])[[:blank:]]*\\].*/\\1/p' "
 
 static void put_modes(void) {
     const char *between = "";
@@ -114,6 +118,7 @@ static void bash_mode(int m) {
     bash_case(m, VALUE_FILE, "@file");
     bash_case(m, VALUE_MODEL, "@model");
     bash_case(m, VALUE_DIR, "@dir");
+    bash_case(m, VALUE_PRESET, "@preset");
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m) && value_of(&cli_options[i]) == VALUE_WORDS) bash_words(&cli_options[i]);
     printf("        esac ;;\n");
@@ -130,9 +135,18 @@ static void bash_names_of_models(void) {
            "}\n");
 }
 
+// In bash and zsh.
+static void presets_function(const char *print_begin, const char *print_end) {
+    printf("_quill_presets() {\n"
+           "    %s" SECTIONS "\"${XDG_CONFIG_HOME:-$HOME/.config}/quill/config\" 2>/dev/null%s\n"
+           "}\n",
+           print_begin, print_end);
+}
+
 static void bash_completions(void) {
     printf("# bash completion for quill; written by quill --completions bash\n");
     bash_names_of_models();
+    presets_function("", "");
     printf("_quill() {\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} mode='' modes='");
     put_modes();
@@ -163,6 +177,8 @@ static void bash_completions(void) {
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; _quill_names) ;;\n"
            "    @name) mapfile -t COMPREPLY < <(_quill_names) ;;\n"
+           "    @preset)\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$(_quill_presets)\" -- \"$cur\") ;;\n"
            "    @dir)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
@@ -201,6 +217,7 @@ static void zsh_option(const Option *o) {
     if (value == VALUE_FILE) printf("_files");
     if (value == VALUE_MODEL) printf("_quill_models_and_files");
     if (value == VALUE_DIR) printf("_files -/");
+    if (value == VALUE_PRESET) printf("_quill_presets");
     if (value == VALUE_WORDS) printf("("), put_words(o), printf(")");
     printf("' \\\n");
 }
@@ -225,8 +242,9 @@ static void zsh_completions(void) {
            "    names=(${(f)\"$(quill models --names 2>/dev/null)\"})\n"
            "    compadd -a names\n"
            "}\n"
-           "_quill_models_and_files() { _quill_models; _files }\n"
-           "_quill() {\n"
+           "_quill_models_and_files() { _quill_models; _files }\n");
+    presets_function("compadd -- ${(f)\"$(", ")\"}");
+    printf("_quill() {\n"
            "    local mode=\n"
            "    local -a modes\n"
            "    modes=(\n");
@@ -268,6 +286,7 @@ static void fish_option(const Option *o) {
     if (value == VALUE_FILE) printf(" -rF");
     if (value == VALUE_MODEL) printf(" -rFa '(quill models --names 2>/dev/null)'");
     if (value == VALUE_DIR) printf(" -xa '(__fish_complete_directories)'");
+    if (value == VALUE_PRESET) printf(" -xa '(__quill_presets)'");
     if (value == VALUE_WORDS) printf(" -xa '"), put_words(o), printf("'");
     printf(" -d '");
     cli_put(o->help, fish);
@@ -283,6 +302,11 @@ static void fish_completions(void) {
     put_modes();
     printf("; and set mode $words[2]\n"
            "    contains -- $mode $argv\n"
+           "end\n"
+           "function __quill_presets --description 'the sections of the configuration file'\n"
+           "    set -l folder $XDG_CONFIG_HOME\n"
+           "    test -n \"$folder\"; or set folder $HOME/.config\n"
+           "    " SECTIONS "$folder/quill/config 2>/dev/null\n"
            "end\n"
            "complete -c quill -f\n");
     char brief[256];

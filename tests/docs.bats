@@ -32,6 +32,13 @@ offered() {
     done
 }
 
+# A configuration file with sections.
+sections() {
+    export XDG_CONFIG_HOME="$PWD/conf"
+    mkdir -p conf/quill
+    printf '%s\n' 'temp = 0.5 # [none]' '[brief]' 'n = 20' ' [ letters ] # a comment' '[my-other]' 'stop = "[x]"' >conf/quill/config
+}
+
 @test "bash completes modes, options, choices and files" {
     [ "$(offered quill ben)" = bench ]
     [ "$(offered quill --thi)" = --think ]
@@ -62,6 +69,12 @@ offered() {
     [ "$(offered quill hello m)" = "" ]
     [ "$(offered quill -p m)" = "" ]
     [ "$(offered quill -- ben)" = "" ]
+    # sections of the configuration file behind --preset
+    sections
+    [ "$(offered quill --preset '')" = "brief letters my-other" ]
+    [ "$(offered quill --preset = l)" = letters ]
+    [ "$(offered quill bench --preset b)" = brief ]
+    [ "$(XDG_CONFIG_HOME= HOME="$PWD/nobody" offered quill --preset '')" = "" ]
     # each mode has its own
     [ "$(offered quill bench --roof)" = --roofline ]
     [ "$(offered quill --roof)" = "" ]
@@ -85,6 +98,9 @@ offered() {
     [ "$(offers 'quill --chat-template chatm')" = chatml ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
+    sections
+    [ "$(offers 'quill --preset ')" = "brief letters my-other" ]
+    [ "$(offers 'quill bench --preset=l')" = --preset=letters ]
 }
 
 @test "each mode has one line in the help and in the completions" {
@@ -107,6 +123,7 @@ offered() {
 @test "zsh completes modes, subcommands, template names and files" {
     needs zsh
     needs_terminal
+    sections
     "$QUILL" --completions zsh >_quill
     TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 drive <<'EOF'
 spawn zsh -f -i
@@ -121,6 +138,8 @@ send "\x15\nquill benc\t"
 expect "quill bench"
 send "\x15\nquill kv info mod\t"
 expect "quill kv info model.gguf"
+send "\x15\nquill --preset=lett\t"
+expect "quill --preset=letters"
 send "\x15\nquill --dev\t"
 expect "quill --device"
 send "\x15\nexit\n"
