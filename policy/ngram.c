@@ -10,7 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ORDERS = 3, TRIES = 24, NEAR = 48 };
+enum {
+    ORDERS = 3,
+    TRIES = 24,
+    NEAR = 48,
+    TEXT_SIZE = 4, // what a text counts in Ngram.size besides its tokens: a Text and two allocations
+    LEAST_HEADS = 1024,
+};
 static const int order_length[ORDERS] = {2, 4, 8};
 
 // A position in a text, after its token `at`; it includes the text's number. 0: none.
@@ -20,10 +26,9 @@ typedef struct {
     int *tokens;    // (n)
     Place *before;  // (n, ORDERS) the next older place in the chain
     int n, cap;     // n < 0: the text's number is free
-    bool open;      // ngram_end was not called yet
+    int next, prev; // a list of texts: of free numbers (next only), or of ended texts in the order of their ends
     int source, at; // the text that this one copies, -1: none; and the index of the next token there
     int lost;       // calls of ngram_find since the last match
-    int64_t ended;  // value of Ngram.n_ended when the text ended
 } Text;
 
 struct Ngram {
@@ -31,8 +36,9 @@ struct Ngram {
     int n_texts, cap_texts;
     Place *heads[ORDERS]; // (n_heads)
     size_t n_heads;       // a power of two
-    size_t n_tokens;      // tokens of all texts
-    int64_t n_ended;
+    size_t size;          // tokens of all texts, and TEXT_SIZE for each text
+    int first_free;       // the first free number; -1: none
+    int oldest, newest;   // the texts that ended first and last; -1: no text has ended
 };
 
 static Place place_of(int text, int at) { return ((uint64_t)(text + 1) << 32) | (uint32_t)at; }
@@ -41,7 +47,7 @@ static int place_at(Place p) { return (int)(uint32_t)p; }
 
 Ngram *ngram_new(void) {
     Ngram *g = mem_alloc(sizeof *g);
-    *g = (Ngram){0};
+    *g = (Ngram){.first_free = -1, .oldest = -1, .newest = -1};
     return g;
 }
 
@@ -88,67 +94,80 @@ static void link_all(Ngram *g, size_t n_heads) {
         for (int k = 0; k < g->texts[i].n; k++) link_token(g, i, k);
 }
 
-static void remove_text(Ngram *g, int text) {
-    Text *t = &g->texts[text];
-    g->n_tokens -= (size_t)t->n;
-    free(t->tokens);
-    free(t->before);
-    *t = (Text){.n = -1, .source = -1};
-    for (int i = 0; i < g->n_texts; i++)
-        if (g->texts[i].source == text) g->texts[i].source = -1;
-}
-
-// The text that ended first; -1: no text has ended.
-static int oldest(const Ngram *g) {
-    int found = -1;
-    for (int i = 0; i < g->n_texts; i++) {
-        const Text *t = &g->texts[i];
-        if (t->n < 0 || t->open) continue;
-        if (found < 0 || t->ended < g->texts[found].ended) found = i;
-    }
-    return found;
-}
-
-static void make_room(Ngram *g) {
-    if (g->n_tokens < NGRAM_TOKENS) return;
-    bool any = false;
-    for (int text; g->n_tokens > NGRAM_TOKENS / 2 && (text = oldest(g)) >= 0; any = true) remove_text(g, text);
-    if (any) link_all(g, g->n_heads);
-}
-
 // ---- texts ----------------------------------------------------------------------------------------------------------
 
-// The ended text that is a prefix of these tokens; of several the one that ended last; -1: none.
-static int text_before(const Ngram *g, const int *tokens, int n) {
-    int found = -1;
+static void resize_text(Text *t, int cap) {
+    t->cap = cap;
+    t->tokens = mem_resize(t->tokens, (size_t)cap * sizeof *t->tokens);
+    t->before = mem_resize(t->before, (size_t)cap * ORDERS * sizeof *t->before);
+}
+
+static void add_ended(Ngram *g, int text) {
+    g->texts[text].next = -1;
+    g->texts[text].prev = g->newest;
+    *(g->newest < 0 ? &g->oldest : &g->texts[g->newest].next) = text;
+    g->newest = text;
+}
+
+static void take_ended(Ngram *g, int text) {
+    const Text *t = &g->texts[text];
+    *(t->prev < 0 ? &g->oldest : &g->texts[t->prev].next) = t->next;
+    *(t->next < 0 ? &g->newest : &g->texts[t->next].prev) = t->prev;
+}
+
+static void remove_text(Ngram *g, int text) {
+    Text *t = &g->texts[text];
+    take_ended(g, text);
+    g->size -= (size_t)t->n + TEXT_SIZE;
+    free(t->tokens);
+    free(t->before);
+    *t = (Text){.n = -1, .source = -1, .next = g->first_free};
+    g->first_free = text;
+}
+
+// Removes the texts that ended first until the index is half full.
+static void make_room(Ngram *g) {
+    if (g->size < NGRAM_TOKENS || g->oldest < 0) return;
+    while (g->size > NGRAM_TOKENS / 2 && g->oldest >= 0) remove_text(g, g->oldest);
     for (int i = 0; i < g->n_texts; i++) {
-        const Text *t = &g->texts[i];
-        if (t->open || t->n <= 0 || t->n > n) continue;
-        if (found >= 0 && t->ended < g->texts[found].ended) continue;
-        if (memcmp(t->tokens, tokens, (size_t)t->n * sizeof *tokens) == 0) found = i;
+        Text *t = &g->texts[i];
+        if (t->source >= 0 && g->texts[t->source].n < 0) t->source = -1;
     }
-    return found;
+    link_all(g, g->n_heads);
+}
+
+// The text that is a prefix of these tokens and ended last, among the NGRAM_RECENT texts that ended last; -1: none.
+static int text_before(const Ngram *g, const int *tokens, int n) {
+    int text = g->newest;
+    for (int i = 0; i < NGRAM_RECENT && text >= 0; i++, text = g->texts[text].prev) {
+        const Text *t = &g->texts[text];
+        if (t->n > 0 && t->n <= n && memcmp(t->tokens, tokens, (size_t)t->n * sizeof *tokens) == 0) return text;
+    }
+    return -1;
 }
 
 static int new_text(Ngram *g) {
-    int text = 0;
-    while (text < g->n_texts && g->texts[text].n >= 0) text++;
-    if (text == g->cap_texts) {
-        g->cap_texts = g->cap_texts ? 2 * g->cap_texts : 8;
-        g->texts = mem_resize(g->texts, (size_t)g->cap_texts * sizeof *g->texts);
+    int text = g->first_free;
+    if (text >= 0) g->first_free = g->texts[text].next;
+    else {
+        text = g->n_texts++;
+        if (text == g->cap_texts) {
+            g->cap_texts = g->cap_texts ? 2 * g->cap_texts : 8;
+            g->texts = mem_resize(g->texts, (size_t)g->cap_texts * sizeof *g->texts);
+        }
     }
-    if (text == g->n_texts) g->n_texts++;
     g->texts[text] = (Text){.source = -1};
+    g->size += TEXT_SIZE;
     return text;
 }
 
 int ngram_begin(Ngram *g, const int *tokens, int n) {
     int text = text_before(g, tokens, n);
-    if (text < 0) {
+    if (text >= 0) take_ended(g, text);
+    else {
         make_room(g);
         text = new_text(g);
     }
-    g->texts[text].open = true;
     int had = g->texts[text].n;
     ngram_extend(g, text, tokens + had, n - had);
     return text;
@@ -156,29 +175,34 @@ int ngram_begin(Ngram *g, const int *tokens, int n) {
 
 void ngram_extend(Ngram *g, int text, const int *tokens, int n) {
     Text *t = &g->texts[text];
-    if (t->n + n > t->cap) {
-        t->cap = int_max(2 * t->cap, t->n + n + 256);
-        t->tokens = mem_resize(t->tokens, (size_t)t->cap * sizeof *t->tokens);
-        t->before = mem_resize(t->before, (size_t)t->cap * ORDERS * sizeof *t->before);
-    }
-    g->n_tokens += (size_t)n;
+    if (t->n + n > t->cap) resize_text(t, int_max(2 * t->cap, t->n + n + 16));
+    g->size += (size_t)n;
+    bool grows = g->size > g->n_heads && g->n_heads < NGRAM_TOKENS;
     for (int i = 0; i < n; i++) {
         t->tokens[t->n++] = tokens[i];
         t->at++;
-        if (g->n_tokens <= g->n_heads) link_token(g, text, t->n - 1);
+        if (!grows) link_token(g, text, t->n - 1);
     }
-    if (g->n_tokens <= g->n_heads) return;
-    size_t heads = g->n_heads ? g->n_heads : 1024;
-    while (heads < 2 * g->n_tokens) heads *= 2;
+    if (!grows) return;
+    size_t heads = g->n_heads ? g->n_heads : LEAST_HEADS;
+    while (heads < g->size && heads < NGRAM_TOKENS) heads *= 2;
     link_all(g, heads);
 }
 
 int ngram_tokens(const Ngram *g, int text) { return g->texts[text].n; }
 
 void ngram_end(Ngram *g, int text) {
-    g->texts[text].open = false;
-    g->texts[text].source = -1;
-    g->texts[text].ended = ++g->n_ended;
+    Text *t = &g->texts[text];
+    t->source = -1;
+    if (t->n > 0) resize_text(t, t->n);
+    add_ended(g, text);
+}
+
+size_t ngram_bytes(const Ngram *g) {
+    size_t n = sizeof *g + (size_t)g->cap_texts * sizeof *g->texts + ORDERS * g->n_heads * sizeof(Place);
+    for (int i = 0; i < g->n_texts; i++)
+        n += (size_t)g->texts[i].cap * (sizeof *g->texts[i].tokens + ORDERS * sizeof(Place));
+    return n;
 }
 
 // ---- matches --------------------------------------------------------------------------------------------------------

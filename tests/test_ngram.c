@@ -153,6 +153,54 @@ static void test_texts_come_and_go(void **state) {
     ngram_free(g);
 }
 
+// Many short texts, as the jobs of a long batch: memory follows from the tokens of the texts, and has a bound.
+static void test_many_short_texts(void **state) {
+    (void)state;
+    enum { BATCH = 300000, PROMPT = 9, ANSWER = 2, OPEN = 16 };
+    Ngram *g = ngram_new();
+    int open[OPEN], token[PROMPT], most = 0;
+    uint64_t random = 5;
+    for (int i = 0; i < BATCH; i++) {
+        int *slot = &open[i % OPEN];
+        if (i >= OPEN) ngram_end(g, *slot);
+        for (int k = 0; k < PROMPT; k++) token[k] = (int)(test_random(&random) % 30000);
+        *slot = ngram_begin(g, token, PROMPT);
+        most = int_max(most, *slot);
+        ngram_extend(g, *slot, token, ANSWER);
+        if (i % 10000 != 9999) continue;
+        size_t bytes = ngram_bytes(g);
+        assert_true(bytes < (size_t)(i + 1) * (PROMPT + ANSWER + 4) * (28 + 48));
+        assert_true(bytes < (size_t)NGRAM_TOKENS * 52);
+    }
+    assert_true(most < NGRAM_TOKENS / (PROMPT + ANSWER)); // the numbers of removed texts are used again
+    ngram_free(g);
+}
+
+// A text that ended long ago is found, but not continued: a new prompt is compared with the latest texts only.
+static void test_recent_texts_are_continued(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    enum { N = 2 * NGRAM_RECENT, TURN = 12 };
+    int text[N][2 * TURN], number[N], draft[MOST];
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 2 * TURN; k++) text[i][k] = i * 2 * TURN + k;
+        number[i] = ngram_begin(g, text[i], TURN);
+        ngram_end(g, number[i]);
+    }
+    for (int i = N - 1; i > N - NGRAM_RECENT; i -= 9) { // each becomes the latest
+        assert_int_equal(ngram_begin(g, text[i], TURN + 2), number[i]);
+        ngram_end(g, number[i]);
+    }
+    int again = ngram_begin(g, text[3], TURN);
+    assert_int_equal(again, N);
+    ngram_end(g, again);
+    assert_int_equal(ngram_begin(g, text[3], TURN + 1), N); // the copy, which ended last
+    int other = ngram_begin(g, text[7] + 1, TURN - 3);
+    assert_int_equal(ngram_find(g, other, draft, MOST).length, TURN - 3);
+    assert_int_equal(draft[0], text[7][TURN - 2]);
+    ngram_free(g);
+}
+
 // ---- lengths --------------------------------------------------------------------------------------------------------
 
 static double rate_of(const StepCosts *c, const StepPlan *p, const double *chances, int k, double each) {
@@ -205,9 +253,10 @@ static void test_costs_and_chances(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_by_search),   cmocka_unit_test(test_edit_is_followed),
-        cmocka_unit_test(test_repeats_itself), cmocka_unit_test(test_texts_come_and_go),
-        cmocka_unit_test(test_best_length),    cmocka_unit_test(test_costs_and_chances),
+        cmocka_unit_test(test_as_by_search),     cmocka_unit_test(test_edit_is_followed),
+        cmocka_unit_test(test_repeats_itself),   cmocka_unit_test(test_texts_come_and_go),
+        cmocka_unit_test(test_many_short_texts), cmocka_unit_test(test_recent_texts_are_continued),
+        cmocka_unit_test(test_best_length),      cmocka_unit_test(test_costs_and_chances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
