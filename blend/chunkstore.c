@@ -1,19 +1,21 @@
 // blend/chunkstore.c: see blend/chunkstore.h.
-#define _GNU_SOURCE // memfd_create
+#define _GNU_SOURCE // pread
 #include "blend/chunkstore.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "kv/kvrows.h"
 
+struct ChunkBytes {
+    Buf file;
+    int n_users; // the store, and the readers
+};
+
 typedef struct {
     ChainHash name;
-    int fd; // a memfd with the chunk file
-    size_t n_bytes;
+    ChunkBytes *bytes;
     uint64_t used;
 } KeptChunk;
 
@@ -22,8 +24,8 @@ struct ChunkStore {
     KvHead head;
     ChainHash root;
     KeptChunk *kept; // (n_kept)
-    int n_kept;
-    size_t n_bytes;
+    int n_kept, cap_kept;
+    size_t n_bytes; // of the kept chunks
     uint64_t clock;
 };
 
@@ -39,9 +41,15 @@ ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like) {
     return s;
 }
 
+static void release(ChunkBytes *c) {
+    if (!c || --c->n_users > 0) return;
+    buf_free(&c->file);
+    free(c);
+}
+
 static void drop_kept(ChunkStore *s, int i) {
-    close(s->kept[i].fd);
-    s->n_bytes -= s->kept[i].n_bytes;
+    s->n_bytes -= s->kept[i].bytes->file.n;
+    release(s->kept[i].bytes);
     s->kept[i] = s->kept[--s->n_kept];
 }
 
@@ -63,26 +71,24 @@ static KeptChunk *find_kept(const ChunkStore *s, const ChainHash *name) {
 // KvReader.read
 static ssize_t read_on(void *arg, void *out, size_t n) {
     ChunkFile *f = arg;
-    ssize_t got = pread(f->fd, out, n, f->at);
-    if (got > 0) f->at += got;
-    return got;
-}
-
-// Opens a chunk's bytes; the caller closes the descriptor. -1: there is no such chunk, or *st is an error.
-static int open_bytes(const ChunkStore *s, const ChainHash *name, char **path, Status *st) {
-    *path = NULL;
-    if (s->dir) return kvstore_open_file(s->dir, name, KVSTORE_CHUNK, path, st);
-    KeptChunk *kept = find_kept(s, name);
-    int fd = kept ? dup(kept->fd) : -1;
-    if (kept && fd < 0) *st = status_error(QUILL_IO, "a chunk's KV: cannot open: %s", strerror(errno));
-    return fd;
+    if (!f->memory) {
+        ssize_t got = pread(f->fd, out, n, (off_t)f->at);
+        if (got > 0) f->at += (size_t)got;
+        return got;
+    }
+    const Buf *file = &f->memory->file;
+    if (n > file->n - f->at) n = file->n - f->at;
+    memcpy(out, file->data + f->at, n);
+    f->at += n;
+    return (ssize_t)n;
 }
 
 bool chunkstore_has(const ChunkStore *s, const int *tokens, int n) {
     Status st = OK;
     char *path;
     ChainHash name = chain_next(&s->root, tokens, n);
-    int fd = open_bytes(s, &name, &path, &st);
+    if (!s->dir) return find_kept(s, &name) != NULL;
+    int fd = kvstore_open_file(s->dir, &name, KVSTORE_CHUNK, &path, &st);
     free(path);
     if (fd >= 0) close(fd);
     return fd >= 0;
@@ -103,16 +109,25 @@ static Status check_tokens(const ChunkStore *s, KvReader *r, const int *tokens, 
     return OK;
 }
 
+// Opens the bytes of a chunk. False: there is no such chunk, or *st is an error.
+static bool open_bytes(ChunkStore *s, const ChainHash *name, ChunkFile *out, Status *st) {
+    if (s->dir) {
+        out->fd = kvstore_open_file(s->dir, name, KVSTORE_CHUNK, &out->path, st);
+        if (out->fd < 0) free(out->path);
+        return out->fd >= 0;
+    }
+    KeptChunk *kept = find_kept(s, name);
+    if (!kept) return false;
+    kept->used = ++s->clock;
+    kept->bytes->n_users++;
+    out->memory = kept->bytes;
+    return true;
+}
+
 bool chunkstore_open(ChunkStore *s, const int *tokens, int n, ChunkFile *out, Status *st) {
     ChainHash name = chain_next(&s->root, tokens, n);
     *out = (ChunkFile){.fd = -1};
-    out->fd = open_bytes(s, &name, &out->path, st);
-    KeptChunk *kept = find_kept(s, &name);
-    if (kept) kept->used = ++s->clock;
-    if (out->fd < 0) {
-        free(out->path);
-        return false;
-    }
+    if (!open_bytes(s, &name, out, st)) return false;
     out->r = (KvReader){.name = out->path ? out->path : "a chunk's KV", .read = read_on, .arg = out};
     *st = check_tokens(s, &out->r, tokens, n);
     if (!st->code) return true;
@@ -125,6 +140,7 @@ void chunkstore_close(ChunkStore *s, ChunkFile *f, bool damaged) {
     if (damaged && f->path) unlink(f->path);
     kvreader_free(&f->r);
     if (f->fd >= 0) close(f->fd);
+    release(f->memory);
     free(f->path);
     *f = (ChunkFile){.fd = -1};
 }
@@ -161,19 +177,24 @@ static int longest_unused(const ChunkStore *s) {
 }
 
 static Status keep_in_memory(ChunkStore *s, const ChainHash *name, ChunkToWrite *what) {
-    KvWriter w = {.fd = memfd_create("quill-chunk", MFD_CLOEXEC)};
-    if (w.fd < 0) return status_error(QUILL_IO, "memory for a chunk's KV: %s", strerror(errno));
+    Buf file = {0};
+    KvWriter w = {.fd = -1, .memory = &file};
     Status st = write_chunk(what, &w);
     kvwriter_free(&w);
     if (st.code) {
-        close(w.fd);
+        buf_free(&file);
         return st;
     }
-    size_t n = (size_t)lseek(w.fd, 0, SEEK_CUR);
-    while (s->n_kept > 0 && s->n_bytes + n > CHUNKSTORE_MEMORY) drop_kept(s, longest_unused(s));
-    s->kept = mem_resize(s->kept, (size_t)(s->n_kept + 1) * sizeof *s->kept);
-    s->kept[s->n_kept++] = (KeptChunk){*name, w.fd, n, ++s->clock};
-    s->n_bytes += n;
+    file.data = mem_resize(file.data, file.cap = file.n + 1);
+    while (s->n_kept > 0 && s->n_bytes + file.n > CHUNKSTORE_MEMORY) drop_kept(s, longest_unused(s));
+    ChunkBytes *bytes = mem_alloc(sizeof *bytes);
+    *bytes = (ChunkBytes){.file = file, .n_users = 1};
+    if (s->n_kept == s->cap_kept) {
+        s->cap_kept = s->cap_kept ? 2 * s->cap_kept : 16;
+        s->kept = mem_resize(s->kept, (size_t)s->cap_kept * sizeof *s->kept);
+    }
+    s->kept[s->n_kept++] = (KeptChunk){*name, bytes, ++s->clock};
+    s->n_bytes += file.n;
     return OK;
 }
 

@@ -20,12 +20,16 @@ enum { CHUNKSTORE_MEMORY = 1 << 30 }; // the most bytes in memory; the least rec
 ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like);
 void chunkstore_free(ChunkStore *s);
 
-// A chunk file that is open for sequential reading.
+typedef struct ChunkBytes ChunkBytes; // a chunk file in memory
+
+// A chunk file that is open for sequential reading. In memory it has no descriptor, so that a prompt may have any
+// number of chunks; dropping the chunk does not end the reading.
 typedef struct {
-    int fd;
-    int64_t at; // offset of the next read
-    char *path; // NULL: in memory
-    KvReader r; // has read head and tokens; the rows follow
+    int fd;             // -1: in memory
+    ChunkBytes *memory; // NULL: a file
+    size_t at;          // offset of the next read
+    char *path;         // NULL: in memory
+    KvReader r;         // has read head and tokens; the rows follow
 } ChunkFile;
 
 bool chunkstore_has(const ChunkStore *s, const int *tokens, int n); // tokens: lead-in and chunk

@@ -82,6 +82,10 @@ static uint8_t *begin_frame(KvWriter *w, const char *kind, size_t n) {
 }
 
 static Status write_bytes(KvWriter *w, const void *bytes, size_t n) {
+    if (w->memory) {
+        buf_append(w->memory, bytes, n);
+        return OK;
+    }
     Status st = fd_write_all(w->fd, bytes, n);
     if (st.code == QUILL_IO && errno == EPIPE) w->pipe_closed = true;
     return st;

@@ -79,11 +79,13 @@ typedef struct {
 
 typedef struct {
     int fd;
+    Buf *memory; // the stream is appended to it and fd is unused; NULL: the stream goes to fd
     KvStream s;
     bool pipe_closed; // a write failed because the reader has closed the pipe (EPIPE)
 } KvWriter;
 
-// Begins the stream on w->fd, which stays the caller's: the start and the header frame. Copies *h, which must be valid.
+// Begins the stream on w->fd or w->memory, which stays the caller's: the start and the header frame. Copies *h, which
+// must be valid.
 // Errors of all kvwriter functions: those of fd_write_all. A closed pipe is QUILL_IO, too, and sets w->pipe_closed.
 Status kvwriter_head(KvWriter *w, const KvHead *h);
 Status kvwriter_link(KvWriter *w, const KvLink *l);

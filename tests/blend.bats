@@ -153,6 +153,21 @@ tokens_of() { # of a prompt, in lines
     run -2 "$QUILL" batch --no-config -q --blend all -n 4 <<<'{"id":1,"chunks":["a"],"prompt":"a"}'
 }
 
+@test "the number of chunks is not that of the files that may be open" {
+    "$MAKE_TINY" tiny.gguf arch=llama tokens=llama seed=1 ctx=2048
+    # With 50 chunks a job, and then all of them in one.
+    jq -cn '[range(100) | "cat \(.)"] as $all | {raw:true,prompt:"so",max_tokens:1,temperature:0} as $job |
+        (range(2) | range(2) | $job + {id:., chunks:$all[50*.:50*.+50]}), $job + {id:"all", chunks:$all}' >jobs
+    (ulimit -n 40 && "$QUILL" batch --no-config -m tiny.gguf -c 2048 --blend epic,k=2 --keep-order jobs >in_memory 2>errors)
+    [ ! -s errors ]
+    [ "$(grep -c '"text"' in_memory)" -eq 5 ]
+    # Files of --kv-dir are open together: as many as the system allows, whatever the limit at the start is.
+    (ulimit -Sn 40 && "$QUILL" batch --no-config -m tiny.gguf -c 2048 --blend epic,k=2 --kv-dir d --keep-order jobs >in_files 2>errors)
+    [ ! -s errors ]
+    [ "$(ls d/*.chunk | wc -l)" -eq 100 ]
+    diff <(jq -c '[.id, .text]' in_memory) <(jq -c '[.id, .text]' in_files)
+}
+
 @test "every layout and dense type takes chunks" {
     for options in "--kv-layout paged" "-ctk f32 -ctv f32" "-ctk bf16 -ctv bf16" "-ub 7" "-ctk f16 -ctv f32 --kv-layout paged --kv-block 5"; do
         "${ask[@]}" $options --deterministic --chunk a.txt --chunk b.txt --blend full "Where is the blue cup?" >full

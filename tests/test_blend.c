@@ -510,7 +510,11 @@ static void test_preempted_while_loading(void **state) {
     BlendResult alone, together;
     Sequence q[2] = {0};
     Request requests[2];
-    assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.seed = 5, .n_layers = 5}, .ubatch = 24, .block = 16}));
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s", test_tmp("preempted"));
+    remove_directory(dir);
+    assert_true(
+        blend_rig_open(&r, &(BlendSetup){.model = {.seed = 5, .n_layers = 5}, .ubatch = 24, .block = 16, .dir = dir}));
     blend_text(&t, 2, sizes, 3, 3, 5, 11);
     blend_rig_add(&r, &t);
     reads.n_reads = 0;
@@ -548,6 +552,7 @@ static void test_preempted_while_loading(void **state) {
     blend_free(b);
     free(alone.rows);
     blend_rig_close(&r);
+    remove_directory(dir);
 }
 
 // ---- the mask -------------------------------------------------------------------------------------------------------
