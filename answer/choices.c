@@ -3,14 +3,25 @@
 
 #include "answer/form.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static Status check_width(const ChoicesSetup *setup) {
+// The most beams for which the cache has blocks: beams share the whole blocks of the prompt, and each of them computes
+// its tokens in a block of its own.
+static int most_by_memory(const ChoicesSetup *setup, int n_prompt) {
+    const KvCache *kv = &setup->e->kv;
+    int max_new = setup->answer.config->predict;
+    bool computes = (max_new < 0 || max_new > 1) && n_prompt < kv->max_slots; // a token after the first one
+    return computes ? int_max(1, kv->pool->n_blocks - n_prompt / kv->pool->block) : INT_MAX;
+}
+
+static Status check_width(const ChoicesSetup *setup, int n_prompt) {
     int most = int_min(setup->e->shape.n_seqs, scheduler_max_rows(setup->e->sched));
     int n = setup->answer.config->beams;
+    most = int_min(most, most_by_memory(setup, n_prompt));
     if (n <= most) return OK;
     return status_error(
         QUILL_USAGE,
@@ -124,6 +135,17 @@ static void take_samples(Choices *c) {
     c->n_choices = int_min(c->n_choices, c->n_wanted);
 }
 
+// Says that a search ended because the cache had no block for its beams: the context was not full yet.
+static void note_memory(const Choices *c) {
+    const Request *r = &c->runs[0].request;
+    bool memory = r->finish == FINISH_CONTEXT && r->n_prompt + r->n_new <= c->e->kv.max_slots;
+    if (!memory || c->config->quiet) return;
+    fprintf(stderr,
+            "quill: note: beams: the KV cache is full, so a search of %d beams ends after %d tokens; fewer beams, or a "
+            "larger --kv-mem, give more\n",
+            c->config->beams, r->n_new);
+}
+
 // ---- from the prompt to the choices ---------------------------------------------------------------------------------
 
 static void begin_answers(Choices *c, const ChoicesSetup *setup) {
@@ -167,7 +189,7 @@ Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     const AnswerConfig *config = setup->answer.config;
     *c = (Choices){.e = setup->e, .config = config, .fresh = setup->answer.fresh, .n_wanted = setup->n};
     bool search = config->beams > 0;
-    if (search) TRY(check_width(setup));
+    if (search) TRY(check_width(setup, prompt->n_tokens));
     c->n_runs = search ? 1 : int_max(setup->n, config->best_of);
     c->n_answers = search ? setup->n : c->n_runs;
     begin_answers(c, setup);
@@ -215,7 +237,8 @@ bool choices_collect(Choices *c) {
         }
     }
     if (!all) return false;
-    if (!c->search) take_samples(c);
+    if (c->search) note_memory(c);
+    else take_samples(c);
     mark_cut(c);
     return true;
 }

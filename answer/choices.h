@@ -57,7 +57,8 @@ typedef struct {
 } Choices;
 
 // Adds the requests for the answers. Takes over `prompt`; *c must not move until choices_free. QUILL_USAGE: more beams
-// than sequences can run at once; or form_constrain's errors. After an error `prompt` is still the caller's.
+// than sequences can run at once, or than the cache has blocks for; or form_constrain's errors. After an error `prompt`
+// is still the caller's.
 Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt);
 bool choices_begun(const Choices *c); // the first request has started
 void choices_cancel(Choices *c);

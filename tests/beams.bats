@@ -202,6 +202,28 @@ END
     cmp foundcpu found-ngl1
 }
 
+@test "a search begins only if memory has a block for each beam, and says if memory ends it" {
+    few() { # few BEAMS KEYS: with 8 blocks of 16 slots, the least for a context of 128
+        echo "{\"prompt\":\"${3:-hello}\",\"ignore_eos\":true,\"beams\":$1,$2}" |
+            "$QUILL" batch --raw --isa scalar -c 128 --kv-block 16 --kv-mem 66k
+    }
+    run -2 few 9 '"max_tokens":2'
+    [[ "$output" == *'beams: at most 8 expected, the number that can run at once with these -np, -ub and memory; found 9'* ]]
+    run -0 --separate-stderr few 9 '"max_tokens":1' # no token is computed after the prompt
+    [ -z "$stderr" ]
+    run -0 --separate-stderr few 8 '"max_tokens":12'
+    [ -z "$stderr" ]
+    prompt="$(printf 'abcdefg %.0s' $(seq 12))" # its whole blocks leave fewer for the beams
+    run -2 few 4 '"max_tokens":9' "$prompt"
+    [[ "$output" =~ 'beams: at most '[123]' expected' ]]
+    run -0 --separate-stderr few 6 '"max_tokens":-1'
+    [[ "$stderr" =~ 'note: beams: the KV cache is full, so a search of 6 beams ends after '[0-9]+' tokens; fewer beams, or a larger --kv-mem' ]]
+    [ "$(field 'j["finish_reason"]' <<<"$output")" = length ]
+    run -0 --separate-stderr few 1 '"max_tokens":-1' # to the end of the context
+    [ -z "$stderr" ]
+    [ "$(field 'j["usage"]["prompt_tokens"] + j["usage"]["completion_tokens"]' <<<"$output")" = 129 ]
+}
+
 @test "beams that fill the cache end, and the jobs after them are answered, also with --kv-dir" {
     needs_builtin
     text="Once upon a time there was a little dog who lived in a big house with a red door and a green roof and he liked to play all day"
@@ -210,7 +232,7 @@ END
     done >jobs
     for dir in '' '--kv-dir kd'; do
         # shellcheck disable=SC2086
-        "$QUILL" batch -q -m builtin -c 96 --kv-mem 300K -np 3 $dir jobs >out
+        "$QUILL" batch -q -m builtin -c 96 --kv-mem 400K -np 3 $dir jobs >out
         [ "$(grep -c '"finish_reason":"length"' out)" -eq 3 ]
     done
 }

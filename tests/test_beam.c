@@ -437,6 +437,7 @@ static bool cut_search(int cut_at, bool cancel, int n_blocks) {
     beam_free(search);
     request_free(&f, &r);
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
+    assert_int_equal(f.kv.n_copies, 0);
     fake_close(&f);
     return n_steps < FAKE_CTX - 20 + 1; // otherwise the blocks reached to the end of the context
 }
@@ -450,6 +451,8 @@ static void test_cut(void **state) {
     int n_cut = 0;
     for (int n_blocks = 20; n_blocks < 30; n_blocks++) n_cut += cut_search(0, false, n_blocks);
     assert_in_range(n_cut, 1, 9);
+    // Cut before the second step, when some beams have got a block and others have not.
+    assert_true(cut_search(0, false, 5));
 }
 
 // A search has no result before its first row or without tokens to generate. If no logit is finite, it is an error.
