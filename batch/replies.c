@@ -88,16 +88,52 @@ static json_t *chat_logprobs(const json_t *tokens) {
     return j;
 }
 
+// The name of a token in a completion: its piece; if that is not UTF-8 by itself or has a NUL, its bytes in OpenAI's
+// notation: "bytes:\\xe2\\x80", where printable ASCII stands for itself.
+static json_t *completion_name(const json_t *token) {
+    Buf bytes = {0}, name = {0};
+    json_t *byte;
+    size_t i;
+    bool text = true;
+    buf_str(&name, "bytes:");
+    json_array_foreach(json_object_get(token, "bytes"), i, byte) {
+        char b = (char)json_integer_value(byte);
+        text = text && b != 0;
+        buf_append(&bytes, &b, 1);
+        if (b >= ' ' && b <= '~' && b != '\\') buf_append(&name, &b, 1);
+        else buf_printf(&name, "\\x%02x", (unsigned char)b);
+    }
+    for (size_t at = 0; text && at < bytes.n;) {
+        int length = utf8_next(bytes.data + at, bytes.n - at);
+        text = length > 0;
+        at += (size_t)int_max(1, length);
+    }
+    json_t *out = text ? json_incref(json_object_get(token, "piece")) : jsonio_text((Str){name.data, name.n});
+    buf_free(&bytes);
+    buf_free(&name);
+    return out;
+}
+
+// {"NAME": logprob, ...} of the likeliest tokens, best first. Of tokens with the same name it has the likeliest.
+static json_t *completion_top(const json_t *tokens) {
+    json_t *top = json_object(), *one;
+    size_t i;
+    json_array_foreach(tokens, i, one) {
+        json_t *name = completion_name(one);
+        const char *key = json_string_value(name);
+        if (!json_object_get(top, key)) jsonio_share(top, key, json_object_get(one, "logprob"));
+        json_decref(name);
+    }
+    return top;
+}
+
 static json_t *completion_logprobs(const json_t *tokens) {
-    json_t *pieces = json_array(), *logprobs = json_array(), *tops = json_array(), *token, *one;
-    size_t i, k;
+    json_t *pieces = json_array(), *logprobs = json_array(), *tops = json_array(), *token;
+    size_t i;
     json_array_foreach(tokens, i, token) {
-        json_t *top = json_object();
-        jsonio_append(pieces, json_incref(json_object_get(token, "piece")));
+        jsonio_append(pieces, completion_name(token));
         jsonio_append(logprobs, json_incref(json_object_get(token, "logprob")));
-        json_array_foreach(json_object_get(token, "top"), k, one)
-            jsonio_share(top, json_string_value(json_object_get(one, "piece")), json_object_get(one, "logprob"));
-        jsonio_append(tops, top);
+        jsonio_append(tops, completion_top(json_object_get(token, "top")));
     }
     return json_pack("{s:o, s:o, s:o}", "tokens", pieces, "token_logprobs", logprobs, "top_logprobs", tops);
 }

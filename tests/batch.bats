@@ -194,6 +194,27 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q '"usage":{"prompt_tokens":[0-9]*,"completion_tokens":[0-9],' out
 }
 
+@test "the tokens of a completion have names of their own, also those that are no text by themselves" {
+    "$MAKE_TINY" bytes.gguf arch=llama template=chatml tokens=llama seed=3 ctx=512
+    for bias in '{}' '{"3":100}'; do # token 3 is the byte 0
+        echo "{\"custom_id\":\"b\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"hi\",\"max_tokens\":40,\"logprobs\":5,
+            \"seed\":1,\"ignore_eos\":true,\"logit_bias\":$bias}}" | tr -d '\n' | "$QUILL" batch -m bytes.gguf --isa scalar >out
+        python3 - "$bias" <<'END'
+import json, sys
+log = json.load(open("out"))["response"]["body"]["choices"][0]["logprobs"]
+assert len(log["tokens"]) == len(log["token_logprobs"]) == 40
+for name, p, top in zip(log["tokens"], log["token_logprobs"], log["top_logprobs"]):
+    assert len(top) == 5 and "\ufffd" not in name + "".join(top), (name, top)
+    assert list(top.values()) == sorted(top.values(), reverse=True), top
+    assert abs(top.get(name, p) - p) < 1e-6, (name, p, top)
+if sys.argv[1] == "{}":
+    assert sum(name.startswith("bytes:\\x") for name in log["tokens"]) > 5
+else:
+    assert set(log["tokens"]) == {"bytes:\\x00"}, log["tokens"]
+END
+    done
+}
+
 @test "on a terminal a progress line is shown and erased at the end" {
     needs_terminal
     echo '{"prompt":7}' >jobs
