@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE = 16 }; // candidates of a row in addition to 2 n, since tokens that end a text continue no beam
+// Candidates of a row in addition to 2 n, since tokens that end a text continue no beam. If a row's candidates do not
+// suffice, the step is repeated with more.
+enum { SPARE = 16, WIDER = 8 };
 
 // A generated token in the tree of all beams; the path to the root has the tokens before it. Only used to record
 // log-probabilities.
@@ -25,17 +27,21 @@ typedef struct {
     double sum;
     int beam, rank; // the beam that it continues, and the token's rank among that beam's candidates
     int id, node;
+    bool last;     // the last of a row that may have more candidates
+    Finish finish; // RUNNING unless it ends a text
 } BeamCandidate;
 
 struct BeamSearch {
     BeamConfig c;
     Policy policy;
-    int n_row;              // the most candidates of a row
+    int n_row, cap_row;     // the most candidates of a row in this step; allocated
     LiveBeam *live;         // (n) beam i decodes in request_sequence(r, i)
     int n_live;             //
-    TokenLogprob *row;      // (n_row)
-    BeamCandidate *all;     // (n n_row) of a step
+    TokenLogprob *row;      // (cap_row)
+    BeamCandidate *all;     // (n cap_row) of a step
     BeamCandidate *chosen;  // (n) the next beams
+    BeamCandidate *ended;   // (n) candidates of a step that are texts to keep
+    int n_ended;            //
     Sequence *next;         // (n) the sequences of the next beams, during `advance`
     BeamText *kept;         // (n_kept) texts, best first
     int n_kept;             //
@@ -101,8 +107,15 @@ static int compare(const void *a, const void *b) {
     return x->beam != y->beam ? x->beam - y->beam : x->rank - y->rank;
 }
 
-// Writes all candidates of a step to b->all, best first; returns their number. A beam without candidates whose form is
-// complete is kept as a text: what may still follow does not fit the limit, and its end tokens are forbidden.
+static void set_row(BeamSearch *b, int n_row) {
+    b->n_row = n_row;
+    if (n_row <= b->cap_row) return;
+    b->cap_row = n_row;
+    b->row = mem_resize(b->row, (size_t)n_row * sizeof *b->row);
+    b->all = mem_resize(b->all, (size_t)b->c.n * (size_t)n_row * sizeof *b->all);
+}
+
+// Writes the candidates of a step to b->all, best first, at most n_row of each beam; returns their number.
 static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
     Request *r = rows->request;
     int n = 0;
@@ -110,15 +123,29 @@ static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *row
         const Sequence *q = rows[i].seq;
         const float *logits = scheduler_allowed(s, r, q, rows[i].logits);
         int found = sampler_likeliest(b->c.sampler, &r->sampling, logits, q->tokens, q->n_tokens, b->row, b->n_row);
-        if (found == 0 && scheduler_ends(s, r, q, rows[i].logits))
-            keep_text(b, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt, b->live[i].sum, b->live[i].node,
-                      FINISH_EOG);
         for (int k = 0; k < found; k++)
-            b->all[n++] = (BeamCandidate){
-                .sum = b->live[i].sum + (double)b->row[k].logprob, .beam = i, .rank = k, .id = b->row[k].id};
+            b->all[n++] = (BeamCandidate){.sum = b->live[i].sum + (double)b->row[k].logprob,
+                                          .beam = i,
+                                          .rank = k,
+                                          .id = b->row[k].id,
+                                          .last = k == b->n_row - 1 && b->n_row < scheduler_n_vocab(s)};
     }
     qsort(b->all, (size_t)n, sizeof *b->all, compare);
     return n;
+}
+
+// Keeps each beam that no token may follow and whose form is complete as a text: what could still follow does not fit
+// the limit, and its end tokens are forbidden.
+static void keep_complete(BeamSearch *b, const Scheduler *s, const SeqRows *rows, int n_all) {
+    Request *r = rows->request;
+    for (int i = 0; i < b->n_live; i++) {
+        const Sequence *q = rows[i].seq;
+        int k = 0;
+        while (k < n_all && b->all[k].beam != i) k++;
+        if (k == n_all && scheduler_ends(s, r, q, rows[i].logits))
+            keep_text(b, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt, b->live[i].sum, b->live[i].node,
+                      FINISH_EOG);
+    }
 }
 
 // Records the log-probabilities of a candidate's token; returns its node.
@@ -136,29 +163,55 @@ static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) 
     return b->n_nodes++;
 }
 
-// Whether a candidate ends a text. The text is kept if the candidate's rank `place` is below n.
-static bool is_text(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c, int place) {
+// Whether a candidate ends a text; RUNNING: it continues its beam.
+static Finish finish_of(const BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
     const Request *r = rows->request;
     Sequence *q = rows[c->beam].seq;
-    if (!b->c.ends && !r->constraint) return false;
+    if (!b->c.ends && !r->constraint) return RUNNING;
     sequence_push(q, &c->id, 1);
     const int *tokens = q->tokens + r->n_prompt;
     int n = q->n_tokens - r->n_prompt;
     Finish finish = b->c.ends ? b->c.ends(b->c.arg, tokens, n) : RUNNING;
     if (finish == RUNNING && r->constraint && constraint_over(r->constraint, tokens, n)) finish = FINISH_EOG;
-    if (finish != RUNNING && place < b->c.n) keep_text(b, tokens, n, c->sum, add_node(b, rows, c), finish);
     q->n_tokens--;
-    return finish != RUNNING;
+    return finish;
 }
 
-// Chooses the next beams among n_all candidates and writes them to b->chosen; returns their number.
-static int choose(BeamSearch *b, const SeqRows *rows, int n_all) {
+// Chooses the next beams among n_all candidates and writes them to b->chosen, and to b->ended the texts among the n
+// best candidates; returns the number of beams. -1: a row may have better candidates than those in b->all.
+static int choose_among(BeamSearch *b, const SeqRows *rows, int n_all) {
     int n = 0;
+    b->n_ended = 0;
     for (int i = 0; i < n_all && n < b->c.n; i++) {
-        if (is_text(b, rows, &b->all[i], i)) continue;
-        b->chosen[n] = b->all[i];
-        b->chosen[n++].node = add_node(b, rows, &b->all[i]);
+        BeamCandidate *c = &b->all[i];
+        c->finish = finish_of(b, rows, c);
+        if (c->finish == RUNNING) b->chosen[n++] = *c;
+        else if (i < b->c.n) b->ended[b->n_ended++] = *c;
+        if (c->last && n < b->c.n) return -1;
     }
+    return n;
+}
+
+static void keep_ended(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
+    Sequence *q = rows[c->beam].seq;
+    int n_prompt = rows->request->n_prompt;
+    sequence_push(q, &c->id, 1);
+    keep_text(b, q->tokens + n_prompt, q->n_tokens - n_prompt, c->sum, add_node(b, rows, c), c->finish);
+    q->n_tokens--;
+}
+
+// Chooses the next beams among all candidates and keeps the texts; returns the number of beams. *n_all: the number of
+// candidates that were considered.
+static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows, int *n_all) {
+    int n = -1, n_vocab = scheduler_n_vocab(s);
+    for (int n_row = 2 * b->c.n + SPARE; n < 0; n_row *= WIDER) {
+        set_row(b, int_min(n_row, n_vocab));
+        *n_all = find_candidates(b, s, rows);
+        n = choose_among(b, rows, *n_all);
+    }
+    keep_complete(b, s, rows, *n_all);
+    for (int i = 0; i < b->n_ended; i++) keep_ended(b, rows, &b->ended[i]);
+    for (int i = 0; i < n; i++) b->chosen[i].node = add_node(b, rows, &b->chosen[i]);
     return n;
 }
 
@@ -234,7 +287,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     assert(n == b->n_live && rows->n_out == 1 && rows->n_draft == 0);
     b->stats.n_steps++;
     b->stats.most_blocks = int_max(b->stats.most_blocks, kv->pool->n_blocks - kv->n_free);
-    int n_all = find_candidates(b, s, rows), n_next = choose(b, rows, n_all);
+    int n_all, n_next = choose(b, s, rows, &n_all);
     advance(b, kv, r, n_next);
     Finish limit = n_all > 0 ? scheduler_count(s, rows) : RUNNING;
     b->over = n_next == 0 || is_over(b, s, r);
@@ -268,15 +321,14 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
 
 BeamSearch *beam_new(const BeamConfig *c) {
     BeamSearch *b = mem_alloc(sizeof *b);
-    size_t n = (size_t)c->n, row = 2 * n + SPARE;
+    size_t n = (size_t)c->n;
     assert(c->n >= 1);
-    *b = (BeamSearch){.c = *c, .n_row = (int)row, .n_live = 1};
+    *b = (BeamSearch){.c = *c, .n_live = 1};
     b->policy = (Policy){.accept = accept, .end = end, .arg = b, .next = c->next};
     b->live = mem_alloc(n * sizeof *b->live);
     b->live[0] = (LiveBeam){.node = -1};
-    b->row = mem_alloc(row * sizeof *b->row);
-    b->all = mem_alloc(n * row * sizeof *b->all);
     b->chosen = mem_alloc(n * sizeof *b->chosen);
+    b->ended = mem_alloc(n * sizeof *b->ended);
     b->next = mem_alloc(n * sizeof *b->next);
     b->kept = mem_alloc((n + 1) * sizeof *b->kept);
     return b;
@@ -289,6 +341,7 @@ void beam_free(BeamSearch *b) {
     free(b->row);
     free(b->all);
     free(b->chosen);
+    free(b->ended);
     free(b->next);
     free(b->kept);
     free(b->nodes);

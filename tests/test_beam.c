@@ -235,6 +235,24 @@ static void test_random_searches(void **state) {
     }
 }
 
+// Searches in which almost every token ends a text: the tokens that continue a beam may be the last of its row.
+static void test_most_tokens_end(void **state) {
+    (void)state;
+    for (int beams = 1; beams <= 4; beams++)
+        for (int key = 0; key < 40; key++) {
+            int n_ends = FAKE_VOCAB - 1 - key % 4;
+            BeamConfig c = {.n = beams,
+                            .length_penalty = 3, // a longer text is better
+                            .stop = key % 2 ? BEAM_STOP_NEVER : BEAM_STOP_PRESENT,
+                            .n_top = -1,
+                            .ends = toy_ends,
+                            .arg = &n_ends};
+            KvShape shape = shape_of(8, beams, false, true, 0);
+            const LogitBias bias[] = {{FAKE_VOCAB - 1, -2}, {3, 0.5f}};
+            one_search(&shape, 40, c, 9, 6, (uint64_t)key, bias, 2);
+        }
+}
+
 // Searches to the end of the context, with a forbidden token and with a favoured one.
 static void test_limits(void **state) {
     (void)state;
@@ -643,11 +661,17 @@ static void test_real_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_searches),    cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_one_beam_is_greedy), cmocka_unit_test(test_exhaustive),
-        cmocka_unit_test(test_beside_others),      cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_nothing_found),      cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_fetched_prompt),     cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_random_searches),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_most_tokens_end),
+        cmocka_unit_test(test_one_beam_is_greedy),
+        cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_beside_others),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_nothing_found),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_fetched_prompt),
+        cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
