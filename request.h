@@ -18,9 +18,9 @@
 
 // Statistics of the drafts of a request; zeros if no policy proposes drafts.
 typedef struct {
-    int n_steps, n_tokens;     // steps with a row of a generated token or a draft, and the tokens emitted after them
-    int n_drafted, n_accepted; // proposed and accepted drafts
-    double cost;               // of these steps and of drafting, estimated by the policy, in steps without drafts
+    int64_t n_steps, n_tokens; // steps with a row of a generated token or a draft, and the tokens emitted after them
+    int64_t n_drafted, n_accepted; // proposed and accepted drafts
+    double cost;                   // of these steps and of drafting, estimated by the policy, in steps without drafts
 } DraftCounts;
 
 static inline void draft_counts_add(DraftCounts *sum, const DraftCounts *c) {
@@ -32,7 +32,7 @@ static inline void draft_counts_add(DraftCounts *sum, const DraftCounts *c) {
 }
 
 static inline double draft_counts_per_step(const DraftCounts *c) {
-    return c->n_steps ? (double)c->n_tokens / c->n_steps : 0;
+    return c->n_steps ? (double)c->n_tokens / (double)c->n_steps : 0;
 }
 
 typedef enum {

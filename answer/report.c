@@ -156,8 +156,8 @@ void report_store(const KvStore *s) {
     KvStoreStats k = kvstore_stats(s);
     char size[24], loaded[24], saved[24];
     Buf line = {0};
-    buf_printf(&line, "%d slots from %s in %s; %d kept there, %s in %s", k.n_loaded, kvstore_dir(s),
-               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, units_bytes((double)k.saved_bytes, size),
+    buf_printf(&line, "%lld slots from %s in %s; %lld kept there, %s in %s", (long long)k.n_loaded, kvstore_dir(s),
+               ms_text(1e3 * k.load_seconds, loaded), (long long)k.n_saved, units_bytes((double)k.saved_bytes, size),
                ms_text(1e3 * k.save_seconds, saved));
     if (k.n_removed) buf_printf(&line, "; %d old files removed", k.n_removed);
     print_item("KV dir", &line);
@@ -195,13 +195,14 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     print_item("decode", &line);
 }
 
-static double draft_gain(const DraftCounts *c) { return c->cost > 0 ? c->n_tokens / c->cost : 0; }
+static double draft_gain(const DraftCounts *c) { return c->cost > 0 ? (double)c->n_tokens / c->cost : 0; }
 
 void report_drafts(const Engine *e, const DraftCounts *c) {
     if (!e->drafters.speculate || c->n_steps == 0) return;
-    paragraph_item("drafts", "%d, %d accepted (%.0f%%); %.2f tokens a step, gain %.2f by the table of costs",
-                   c->n_drafted, c->n_accepted, c->n_drafted ? 100.0 * c->n_accepted / c->n_drafted : 0,
-                   draft_counts_per_step(c), draft_gain(c));
+    paragraph_item("drafts", "%lld, %lld accepted (%.0f%%); %.2f tokens a step, gain %.2f by the table of costs",
+                   (long long)c->n_drafted, (long long)c->n_accepted,
+                   c->n_drafted ? 100.0 * (double)c->n_accepted / (double)c->n_drafted : 0, draft_counts_per_step(c),
+                   draft_gain(c));
 }
 
 void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {

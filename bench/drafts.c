@@ -272,7 +272,9 @@ static Status add_works(Drafts *d, const Buf *prompts) {
 
 // ---- printing -------------------------------------------------------------------------------------------------------
 
-static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
+static double acceptance(const DraftCounts *c) {
+    return c->n_drafted ? (double)c->n_accepted / (double)c->n_drafted : 0;
+}
 
 // null for 0, which means not measured.
 static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
@@ -286,13 +288,13 @@ static json_t *json_of(const Drafts *d) {
     json_t *list = json_array();
     for (int i = 0; i < d->n_results; i++) {
         const DraftsResult *r = &d->results[i];
-        jsonio_append(list,
-                      json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:o}", "work",
-                                jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
-                                "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
-                                "tokens_per_step", draft_counts_per_step(&r->drafts), "tok_s_without",
-                                real_or_null(r->rates[PLAIN]), "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain",
-                                real_or_null(r->gains[DRAFTED]), "gain_bound", real_or_null(r->gains[ORACLE])));
+        jsonio_append(list, json_pack("{s:o, s:i, s:i, s:i, s:I, s:I, s:f, s:o, s:o, s:o, s:o}", "work",
+                                      jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
+                                      "tokens", r->n_tokens, "drafted", (json_int_t)r->drafts.n_drafted, "accepted",
+                                      (json_int_t)r->drafts.n_accepted, "tokens_per_step",
+                                      draft_counts_per_step(&r->drafts), "tok_s_without", real_or_null(r->rates[PLAIN]),
+                                      "tok_s_with", real_or_null(r->rates[DRAFTED]), "gain",
+                                      real_or_null(r->gains[DRAFTED]), "gain_bound", real_or_null(r->gains[ORACLE])));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
@@ -306,8 +308,8 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
         snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
         for (char *at = name; *at && *between == ','; at++)
             if (*at == ',' || *at == '"') *at = ' ';
-        buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
-                   r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
+        buf_printf(out, "%s%s%s%6d%s%7lld%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
+                   r->n_tokens, between, (long long)r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
                    draft_counts_per_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
                    figure(r->rates[DRAFTED], drafted), between, figure(r->gains[DRAFTED], gain), between,
                    figure(r->gains[ORACLE], bound), between, r->n_other, r->n_texts, tail);

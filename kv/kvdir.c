@@ -38,12 +38,13 @@ int kvdir_fetched(const KvDir *k) { return k->n_fetched; }
 
 // Saves about `most` slots of the blocks that r's rows have filled; returns how many slots were written.
 static int keep_some(KvDir *k, Request *r, int most) {
-    int block = k->kv->pool->block, had = kvstore_stats(k->store).n_saved;
+    int block = k->kv->pool->block;
+    int64_t had = kvstore_stats(k->store).n_saved;
     int first = int_max(r->n_kept, r->n_reused) / block * block;
     if (r->seq->n_cached < first + block) return 0;
     note(k, kvstore_save_some(k->store, k->kv, r->seq, r->time.begun, &first, most), no_more_kept);
     r->n_kept = first;
-    return kvstore_stats(k->store).n_saved - had;
+    return (int)(kvstore_stats(k->store).n_saved - had);
 }
 
 void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {

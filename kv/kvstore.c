@@ -321,7 +321,7 @@ static void make_room(KvStore *s) {
 Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most) {
     Status st = OK;
     double start = clock_now();
-    int end = s->stats.n_saved + int_min(most, INT_MAX - s->stats.n_saved);
+    int64_t end = s->stats.n_saved + most;
     BlockCursor p = place_before(s);
     for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);

@@ -24,7 +24,7 @@ typedef struct KvStore KvStore;
 
 // Totals since kvstore_open.
 typedef struct {
-    int n_loaded, n_saved; // slots
+    int64_t n_loaded, n_saved; // slots
     size_t saved_bytes;
     int n_removed; // files removed to stay below most_bytes
     double load_seconds, save_seconds;

@@ -441,9 +441,9 @@ static void test_right_drafts_save_steps(void **state) {
         run_texts(&u, &got);
         assert_same_texts(&want, &got);
         const DraftCounts *c = &got.drafts;
-        double rate = (double)c->n_accepted / c->n_drafted, tokens = (double)c->n_tokens / c->n_steps;
-        print_message("setup %zu: %d of %d drafts accepted, %.2f tokens a step\n", i, c->n_accepted, c->n_drafted,
-                      tokens);
+        double rate = (double)c->n_accepted / (double)c->n_drafted, tokens = (double)c->n_tokens / (double)c->n_steps;
+        print_message("setup %zu: %lld of %lld drafts accepted, %.2f tokens a step\n", i, (long long)c->n_accepted,
+                      (long long)c->n_drafted, tokens);
         assert_true(rate > 0.9);                         // the drafts behind an end token are dropped
         assert_true(tokens > (u.n_seqs == 1 ? 4 : 1.4)); // several texts share the states that drafts need
     }
@@ -591,10 +591,12 @@ static void test_preempted(void **state) {
                 assert_same_crowd(&want, &got);
                 assert_true(got.n_preempted > 0);
                 if (!models[m].bigrams) continue;
-                print_message("types %zu, way %d: %d of %d drafts accepted, %d of them in %d texts that had lost their "
-                              "blocks\n",
-                              k, (int)way, got.drafts.n_accepted, got.drafts.n_drafted, got.n_after, got.n_preempted);
-                assert_true(got.drafts.n_accepted > 0.9 * got.drafts.n_drafted);
+                print_message(
+                    "types %zu, way %d: %lld of %lld drafts accepted, %d of them in %d texts that had lost their "
+                    "blocks\n",
+                    k, (int)way, (long long)got.drafts.n_accepted, (long long)got.drafts.n_drafted, got.n_after,
+                    got.n_preempted);
+                assert_true((double)got.drafts.n_accepted > 0.9 * (double)got.drafts.n_drafted);
                 assert_true(way == PLANNED || got.n_after > 0); // whether drafts pay depends on the machine's costs
             }
         }

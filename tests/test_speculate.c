@@ -453,10 +453,10 @@ static void test_useless_drafts_cost_little(void **state) {
         push_random(&q, 30, 3);
         engine_add(&e, &r);
         for (Batch *b; engine_step(&e, &b);) continue;
-        double lost = r.drafts.cost / r.drafts.n_tokens - 1;
+        double lost = r.drafts.cost / (double)r.drafts.n_tokens - 1;
         assert_int_equal(r.n_new, LONG);
-        print_message("%d tokens, %d drafts, %d accepted, %.2f%% lost\n", r.drafts.n_tokens, r.drafts.n_drafted,
-                      r.drafts.n_accepted, 100 * lost);
+        print_message("%lld tokens, %lld drafts, %lld accepted, %.2f%% lost\n", (long long)r.drafts.n_tokens,
+                      (long long)r.drafts.n_drafted, (long long)r.drafts.n_accepted, 100 * lost);
         assert_true(with_model ? r.drafts.n_drafted > 4 : true);
         assert_true(lost < 0.02);
         kvcache_release(&e.kv, &q);
@@ -492,12 +492,24 @@ static void test_refused(void **state) {
     }
 }
 
+// A batch adds the counts of all its answers: in a long run there are more than an int holds.
+static void test_counts_of_long_runs(void **state) {
+    (void)state;
+    const DraftCounts one = {.n_steps = 1 << 30, .n_tokens = INT32_MAX, .n_drafted = INT32_MAX, .n_accepted = 1 << 30};
+    DraftCounts sum = {0};
+    for (int i = 0; i < 4; i++) draft_counts_add(&sum, &one);
+    assert_true(sum.n_steps == INT64_C(4) << 30 && sum.n_tokens == INT64_C(4) * INT32_MAX);
+    assert_true(sum.n_drafted == INT64_C(4) * INT32_MAX && sum.n_accepted == INT64_C(4) << 30);
+    assert_true(fabs(draft_counts_per_step(&sum) - 2) < 1e-6);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ngrams_keep_the_text),        cmocka_unit_test(test_oracle_and_adversary),
         cmocka_unit_test(test_end_inside_a_draft),          cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_drafts_with_the_same_number), cmocka_unit_test(test_draft_models_keep_the_text),
         cmocka_unit_test(test_useless_drafts_cost_little),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_counts_of_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
