@@ -2,6 +2,7 @@
 #include "answer/choices.h"
 
 #include "answer/form.h"
+#include "base/note.h"
 
 #include <limits.h>
 #include <math.h>
@@ -139,11 +140,11 @@ static void take_samples(Choices *c) {
 static void note_memory(const Choices *c) {
     const Request *r = &c->runs[0].request;
     bool memory = r->finish == FINISH_CONTEXT && r->n_prompt + r->n_new <= c->e->kv.max_slots;
-    if (!memory || c->config->quiet) return;
-    fprintf(stderr,
-            "quill: note: beams: the KV cache is full, so a search of %d beams ends after %d tokens; fewer beams, or a "
-            "larger --kv-mem, give more\n",
-            c->config->beams, r->n_new);
+    if (!memory) return;
+    note_print(c->config->quiet,
+               "beams: the KV cache is full, so a search of %d beams ends after %d tokens; fewer beams, or a larger "
+               "--kv-mem, give more",
+               c->config->beams, r->n_new);
 }
 
 // ---- from the prompt to the choices ---------------------------------------------------------------------------------
