@@ -1,0 +1,210 @@
+// tests/test_hf_config.c: config.json of Hugging Face directories: keys, their defaults in transformers, and refused
+// values.
+#define _GNU_SOURCE
+#include "tests/rig/testing.h"
+
+#include "hf/hf.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/hf_compare.h"
+#include "tests/rig/hf_directory.h"
+#include "tests/rig/tiny_model.h"
+
+static const TinyModel small = {.arch = "qwen3", .tied = true};
+
+static void test_tied(void **state) {
+    (void)state;
+    static const HfDirectory hows[] = {{.head = NULL},
+                                       {.head = "copy"},
+                                       {.head = "alone"},
+                                       {.config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "copy", .config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "alone", .config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "copy", .config = "{\"tie_word_embeddings\": false}"}};
+    Gguf *g = tiny_model(&small);
+    for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
+        char *dir = hf_made_directory("tied");
+        hf_directory_write(g, dir, &hows[i]);
+        hf_compare(g, dir, "scalar", 0, hows[i].head ? hows[i].head : "no lm_head");
+    }
+    char *dir = hf_made_directory("tied");
+    hf_directory_write(g, dir, &(HfDirectory){.config = "{\"tie_word_embeddings\": false}"});
+    Gguf *none;
+    Status st = hf_open(dir, &none);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "lm_head.weight: expected"));
+    gguf_close(g);
+}
+
+static void test_layer_types(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .n_layers = 4, .tied = true}), *d;
+    char *dir = hf_made_directory("layers");
+    hf_directory_write(g, dir,
+                       &(HfDirectory){.config = "{\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                                                "\"full_attention\", \"full_attention\"], "
+                                                "\"query_pre_attn_scalar\": 64}"});
+    assert_ok(hf_open(dir, &d));
+    Model m;
+    const Backend *be;
+    assert_ok(isa_backend("scalar", false, &be));
+    assert_ok(model_load(&m, d, be));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.layers[i].heads.window, i == 1 ? 12 : 0);
+        assert_true(m.layers[i].heads.scale == 0.125f);
+        assert_int_equal(m.layers[i].rope.table, i == 1);
+    }
+    model_free(&m);
+    gguf_close(d);
+    gguf_close(g);
+}
+
+static uint32_t u32(const Gguf *g, const char *key) {
+    uint32_t v = 0;
+    assert_ok(gguf_u32(g, key, &v, true, 0));
+    return v;
+}
+
+static float f32(const Gguf *g, const char *key) {
+    float v = 0;
+    assert_ok(gguf_f32(g, key, &v, true, 0));
+    return v;
+}
+
+// Defaults of transformers' classes, and the text model inside a vision model.
+static void test_defaults(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", "
+                                      "\"hidden_size\": 2560, \"num_hidden_layers\": 34, \"intermediate_size\": 10240, "
+                                      "\"sliding_window\": 1024, \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": "
+                                      "\"linear\"}}}"),
+                               g));
+    assert_int_equal(u32(g, "gemma3.attention.head_count"), 8);
+    assert_int_equal(u32(g, "gemma3.attention.head_count_kv"), 4);
+    assert_int_equal(u32(g, "gemma3.attention.key_length"), 256);
+    assert_int_equal(u32(g, "gemma3.attention.sliding_window"), 1024);
+    assert_int_equal(u32(g, "gemma3.context_length"), 131072);
+    assert_true(f32(g, "gemma3.rope.freq_base") == 1e6f && f32(g, "gemma3.rope.freq_base_swa") == 1e4f);
+    assert_true(f32(g, "gemma3.rope.scaling.factor") == 8 && f32(g, "gemma3.attention.scale") == 0.0625f);
+    const GgufValue *windows = gguf_value(g, "gemma3.attention.sliding_window_pattern");
+    for (int i = 0; i < 34; i++) assert_int_equal(windows->data[i], (i + 1) % 6 != 0);
+    gguf_close(g);
+}
+
+// RoPE values of real models, compared with those in GGUF files of the same models.
+static void test_rope(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, "
+                                "\"intermediate_size\": 14336, \"num_attention_heads\": 32, \"rope_theta\": 500000.0, "
+                                "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+                                "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                                "\"original_max_position_embeddings\": 8192}}"),
+                         g));
+    const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
+    const float *divisors = t->data;
+    assert_int_equal(t->dims[0], 64);
+    assert_true(divisors[0] == 1 && divisors[28] == 1 && divisors[63] == 8 && divisors[36] == 8);
+    assert_true(divisors[29] > 1 && divisors[29] < divisors[30] && divisors[34] < 8);
+    gguf_close(g);
+    g = gguf_new("d");
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"qwen2\", \"hidden_size\": 64, \"num_hidden_layers\": 3, "
+                                "\"intermediate_size\": 96, \"num_attention_heads\": 4, "
+                                "\"use_sliding_window\": true, \"max_window_layers\": 2, \"sliding_window\": 100, "
+                                "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"rope_theta\": 1e6, "
+                                "\"original_max_position_embeddings\": 32768, \"attention_factor\": 1.0}}"),
+                         g));
+    assert_true(fabsf(f32(g, "qwen2.rope.scaling.attn_factor") * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
+    assert_int_equal(u32(g, "qwen2.attention.sliding_window"), 100);
+    assert_memory_equal(gguf_value(g, "qwen2.attention.sliding_window_pattern")->data, "\0\0\1", 3);
+    gguf_close(g);
+    g = gguf_new("d"); // gpt-oss does not round the limits of the ramp, also by default
+    assert_ok(hf_config_memory("d", str_of("{\"model_type\": \"gpt_oss\"}"), g));
+    assert_true(f32(g, "gpt-oss.rope.scaling.factor") == 32);
+    gguf_close(g);
+}
+
+// ---- refused input --------------------------------------------------------------------------------------------------
+
+static void test_refused_configs(void **state) {
+    (void)state;
+#define YARN "\"rope_type\": \"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096"
+#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
+    static const struct {
+        const char *config, *message;
+    } cases[] = {
+        {"", "line"},
+        {"[]", "an object expected"},
+        {"{", "line 1"},
+        {"{}", "model_type: one of llama, mistral, qwen2"},
+        {"{\"model_type\": \"mamba\"}", "mamba found"},
+        {"{\"model_type\": \"llama\"}", "hidden_size: a whole number from 1 on expected, nothing found"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": \"big\"}",
+         "hidden_size: a whole number from 1 on expected, \"big\""},
+        {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4 found"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
+        {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
+        {"{\"model_type\": \"qwen2\", \"quantization_config\": {\"quant_method\": \"gptq\"}}", "gptq found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rms_norm_eps\": 0}", "rms_norm_eps: a positive number"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "rope_type: default, linear, llama3, yarn or longrope expected, dynamic found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"linear\"}}",
+         "factor: a positive number"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_theta\": -1}", "rope_theta"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {" YARN ", \"truncate\": false}}",
+         "truncate: true expected, false found"},
+        {"{\"model_type\": \"gpt_oss\", \"rope_scaling\": {" YARN "}}", "truncate: false expected"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"head_dim\": 3}", "even number of dimensions"},
+        {"{\"model_type\": \"phi3\", " SHAPE ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}}",
+         "short_factor: 8 numbers expected, 1 found"},
+        {"{\"model_type\": \"qwen3\", " SHAPE ", \"layer_types\": [\"full_attention\"]}", "each of the 3 layers"},
+        {"{\"model_type\": \"qwen3\", " SHAPE ", \"layer_types\": [1, 2, 3]}", "full_attention or sliding_attention"},
+        {"{\"model_type\": \"smollm3\", " SHAPE ", \"no_rope_layers\": [1, 0, 1]}", "no_rope_layers"},
+        {"{\"model_type\": \"gemma3_text\", " SHAPE ", \"use_bidirectional_attention\": true}", "bidirectional"},
+        {"{\"model_type\": \"gemma2\", " SHAPE ", \"sliding_window\": -2}", "sliding_window"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2000000, \"intermediate_size\": 96, "
+         "\"num_attention_heads\": 4}",
+         "num_hidden_layers: at most"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        Status st = hf_config_memory("d", str_of(cases[i].config), g);
+        if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].message) ||
+            strncmp(st.message, "d/config.json: ", 15))
+            fail_msg("%s: code %d: %s", cases[i].config, st.code, st.message);
+        gguf_close(g);
+    }
+}
+
+static void test_refused_block_sizes(void **state) {
+    (void)state;
+    static const char *const blocks[] = {"128",      "\"128\"",    "[]",           "[128]",     "[128, 0]",
+                                         "[-1, 16]", "[16, 16.5]", "[16, 16, 16]", "[1e12, 1]", "{\"0\": 16}"};
+    for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+        Gguf *g = gguf_new("d");
+        char config[200];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"qwen3\", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                 "\"weight_block_size\": %s}}",
+                 blocks[i]);
+        Status st = hf_config_memory("d", str_of(config), g);
+        if (st.code != QUILL_MODEL || strchr(st.message, '\n') ||
+            !strstr(st.message, " found; download config.json again") ||
+            !strstr(st.message, "d/config.json: quantization_config.weight_block_size: two whole numbers from 1 on"))
+            fail_msg("%s: code %d: %s", blocks[i], st.code, st.message);
+        gguf_close(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tied), cmocka_unit_test(test_layer_types),     cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_rope), cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_refused_block_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
