@@ -31,8 +31,9 @@ static Status find_family(HfModel *m) {
     if (!m->family)
         return status_error(QUILL_MODEL, "%s/config.json: model_type: one of %s expected, %.60s found", m->dir,
                             hf_family_list(), type ? type : "nothing");
+    // The outer key decides. But many classes with images tie the head if one of the two keys is true.
     json_t *tied = json_object_get(m->file, "tie_word_embeddings");
-    if (tied && !json_object_get(m->config, "tie_word_embeddings"))
+    if (tied && !json_is_null(tied) && !is_true(m->config, "tie_word_embeddings"))
         jsonio_share(m->config, "tie_word_embeddings", tied);
     json_error_t error;
     json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;

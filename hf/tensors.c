@@ -103,8 +103,8 @@ typedef struct {
     const HfModel *m;
     const SafeFiles *files;
     const char *prefix;
-    bool embedding;    // embed_tokens exists; a tied embedding may have been saved only as lm_head
-    bool tied, untied; // tie_word_embeddings is true, is false
+    const SafeTensor *embedding; // NULL: there is none; a tied embedding may have been saved only as lm_head
+    bool tied, untied;           // tie_word_embeddings is true, is false
     int64_t n_layers;
     HfExperts experts;
 } TensorReader;
@@ -153,12 +153,20 @@ static Str behind(Str s, const char *prefix) {
     return str_has_prefix(s, prefix) ? (Str){s.data + n, s.n - n} : (Str){NULL, 0};
 }
 
+// Whether lm_head is a copy of the embedding. As in transformers 5, tie_word_embeddings does not tie tensors that
+// differ.
+static bool is_copy(const TensorReader *r, const SafeTensor *head) {
+    const SafeTensor *e = r->embedding;
+    return e && strcmp(e->dtype, head->dtype) == 0 && e->n_bytes == head->n_bytes &&
+           memcmp(e->data, head->data, e->n_bytes) == 0;
+}
+
 // The same for any tensor of the directory. Tensors outside the text model are not used.
 static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[NAME_BYTES]) {
     *out = 0;
     if (str_is(t->name, "lm_head.weight") || str_is(t->name, "language_model.lm_head.weight")) {
         if (!r->embedding && !r->untied) strcpy(out, "token_embd.weight");
-        else if (!r->tied) strcpy(out, "output.weight");
+        else if (!r->tied || !is_copy(r, t)) strcpy(out, "output.weight");
         return OK;
     }
     Str rest = behind(t->name, r->prefix);
@@ -257,7 +265,7 @@ static Status add_kv_b(const TensorReader *r, const SafeTensor *t, long layer) {
 
 // ---- all tensors ----------------------------------------------------------------------------------------------------
 
-static bool has_tensor(const TensorReader *r, const char *name) {
+static const SafeTensor *find_tensor(const TensorReader *r, const char *name) {
     char whole[96];
     snprintf(whole, sizeof whole, "%s%s", r->prefix, name);
     return safetensors_find(r->files, whole);
@@ -272,10 +280,10 @@ static Status begin(TensorReader *r) {
     const json_t *tied = json_object_get(r->m->config, "tie_word_embeddings");
     size_t i = 0;
     do r->prefix = prefixes[i];
-    while (!has_tensor(r, last_norm(r)) && ++i < ARRAY_LEN(prefixes));
+    while (!find_tensor(r, last_norm(r)) && ++i < ARRAY_LEN(prefixes));
     if (i == ARRAY_LEN(prefixes)) r->prefix = prefixes[0];
     if (i == ARRAY_LEN(prefixes)) return missing(r, last_norm(r), "");
-    r->embedding = has_tensor(r, "embed_tokens.weight");
+    r->embedding = find_tensor(r, "embed_tokens.weight");
     r->tied = json_is_true(tied);
     r->untied = json_is_false(tied);
     hf_config_int(r->m->config, "num_hidden_layers", &r->n_layers);

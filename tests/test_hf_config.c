@@ -35,6 +35,47 @@ static void test_tied(void **state) {
     gguf_close(g);
 }
 
+// Puts config.json into the text_config of a model with images; `members`: other members of the outer object.
+static void wrap_config(const char *dir, const char *members) {
+    char path[1200];
+    Buf text = {0}, whole = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_read(path, &text));
+    buf_printf(&whole, "{\"model_type\": \"a_model_with_images\", %s\"text_config\": %s}", members, text.data);
+    hf_directory_text(dir, "config.json", whole.data);
+    buf_free(&text);
+    buf_free(&whole);
+}
+
+// As in transformers 5: an lm_head that differs from the embedding is used, whatever tie_word_embeddings says; without
+// lm_head, the head is tied if the text model's key or that of the outer object is true.
+static void test_tied_otherwise(void **state) {
+    (void)state;
+    static const struct {
+        bool head; // the directory has an lm_head that differs from the embedding
+        const char *inner, *outer;
+        bool refused;
+    } cases[] = {
+        {true, "true", NULL, false},     {true, "true", "false", false},  {true, "false", "true", false},
+        {true, "true", "true", false},   {true, "null", "true", false},   {true, "false", "false", false},
+        {false, "false", "true", false}, {false, "true", "false", false}, {false, "true", "true", false},
+        {false, "false", "null", true},  {false, "false", "false", true}, {false, "null", "true", false},
+    };
+    Gguf *tied = tiny_model(&small), *untied = tiny_model(&(TinyModel){.arch = "qwen3"}), *none;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *dir = hf_made_directory("tied"), config[80], outer[80];
+        const Gguf *g = cases[i].head ? untied : tied;
+        snprintf(config, sizeof config, "{\"tie_word_embeddings\": %s}", cases[i].inner);
+        hf_directory_write(g, dir, &(HfDirectory){.config = config});
+        snprintf(outer, sizeof outer, "\"tie_word_embeddings\": %s, ", cases[i].outer);
+        if (cases[i].outer) wrap_config(dir, outer);
+        if (!cases[i].refused) hf_compare(g, dir, "scalar", 0, cases[i].outer ? outer : config);
+        else assert_int_equal(hf_open(dir, &none).code, QUILL_MODEL);
+    }
+    gguf_close(tied);
+    gguf_close(untied);
+}
+
 static void test_layer_types(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .n_layers = 4, .tied = true}), *d;
@@ -203,8 +244,13 @@ static void test_refused_block_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied), cmocka_unit_test(test_layer_types),     cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_rope), cmocka_unit_test(test_refused_configs), cmocka_unit_test(test_refused_block_sizes),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_tied_otherwise),
+        cmocka_unit_test(test_layer_types),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_refused_block_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
