@@ -188,7 +188,8 @@ const char *hf_config_experts(const HfModel *m, int64_t *n) {
     static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
     *n = 0;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (!json_object_get(m->config, names[i])) continue;
+        const json_t *v = json_object_get(m->config, names[i]);
+        if (!v || json_is_null(v)) continue; // null in dense models of families that may have experts (Gemma 4)
         hf_config_int(m->config, names[i], n);
         return names[i];
     }

@@ -133,6 +133,20 @@ static void test_defaults(void **state) {
     gguf_close(g);
 }
 
+// Dense Gemma 4 models have keys of experts, which are null.
+static void test_no_experts(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"gemma4_text\", \"enable_moe_block\": false, "
+                                      "\"num_experts\": null, \"top_k_experts\": null, "
+                                      "\"moe_intermediate_size\": null}"),
+                               g));
+    assert_int_equal(u32(g, "gemma4.expert_count"), 0);
+    assert_int_equal(u32(g, "gemma4.block_count"), 30);
+    gguf_close(g);
+}
+
 // RoPE values of real models, compared with those in GGUF files of the same models.
 static void test_rope(void **state) {
     (void)state;
@@ -248,6 +262,7 @@ int main(void) {
         cmocka_unit_test(test_tied_otherwise),
         cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_refused_configs),
         cmocka_unit_test(test_refused_block_sizes),
