@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "hf/gemma4.h"
 #include "hf/recurrent.h"
 
 enum { MAX_LAYERS = 1 << 12 };
@@ -113,6 +114,9 @@ static Status refuse_others(HfModel *m) {
                                 "%s/config.json: %s: false expected, true found; such models are not "
                                 "supported",
                                 m->dir, switches[i]);
+    const json_t *layers = json_object_get(m->config, "per_layer_config");
+    if (json_object_size(layers) > 0 && m->family->names != HF_NAMES_GEMMA4)
+        return hf_config_wrong(m, "per_layer_config", "no key of single layers");
     return OK;
 }
 
@@ -238,50 +242,6 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     return OK;
 }
 
-// Gemma 4: two kinds of layers whose heads differ, shared K and V, per-layer embeddings, wider feed-forwards, experts.
-// `windowed` says which layers have a window.
-static Status set_gemma4(const HfModel *m, int64_t n_layers, const uint8_t *windowed) {
-    int64_t width = 0, own = 0, full = 0, shared = 0, per = 0, ffn = 0, top = 0;
-    char key[96];
-    const json_t *c = m->config;
-    if (!hf_config_int(c, "global_head_dim", &full)) hf_config_int(c, "head_dim", &full);
-    hf_config_int(c, "head_dim", &width);
-    hf_config_int(c, "num_key_value_heads", &own);
-    int64_t global = own;
-    if (is_true(c, "attention_k_eq_v")) hf_config_int(c, "num_global_key_value_heads", &global);
-    if (full < 2 || full > 1 << 15) return hf_config_wrong(m, "global_head_dim", "a whole number from 2 to 32768");
-    if (width < 2 || width > 1 << 15) return hf_config_wrong(m, "head_dim", "a whole number from 2 to 32768");
-    if (hf_config_int(c, "num_kv_shared_layers", &shared) && (shared < 0 || shared >= n_layers))
-        return hf_config_wrong(m, "num_kv_shared_layers", "a number below that of the layers");
-    hf_config_int(c, "hidden_size_per_layer_input", &per);
-    hf_config_int(c, "intermediate_size", &ffn);
-    if (per < 0 || per > 1 << 20)
-        return hf_config_wrong(m, "hidden_size_per_layer_input", "a whole number up to 1048576");
-    int32_t *heads = mem_alloc((size_t)n_layers * sizeof *heads),
-            *widths = mem_alloc((size_t)n_layers * sizeof *widths);
-    bool twice = is_true(c, "use_double_wide_mlp");
-    for (int64_t i = 0; i < n_layers; i++) {
-        heads[i] = (int32_t)(windowed[i] ? own : global);
-        widths[i] = (int32_t)(twice && i >= n_layers - shared ? 2 * ffn : ffn);
-    }
-    hf_set_ints(m, "attention.head_count_kv", heads, n_layers);
-    hf_set_ints(m, "feed_forward_length", widths, n_layers);
-    free(heads);
-    free(widths);
-    static const char *const swa[] = {"attention.key_length_swa", "attention.value_length_swa",
-                                      "rope.dimension_count_swa"};
-    static const char *const whole[] = {"attention.key_length", "attention.value_length"};
-    for (size_t i = 0; i < ARRAY_LEN(swa); i++) gguf_set_u32(m->g, hf_key(m, swa[i], key), (uint32_t)width);
-    for (size_t i = 0; i < ARRAY_LEN(whole); i++) gguf_set_u32(m->g, hf_key(m, whole[i], key), (uint32_t)full);
-    gguf_set_u32(m->g, hf_key(m, "attention.shared_kv_layers", key), (uint32_t)shared);
-    gguf_set_u32(m->g, hf_key(m, "embedding_length_per_layer_input", key), (uint32_t)per);
-    if (!is_true(c, "enable_moe_block")) gguf_set_u32(m->g, hf_key(m, "expert_count", key), 0);
-    else if (!hf_config_int(c, "top_k_experts", &top) || top < 1 || top > 1 << 12)
-        return hf_config_wrong(m, "top_k_experts", "a whole number from 1 to 4096");
-    else gguf_set_u32(m->g, hf_key(m, "expert_used_count", key), (uint32_t)top);
-    return OK;
-}
-
 // ---- windows --------------------------------------------------------------------------------------------------------
 
 // Whether layer i has a sliding window, if the configuration has no list of layer types.
@@ -335,7 +295,7 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
         gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
         hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
     }
-    if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = set_gemma4(m, n_layers, windowed);
+    if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = hf_read_gemma4(m, n_layers, windowed);
     free(windowed);
     return st;
 }

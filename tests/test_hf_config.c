@@ -7,6 +7,7 @@
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/hf_compare.h"
 #include "tests/rig/hf_directory.h"
+#include "tests/rig/hf_directory_parts.h"
 #include "tests/rig/tiny_model.h"
 
 static const TinyModel small = {.arch = "qwen3", .tied = true};
@@ -147,6 +148,51 @@ static void test_no_experts(void **state) {
     gguf_close(g);
 }
 
+// Replaces the keys of layers without a window by per_layer_config, as transformers 5.24 does. Layers are written as
+// "02", as in models of more than ten. every: also layers with a window have an entry.
+static void split_layers(const char *dir, bool every) {
+    char path[1200], layer[16];
+    Buf text = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_read(path, &text));
+    json_t *config = json_loads(text.data, 0, NULL), *types = json_object_get(config, "layer_types"), *type;
+    json_t *layers = json_object();
+    size_t i;
+    json_array_foreach(types, i, type) {
+        bool full = strcmp(json_string_value(type), "full_attention") == 0;
+        json_t *width = json_object_get(config, full ? "global_head_dim" : "head_dim"),
+               *n_kv = json_object_get(config, full ? "num_global_key_value_heads" : "num_key_value_heads");
+        snprintf(layer, sizeof layer, "%02d", (int)i);
+        if (full || every)
+            json_object_set_new(layers, layer, json_pack("{s:O, s:O}", "head_dim", width, "num_key_value_heads", n_kv));
+    }
+    json_object_del(config, "global_head_dim");
+    json_object_del(config, "num_global_key_value_heads");
+    json_object_set_new(config, "per_layer_config", layers);
+    hf_directory_json(dir, "config.json", config);
+    buf_free(&text);
+}
+
+static void test_per_layer_config(void **state) {
+    (void)state;
+    // the second model has V of its own, but another number of heads in layers without a window
+    static const TinyModel shapes[] = {{.arch = "gemma4", .tied = true, .n_experts = 4, .n_layers = 6},
+                                       {.arch = "gemma4", .tied = true, .n_layers = 6}};
+    for (size_t i = 0; i < ARRAY_LEN(shapes) * 2; i++) {
+        Gguf *g = tiny_model(&shapes[i / 2]);
+        char *dir = hf_made_directory("layers");
+        hf_directory_write(g, dir, NULL);
+        split_layers(dir, i % 2);
+        hf_compare(g, dir, "scalar", 0, i % 2 ? "an entry for each layer" : "per_layer_config");
+        gguf_close(g);
+    }
+    Gguf *g = gguf_new("d"); // equal heads everywhere
+    assert_ok(hf_config_memory(
+        "d", str_of("{\"model_type\": \"gemma4_text\", \"head_dim\": 128, \"per_layer_config\": {}}"), g));
+    assert_int_equal(u32(g, "gemma4.attention.key_length"), 128);
+    gguf_close(g);
+}
+
 // RoPE values of real models, compared with those in GGUF files of the same models.
 static void test_rope(void **state) {
     (void)state;
@@ -186,13 +232,26 @@ static void test_rope(void **state) {
 
 // ---- refused input --------------------------------------------------------------------------------------------------
 
+typedef struct {
+    const char *config, *message;
+} RefusedConfig;
+
+static void check_refused(const RefusedConfig *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        Gguf *g = gguf_new("d");
+        Status st = hf_config_memory("d", str_of(cases[i].config), g);
+        if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].message) ||
+            strncmp(st.message, "d/config.json: ", 15))
+            fail_msg("%s: code %d: %s", cases[i].config, st.code, st.message);
+        gguf_close(g);
+    }
+}
+
 static void test_refused_configs(void **state) {
     (void)state;
 #define YARN "\"rope_type\": \"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096"
 #define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
-    static const struct {
-        const char *config, *message;
-    } cases[] = {
+    static const RefusedConfig cases[] = {
         {"", "line"},
         {"[]", "an object expected"},
         {"{", "line 1"},
@@ -226,14 +285,32 @@ static void test_refused_configs(void **state) {
          "\"num_attention_heads\": 4}",
          "num_hidden_layers: at most"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        Gguf *g = gguf_new("d");
-        Status st = hf_config_memory("d", str_of(cases[i].config), g);
-        if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].message) ||
-            strncmp(st.message, "d/config.json: ", 15))
-            fail_msg("%s: code %d: %s", cases[i].config, st.code, st.message);
-        gguf_close(g);
-    }
+    check_refused(cases, ARRAY_LEN(cases));
+}
+
+// Keys that a family lacks, or whose other values quill does not compute.
+static void test_refused_keys(void **state) {
+    (void)state;
+#define GEMMA4 "{\"model_type\": \"gemma4_text\", \"per_layer_config\": "
+    static const RefusedConfig cases[] = {
+        {GEMMA4 "{\"5\": {\"head_dim\": 64}, \"11\": {\"head_dim\": 32}}}",
+         "per_layer_config: the same head_dim and num_key_value_heads in all full_attention layers expected, 4 of 32 "
+         "in "
+         "layer 11 found, 4 of 64"},
+        {GEMMA4 "{\"5\": {\"head_dim\": 64}}}", "4 of 256 in layer 11 found"},
+        {GEMMA4 "{\"0\": {\"head_dim\": 64}}}", "in all sliding_attention layers"},
+        {GEMMA4 "{\"5\": {\"sliding_window\": 64}}}",
+         "per_layer_config, layer 5: only head_dim and num_key_value_heads, from 1 to 32768, expected, "
+         "{\"sliding_window\":64.0} found"},
+        {GEMMA4 "{\"5\": {\"head_dim\": -4}}}", "layer 5: only head_dim"},
+        {GEMMA4 "{\"30\": {\"head_dim\": 64}}}", "layer 30: a number below that of the layers expected"},
+        {GEMMA4 "{\"x\": {\"head_dim\": 64}}}", "layer x: a number"},
+        {GEMMA4 "{\"5\": 64}}", "layer 5: an object expected, 64.0 found"},
+        {GEMMA4 "[1]}", "per_layer_config: an object expected"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}}",
+         "per_layer_config: no key of single layers expected, {\"1\":{\"sliding_window\":9.0}} found"},
+    };
+    check_refused(cases, ARRAY_LEN(cases));
 }
 
 static void test_refused_block_sizes(void **state) {
@@ -258,14 +335,11 @@ static void test_refused_block_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_tied_otherwise),
-        cmocka_unit_test(test_layer_types),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_no_experts),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_refused_configs),
-        cmocka_unit_test(test_refused_block_sizes),
+        cmocka_unit_test(test_tied),         cmocka_unit_test(test_tied_otherwise),
+        cmocka_unit_test(test_layer_types),  cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_no_experts),   cmocka_unit_test(test_per_layer_config),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_refused_keys), cmocka_unit_test(test_refused_block_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
