@@ -17,6 +17,30 @@ static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
 
+// ---- the number of experts ------------------------------------------------------------------------------------------
+
+static const char *const expert_keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+
+const char *hf_config_experts(const HfModel *m, int64_t *n) {
+    *n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(expert_keys); i++) {
+        const json_t *v = json_object_get(m->config, expert_keys[i]);
+        if (!v || json_is_null(v)) continue; // null in dense models of families that may have experts (Gemma 4)
+        hf_config_int(m->config, expert_keys[i], n);
+        return expert_keys[i];
+    }
+    return NULL;
+}
+
+// Whether the key has the number of experts, and the file has it under one of its names: transformers 5 writes
+// num_local_experts for Qwen3-MoE, whose class has a default for num_experts.
+static bool has_experts(const HfModel *m, const char *key) {
+    int64_t n;
+    for (size_t i = 0; i < ARRAY_LEN(expert_keys); i++)
+        if (strcmp(key, expert_keys[i]) == 0) return hf_config_experts(m, &n);
+    return false;
+}
+
 // ---- which family ---------------------------------------------------------------------------------------------------
 
 // Finds the family. The text model of a multimodal model has its own configuration inside, as text_config.
@@ -40,7 +64,7 @@ static Status find_family(HfModel *m) {
     json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;
     const char *key;
     json_object_foreach(defaults, key, value) {
-        if (!json_object_get(m->config, key)) jsonio_share(m->config, key, value);
+        if (!json_object_get(m->config, key) && !has_experts(m, key)) jsonio_share(m->config, key, value);
     }
     json_decref(defaults);
     return OK;
@@ -186,18 +210,6 @@ static Status set_numbers(const HfModel *m) {
         return hf_config_wrong(m, "query_pre_attn_scalar", "a positive number");
     gguf_set_f32(m->g, hf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
     return OK;
-}
-
-const char *hf_config_experts(const HfModel *m, int64_t *n) {
-    static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
-    *n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const json_t *v = json_object_get(m->config, names[i]);
-        if (!v || json_is_null(v)) continue; // null in dense models of families that may have experts (Gemma 4)
-        hf_config_int(m->config, names[i], n);
-        return names[i];
-    }
-    return NULL;
 }
 
 // Sets the number of experts, and whether the weights of a row's experts are normalised to a sum of one.

@@ -148,6 +148,32 @@ static void test_no_experts(void **state) {
     gguf_close(g);
 }
 
+// A default does not override the number of experts that the file has under another of its names.
+static void test_names_of_experts(void **state) {
+    (void)state;
+    static const struct {
+        const char *model_type, *key, *arch;
+    } cases[] = {{"qwen3_moe", "num_experts", "qwen3moe"},
+                 {"qwen3_moe", "num_local_experts", "qwen3moe"},
+                 {"qwen2_moe", "num_local_experts", "qwen2moe"},
+                 {"mixtral", "num_experts", "llama"},
+                 {"gpt_oss", "num_experts", "gpt-oss"},
+                 {"deepseek_v2", "num_experts", "deepseek2"},
+                 {"deepseek_v3", "num_local_experts", "deepseek2"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        char config[300], key[64];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"%s\", \"%s\": 6, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+                 "\"intermediate_size\": 96, \"num_attention_heads\": 4}",
+                 cases[i].model_type, cases[i].key);
+        assert_ok(hf_config_memory("d", str_of(config), g));
+        snprintf(key, sizeof key, "%s.expert_count", cases[i].arch);
+        assert_int_equal(u32(g, key), 6);
+        gguf_close(g);
+    }
+}
+
 // Replaces the keys of layers without a window by per_layer_config, as transformers 5.24 does. Layers are written as
 // "02", as in models of more than ten. every: also layers with a window have an entry.
 static void split_layers(const char *dir, bool every) {
@@ -335,11 +361,17 @@ static void test_refused_block_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tied),         cmocka_unit_test(test_tied_otherwise),
-        cmocka_unit_test(test_layer_types),  cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_no_experts),   cmocka_unit_test(test_per_layer_config),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_refused_configs),
-        cmocka_unit_test(test_refused_keys), cmocka_unit_test(test_refused_block_sizes),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_tied_otherwise),
+        cmocka_unit_test(test_layer_types),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_no_experts),
+        cmocka_unit_test(test_names_of_experts),
+        cmocka_unit_test(test_per_layer_config),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_refused_keys),
+        cmocka_unit_test(test_refused_block_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
