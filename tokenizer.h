@@ -10,8 +10,8 @@
 // library, with one exception: added tokens marked "normalized" are searched in the text before normalization.
 //   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
 //   quill.tokenizer.form           NFC, NFD, NFKC or NFKD: the text is normalized to this form before encoding
-//   quill.tokenizer.types_hold     tokenizer.ggml.token_type is final: no token's type is corrected by its name
-//   quill.tokenizer.by_merges      SentencePiece text, merged by ranks (tokenizer.ggml.merges) in place of scores
+//   quill.tokenizer.types_hold     the name of a normal token, or of a user-defined </s>, does not make it a control
+//   token quill.tokenizer.by_merges      SentencePiece text, merged by ranks (tokenizer.ggml.merges) in place of scores
 //   quill.tokenizer.ignore_merges  a piece that is itself a token is not merged from smaller ones
 //   quill.tokenizer.fuse_unknown   consecutive unknown characters become one unknown token
 //   quill.tokenizer.space_prefix   when a space is put in front: always; missing: unless the piece begins with one;

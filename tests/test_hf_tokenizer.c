@@ -177,6 +177,26 @@ static void test_added_tokens(void **state) {
     tokenizer_free(t);
 }
 
+// An added token </s> that is not special is text, as in Gemma's vocabulary, unless it ends an answer.
+static void test_html_tags(void **state) {
+    (void)state;
+#define TAGS                                                                                                           \
+    BYTES ", \"added_tokens\": [{\"id\": 7, \"content\": \"<s>\", \"special\": false}, "                               \
+          "{\"id\": 8, \"content\": \"</s>\", \"special\": false}, "                                                   \
+          "{\"id\": 9, \"content\": \"<eos>\", \"special\": true}]"
+    int ids[16];
+    Tokenizer *t = tokenizer_of(TAGS, MERGES, LETTERS, "{\"eos_token\": \"<eos>\"}");
+    CHECK_IDS(t, "<s>a</s>b", 7, 0, 8, 1);
+    assert_int_equal(tokenizer_encode(t, "a</s>", 5, NULL, ids, 16), 2);
+    assert_int_equal(ids[1], 8);
+    assert_true(!tokenizer_is_eog(t, 8) && !tokenizer_is_control(t, 8) && tokenizer_is_eog(t, 9));
+    tokenizer_free(t);
+    t = tokenizer_of(TAGS, MERGES, LETTERS, "{\"eos_token\": \"</s>\"}");
+    CHECK_IDS(t, "a</s>", 0, 8);
+    assert_true(tokenizer_is_eog(t, 8) && tokenizer_is_control(t, 8));
+    tokenizer_free(t);
+}
+
 #define MARK "\xe2\x96\x81"
 #define SPACES "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" MARK "\"}"
 #define META(scheme, split)                                                                                            \
@@ -469,10 +489,13 @@ static void test_walk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),       cmocka_unit_test(test_real_vocabulary), cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_spaces),          cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_forms),        cmocka_unit_test(test_roles),           cmocka_unit_test(test_directory),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_later),   cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_golden),    cmocka_unit_test(test_real_vocabulary),
+        cmocka_unit_test(test_merges),    cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_html_tags), cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_patterns),  cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_roles),     cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_refused_later),
+        cmocka_unit_test(test_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,28 @@ static void test_bos_and_eog(void **state) {
     tokenizer_free(t);
 }
 
+// Gemma's </s> is an HTML tag: neither an end nor a control token. `turn`: the vocabulary has Gemma's <end_of_turn>.
+static void test_html_tag(void **state) {
+    (void)state;
+    static const struct {
+        bool turn;
+        uint32_t eos;
+        bool ends;
+    } cases[] = {{true, 1, false}, {true, 2, true}, {false, 1, true}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        TestVocabulary *b = vocabulary_spm();
+        int turn = vocabulary_add(b, cases[i].turn ? "<end_of_turn>" : "<turn>", GGUF_TOKEN_CONTROL, 0);
+        Gguf *g = vocabulary_view(b, "llama", NULL);
+        gguf_set_u32(g, "tokenizer.ggml.eos_token_id", cases[i].eos);
+        free(b);
+        Tokenizer *t = vocabulary_load(g);
+        assert_int_equal(tokenizer_is_eog(t, 2), cases[i].ends);
+        assert_int_equal(tokenizer_is_control(t, 2), cases[i].ends);
+        assert_int_equal(tokenizer_is_eog(t, turn), cases[i].turn);
+        tokenizer_free(t);
+    }
+}
+
 // ---- hostile files --------------------------------------------------------------------------------------------------
 
 static void test_kinds_and_patterns_refused(void **state) {
@@ -175,9 +197,13 @@ static void test_lengths(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_out_of_range_mean_none), cmocka_unit_test(test_bos_and_eog),
-        cmocka_unit_test(test_kinds_and_patterns_refused), cmocka_unit_test(test_arrays_refused),
-        cmocka_unit_test(test_odd_tokens_accepted),        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_ids_out_of_range_mean_none),
+        cmocka_unit_test(test_bos_and_eog),
+        cmocka_unit_test(test_html_tag),
+        cmocka_unit_test(test_kinds_and_patterns_refused),
+        cmocka_unit_test(test_arrays_refused),
+        cmocka_unit_test(test_odd_tokens_accepted),
+        cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests_name("vocab", tests, NULL, NULL);
 }

@@ -168,10 +168,15 @@ static void remove_eog(Vocab *v, int id) {
     v->n_eog = n;
 }
 
+// With types_hold, an added token </s> that is not special is text, as Gemma's HTML tag.
+static bool is_html_tag(const Vocab *v, int id, const Str *texts) {
+    return v->types_hold && v->types[id] == GGUF_TOKEN_USER_DEFINED && str_is(texts[id], "</s>");
+}
+
 static void apply_known_names(Vocab *v, const Gguf *g, const Str *texts) {
     for (int id = 0; id < v->n; id++) {
         Str s = texts[id];
-        if (s.n < 4) continue;
+        if (s.n < 4 || is_html_tag(v, id, texts)) continue;
         char first = s.data[0], last = s.data[s.n - 1];
         if ((first != '<' && first != '[' && first != '_' && first != '\xe2') ||
             (last != '>' && last != ']' && last != '['))
@@ -398,7 +403,12 @@ static void apply_eog_exceptions(Vocab *v, const Str *texts) {
     bool harmony = find_eog(v, texts, "<|return|>") >= 0 || find_eog(v, texts, "<|flush|>") >= 0;
     bool calls = find_eog(v, texts, "<|call|>") >= 0 || find_eog(v, texts, "<|calls|>") >= 0;
     if (harmony && calls) remove_eog(v, find_eog(v, texts, "<|end|>"));
-    if (find_eog(v, texts, "<|tool_response>") >= 0) remove_eog(v, find_eog(v, texts, "</s>"));
+    // Gemma's </s> is an HTML tag. As in llama.cpp, which has this rule for Gemma 4, it becomes normal text.
+    int tag = find_eog(v, texts, "</s>");
+    bool gemma4 = find_eog(v, texts, "<|tool_response>") >= 0, gemma = find_eog(v, texts, "<end_of_turn>") >= 0;
+    if (tag < 0 || (!gemma4 && (!gemma || tag == v->eos))) return;
+    remove_eog(v, tag);
+    if (!v->types_hold) v->types[tag] = GGUF_TOKEN_NORMAL;
 }
 
 // Reads an array of ids and keeps the *n that are in the vocabulary's range. The caller frees *out.
@@ -421,6 +431,12 @@ static Status load_eog_ids(Vocab *v, const Gguf *g) {
     for (size_t i = 0; i < n; i++) add_eog(v, ids[i]);
     free(ids);
     return st;
+}
+
+// A tag that ends an answer is protected like all other ends.
+static void protect_tag(Vocab *v, const Str *texts) {
+    for (int i = 0; i < v->n_eog; i++)
+        if (is_html_tag(v, v->eog[i], texts)) v->types[v->eog[i]] = GGUF_TOKEN_CONTROL;
 }
 
 static Status load_strips(Vocab *v, const Gguf *g) {
@@ -485,6 +501,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     }
     apply_eog_exceptions(v, texts);
     TRY(load_eog_ids(v, g));
+    protect_tag(v, texts);
     if (!gguf_value(g, "tokenizer.ggml.token_type")) { // without types only the roles tell which tokens are not text
         if (v->bos >= 0) v->types[v->bos] = GGUF_TOKEN_CONTROL;
         if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;

@@ -37,7 +37,7 @@ typedef struct {
 
 typedef struct {
     bool spm;        // SentencePiece: U+2581 stands for spaces, and byte tokens are named "<0xNN>"
-    bool types_hold; // a normal token stays normal, whatever its name is
+    bool types_hold; // a normal token stays normal, whatever its name is, and </s> may be text
     bool by_merges;  // merges have ranks; otherwise tokens have scores
     bool fuse_unk;   // unknown characters in a row are one token
     bool add_space_prefix, add_bos, add_eos;
