@@ -6,6 +6,10 @@
 // The characters of Oniguruma's \s and \w, for use inside a class.
 #define WHITE "\\p{Z}\\t-\\r\\x{85}"
 #define WORD "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+#define IN_WORD "(?=[" WORD "])"
+#define NOT_IN_WORD "(?![" WORD "])"
+#define AFTER_WORD "(?<=[" WORD "])"
+#define NOT_AFTER_WORD "(?<![" WORD "])"
 
 static Status refuse(const char *name, const char *pattern, const char *what) {
     return status_error(QUILL_MODEL, "%s: pre_tokenizer: a regular expression without %s expected, found %.200s", name,
@@ -20,8 +24,8 @@ static const char *translate(char c, bool in_class, const char **bad) {
     case 'w': return in_class ? WORD : "[" WORD "]";
     case 'W': return in_class ? (*bad = "\\W inside of [...]", NULL) : "[^" WORD "]";
     case 'v': return "\\x0b";
-    case 'b':
-    case 'B': *bad = "\\b, an empty match"; return in_class ? (*bad = NULL, NULL) : NULL;
+    case 'b': return in_class ? NULL : "(?:" AFTER_WORD NOT_IN_WORD "|" NOT_AFTER_WORD IN_WORD ")";
+    case 'B': return in_class ? NULL : "(?:" AFTER_WORD IN_WORD "|" NOT_AFTER_WORD NOT_IN_WORD ")";
     case 'h':
     case 'H': *bad = "\\h"; return NULL;
     case 'u': *bad = "\\u"; return NULL;

@@ -6,11 +6,13 @@
 #include "base/jsonio.h"
 #include "base/jsonwalk.h"
 #include "hf/hf.h"
+#include "hf/regex.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/hf_directory.h"
 #include "tests/rig/tiny_model.h"
 #include "tokenizer.h"
 #include "tokens/normalize.h"
+#include "tokens/pretokenize.h"
 
 #include <sys/stat.h>
 
@@ -258,6 +260,53 @@ static void test_patterns(void **state) {
     tokenizer_free(t);
 }
 
+// Patterns that match the empty string: the pieces are those of the tokenizers library, version 0.23.3.
+static void test_empty_matches(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern, *text, *pieces;
+    } cases[] = {
+        {"(?=(\\d{3})+(?!\\d))", "1234567", "1|234|567"},
+        {"(?=(\\d{3})+(?!\\d))", "4 1234 12", "4 1|234 12"},
+        {"(?<=\\d)(?=(?:\\d{3})+$)", "12345678", "12|345|678"},
+        {"^\\s*", "  x\n  y", "  |x\n|  |y"},
+        {"x*", "abxxc", "a|b|xx|c"},
+        {"a*|b", "aab", "aa|b"},
+        {"b|(?=c)", "bcb", "b|c|b"},
+        {"b|(?=c)", "abxxc", "a|b|xx|c"},
+        {"\303\251*", "\303\251a\303\251\303\251", "\303\251|a|\303\251\303\251"},
+        {"$", "aa\n\n", "aa|\n|\n"},
+        {"", "a\303\251", "a|\303\251"},
+        {"\\b", "a-\303\251 b", "a|-|\303\251| |b"},
+        {"\\B", "  x y", " | x y"},
+        {"\\bab|c", "cabc ab", "c|ab|c| |ab"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Buf pattern = {0}, found = {0};
+        Pretokenizer *p;
+        int n;
+        buf_str(&pattern, "");
+        buf_str(&found, "");
+        assert_ok(hf_regex("t", cases[i].pattern, &pattern));
+        assert_ok(pretokenizer_of_patterns(&(Str){pattern.data, pattern.n}, 1, &p));
+        const PretokenPiece *piece = pretokenizer_split(p, cases[i].text, (int)strlen(cases[i].text), &n);
+        for (int k = 0; k < n; k++) {
+            buf_str(&found, k ? "|" : "");
+            buf_append(&found, cases[i].text + piece[k].begin, (size_t)(piece[k].end - piece[k].begin));
+        }
+        assert_string_equal(found.data, cases[i].pieces);
+        pretokenizer_free(p);
+        buf_free(&pattern);
+        buf_free(&found);
+    }
+    // one token for each number below a thousand; the groups of digits are counted from the right
+    Tokenizer *t = tokenizer_of(SPLIT("\"Regex\": \"(?=(\\\\d{3})+(?!\\\\d))\""), ", \"merges\": [\"1 2\", \"2 3\"]",
+                                "\"1\": 0, \"2\": 1, \"3\": 2, \"12\": 3, \"23\": 4", NULL);
+    CHECK_IDS(t, "1231", 0, 4, 0);
+    CHECK_IDS(t, "123123", 3, 2, 3, 2);
+    tokenizer_free(t);
+}
+
 static void test_forms(void **state) {
     (void)state;
     static const struct {
@@ -411,7 +460,6 @@ static void test_refused(void **state) {
         {"{" SPLIT("\"Regex\": \"\\\\h+\"") ", " VOCAB "}", "\\h"},
         {"{" SPLIT("\"Regex\": \"(?m:.)\"") ", " VOCAB "}", "(?m)"},
         {"{" SPLIT("\"Regex\": \"\\\\p{N}{1,3}+\"") ", " VOCAB "}", "+ behind {m,n}"},
-        {"{" SPLIT("\"Regex\": \"a\\\\b\"") ", " VOCAB "}", "\\b, an empty match"},
         {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
          "\"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, " VOCAB "}",
          "with more than one token on a side"},
@@ -489,13 +537,13 @@ static void test_walk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),    cmocka_unit_test(test_real_vocabulary),
-        cmocka_unit_test(test_merges),    cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_html_tags), cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_patterns),  cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_roles),     cmocka_unit_test(test_directory),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_refused_later),
-        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_real_vocabulary),
+        cmocka_unit_test(test_merges),        cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_html_tags),     cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_patterns),      cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_forms),         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_directory),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_later), cmocka_unit_test(test_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

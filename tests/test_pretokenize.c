@@ -191,6 +191,17 @@ static void test_own_patterns(void **state) {
     assert_int_equal(all[n - 1].end, 3000);
     pretokenizer_free(p);
     if (clock_now() - start > 20) fail_msg("a hostile pattern took %.1f s", clock_now() - start);
+    // Cuts between groups of digits, which a look at all digits that follow finds at each place.
+    Str groups = str_of("(?=(\\d{3})+(?!\\d))");
+    start = clock_now();
+    memset(text, '1', LONG);
+    assert_ok(pretokenizer_of_patterns(&groups, 1, &p));
+    all = pretokenizer_split(p, text, LONG, &n);
+    assert_int_equal(all[n - 1].end, LONG);
+    all = pretokenizer_split(p, text, 301, &n);
+    assert_int_equal(n, 101);
+    pretokenizer_free(p);
+    if (clock_now() - start > 20) fail_msg("groups of digits took %.1f s", clock_now() - start);
     // A real one reads back in a long run of blanks.
     memset(text, ' ', LONG);
     text[LONG - 1] = 'x';

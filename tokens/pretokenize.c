@@ -329,7 +329,7 @@ static int try_longer(Pretokenizer *p, int pattern, PCRE2_SPTR s, int n, int at,
 
 static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, int from, int *begin, int *end) {
     PCRE2_SPTR s = (PCRE2_SPTR)text;
-    uint32_t options = PCRE2_NO_UTF_CHECK | (p->own ? PCRE2_NOTEMPTY : 0);
+    uint32_t options = PCRE2_NO_UTF_CHECK;
     int rc = match_from(p, pattern, s, n, from, options);
     for (int at = from; rc == PCRE2_ERROR_MATCHLIMIT && at < n;) {
         rc = try_longer(p, pattern, s, n, at, options);
@@ -343,18 +343,26 @@ static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, in
     const size_t *at = pcre2_get_ovector_pointer(p->match);
     *begin = (int)at[0];
     *end = (int)at[1];
-    return *end > *begin;
+    return *begin >= from && *end >= *begin; // not so with \K in a pattern
 }
 
+// As in the tokenizers library, an empty match cuts the text, but not right after another match: the search then goes
+// on after the next character.
 static void split_piece(Pretokenizer *p, int pattern, const char *text, PretokenPiece piece, PretokenPieces *out) {
     const char *s = text + piece.begin;
     int n = piece.end - piece.begin, from = 0, begin, end;
+    int cut = 0, last = -1; // ends of the last piece and of the last match
     while (from < n && next_match(p, pattern, s, n, from, &begin, &end)) {
-        push(out, piece.begin + from, piece.begin + begin, true);
+        if (begin == end && end == last) {
+            do from++;
+            while (from < n && (s[from] & 0xc0) == 0x80);
+            continue;
+        }
+        push(out, piece.begin + cut, piece.begin + begin, true);
         push(out, piece.begin + begin, piece.begin + end, true);
-        from = end;
+        from = cut = last = end;
     }
-    push(out, piece.begin + from, piece.end, true);
+    push(out, piece.begin + cut, piece.end, true);
 }
 
 const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {

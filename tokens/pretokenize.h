@@ -5,8 +5,8 @@
 //   const PretokenPiece *piece = pretokenizer_split(p, text, n, &n_pieces); // joined, the pieces are the text
 //
 // A pre-tokenizer is a list of patterns. Each pattern cuts the pieces that the previous one left: a match becomes a
-// piece, and so does the text between two matches. A pattern sees only the piece that it cuts. Invalid UTF-8 is never
-// matched: a run of invalid bytes is a piece of its own.
+// piece, and so does the text between two matches. An empty match cuts the text where it is. A pattern sees only the
+// piece that it cuts. Invalid UTF-8 is never matched: a run of invalid bytes is a piece of its own.
 #ifndef QUILL_PRETOKENIZE_H
 #define QUILL_PRETOKENIZE_H
 
