@@ -78,10 +78,11 @@ static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
     t->newlines = str_is(model, "gemma4");
     *spm = t->newlines || str_is(model, "llama");
     if (!*spm && !str_is(model, "gpt2"))
-        return status_error(QUILL_MODEL,
-                            "%s: tokenizer.ggml.model: \"llama\", \"gemma4\" or \"gpt2\" expected, \"%.*s\" found; quill does not "
-                            "support models with this kind of vocabulary",
-                            gguf_name(g), int_min((int)model.n, 64), model.data);
+        return status_error(
+            QUILL_MODEL,
+            "%s: tokenizer.ggml.model: \"llama\", \"gemma4\" or \"gpt2\" expected, \"%.*s\" found; quill does not "
+            "support models with this kind of vocabulary",
+            gguf_name(g), int_min((int)model.n, 64), model.data);
     const GgufValue *patterns = gguf_value(g, "quill.tokenizer.patterns");
     snprintf(t->kind, sizeof t->kind, "%.*s%s", (int)model.n, model.data, patterns ? "/regex" : "");
     if (patterns) return load_patterns(t, g, patterns);
@@ -432,4 +433,5 @@ int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max) {
 int tokenizer_bos(const Tokenizer *t) { return t->vocab.bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->vocab.eos; }
 bool tokenizer_add_bos(const Tokenizer *t) { return t->vocab.add_bos && t->vocab.bos >= 0; }
-bool tokenizer_add_eos(const Tokenizer *t) { return t->vocab.add_eos && t->vocab.eos >= 0; }
+bool tokenizer_add_eos(const Tokenizer *t) { return t->vocab.add_eos && tokenizer_last(t) >= 0; }
+int tokenizer_last(const Tokenizer *t) { return t->vocab.last >= 0 ? t->vocab.last : t->vocab.eos; }

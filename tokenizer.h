@@ -17,6 +17,7 @@
 //   quill.tokenizer.space_prefix   when a space is put in front: always; missing: unless the piece begins with one;
 //                                  first: as missing, and only at the beginning of the text
 //   quill.tokenizer.strip_left, strip_right  ids of added tokens that absorb the white space beside them
+//   quill.tokenizer.last_id        the id that is put after a text, if it is not EOS
 //   quill.tokenizer.eog_ids        ids that end an answer, in addition to the usual ones
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
@@ -53,8 +54,9 @@ int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max); // returns how man
 int tokenizer_bos(const Tokenizer *t);                        // -1: none
 int tokenizer_eos(const Tokenizer *t);                        // -1: none
 bool tokenizer_add_bos(const Tokenizer *t);                   // put BOS in front of a prompt
-bool tokenizer_add_eos(const Tokenizer *t);
-int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
+bool tokenizer_add_eos(const Tokenizer *t);                   // put tokenizer_last after a text
+int tokenizer_last(const Tokenizer *t);                       // EOS, or another id; -1: none
+int tokenizer_find(const Tokenizer *t, const char *piece);    // the lowest id whose text is exactly this, -1: none
 
 // ---- for the tests ----
 

@@ -134,9 +134,15 @@ static Status read_pretokenizer(HfSteps *s, const json_t *part) {
 
 // ---- the post-processor ---------------------------------------------------------------------------------------------
 
-// Reads the tokens that are put in front of and after a text. Other processors do not change ids.
+// The id of a template's special token; -1: `name` is "", or the list of tokens does not have it.
+static int template_id(const json_t *tokens, const char *name) {
+    return hf_config_id(json_array_get(json_object_get(json_object_get(tokens, name), "ids"), 0));
+}
+
+// Reads the tokens that are put in front of and after a text. ByteLevel does not change ids.
 static Status read_postprocessor(HfSteps *s, const json_t *part) {
-    if (!is(part, "type", "TemplateProcessing")) return OK;
+    if (is(part, "type", "ByteLevel")) return OK;
+    if (!is(part, "type", "TemplateProcessing")) return refuse(s, "post_processor", part, "");
     const json_t *single = json_object_get(part, "single"), *tokens = json_object_get(part, "special_tokens");
     size_t n = json_array_size(single), n_before = 0;
     while (n_before < n && json_object_get(json_array_get(single, n_before), "SpecialToken")) n_before++;
@@ -146,8 +152,9 @@ static Status read_postprocessor(HfSteps *s, const json_t *part) {
     const char *last = n > 1 ? text_of(json_object_get(json_array_get(single, n - 1), "SpecialToken"), "id") : "";
     gguf_set_bool(s->g, "tokenizer.ggml.add_bos_token", *first);
     gguf_set_bool(s->g, "tokenizer.ggml.add_eos_token", *last);
-    int id = hf_config_id(json_array_get(json_object_get(json_object_get(tokens, first), "ids"), 0));
-    if (*first && id >= 0) gguf_set_u32(s->g, "tokenizer.ggml.bos_token_id", (uint32_t)id);
+    int before = template_id(tokens, first), after = template_id(tokens, last);
+    if (before >= 0) gguf_set_u32(s->g, "tokenizer.ggml.bos_token_id", (uint32_t)before);
+    if (after >= 0) gguf_set_u32(s->g, "quill.tokenizer.last_id", (uint32_t)after);
     return OK;
 }
 

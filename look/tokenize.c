@@ -34,10 +34,10 @@ Status look_tokenize(const Options *o) {
     TRY(engine_file_open(&o->engine, &g));
     Status st = engine_file_tokenizer(g, &t);
     if (!st.code) st = look_text_tokens(o, t, !o->look.no_bos && tokenizer_add_bos(t), &ids, &n);
-    int eos = st.code || o->look.no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_eos(t);
-    if (eos >= 0 && (n == 0 || ids[n - 1] != eos)) {
+    int last = st.code || o->look.no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_last(t);
+    if (last >= 0 && (n == 0 || ids[n - 1] != last)) {
         ids = mem_resize(ids, (size_t)(n + 1) * sizeof *ids);
-        ids[n++] = eos;
+        ids[n++] = last;
     }
     if (!st.code) st = print_tokens(o, t, ids, n);
     free(ids);

@@ -361,6 +361,18 @@ static void test_roles(void **state) {
                      MERGES, LETTERS, "{\"bos_token\": null}");
     assert_true(tokenizer_bos(t) == 8 && tokenizer_add_bos(t));
     tokenizer_free(t);
+    // the template's last token, which is not EOS
+    t = tokenizer_of(SPECIAL
+                     ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": "
+                     "\"A\"}}, {\"SpecialToken\": {\"id\": \"<y>\"}}], \"special_tokens\": {\"<y>\": {\"ids\": [8]}}}",
+                     MERGES, LETTERS, "{\"eos_token\": \"<x>\"}");
+    assert_true(tokenizer_add_eos(t) && tokenizer_eos(t) == 7 && tokenizer_last(t) == 8);
+    assert_true(tokenizer_is_eog(t, 7) && !tokenizer_is_eog(t, 8));
+    tokenizer_free(t);
+    t = tokenizer_of(SPECIAL ", \"post_processor\": {\"type\": \"ByteLevel\", \"trim_offsets\": false}", MERGES,
+                     LETTERS, "{\"eos_token\": \"<x>\", \"add_eos_token\": true}");
+    assert_true(tokenizer_add_eos(t) && tokenizer_last(t) == 7);
+    tokenizer_free(t);
     t = tokenizer_of(SPECIAL, MERGES, LETTERS, "{\"bos_token\": null}");
     assert_true(tokenizer_bos(t) == -1 && !tokenizer_add_bos(t));
     tokenizer_free(t);
@@ -463,6 +475,10 @@ static void test_refused(void **state) {
         {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
          "\"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, " VOCAB "}",
          "with more than one token on a side"},
+        {"{" BYTES
+         ", \"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": "
+         "\"BertProcessing\"}]}, " VOCAB "}",
+         "post_processor: BertProcessing is not supported"},
         {"{" BYTES ", \"added_tokens\": [{\"id\": 1e9, \"content\": \"x\"}], " VOCAB "}", "added_tokens: number 0"},
         {"{" BYTES ", \"added_tokens\": [{\"id\": 1, \"content\": \"x\", \"single_word\": true}], " VOCAB "}",
          "single_word"},

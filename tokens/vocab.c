@@ -490,6 +490,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     TRY(load_id(v, g, "tokenizer.ggml.bos_token_id", v->spm ? 1 : falcon ? 11 : -1, &v->bos));
     TRY(load_id(v, g, "tokenizer.ggml.eos_token_id", v->spm ? 2 : falcon ? 11 : -1, &v->eos));
     TRY(load_id(v, g, "tokenizer.ggml.unknown_token_id", v->spm ? 0 : -1, &v->unk));
+    TRY(load_id(v, g, "quill.tokenizer.last_id", -1, &v->last));
     add_eog(v, v->eos);
     static const char *const ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
                                        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",

@@ -48,6 +48,7 @@ typedef struct {
     uint8_t *types;    // (n) GGUF_TOKEN_ values
     uint8_t *strips;   // (n) STRIP_ bits; NULL: no token has any
     int bos, eos, unk; // -1: none
+    int last;          // put after a text in place of eos; -1: none
     int *eog, n_eog;   // ascending
 
     HashKey key;
