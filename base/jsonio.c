@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -85,7 +86,21 @@ void jsonio_line(json_t *object, Buf *out) {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
+// Python's JSON has integers of any size, jansson's have 64 bits: says so in place of "too big integer near
+// '18446744073709551615'". The number is not always in jansson's text.
+static void name_overflow(json_error_t *error) {
+    const char *number = strstr(error->text, " near '");
+    if (json_error_code(error) != json_error_numeric_overflow || strncmp(error->text, "too big", 7) != 0) return;
+    int n = number ? (int)strcspn(number + 7, "'") : 0;
+    char text[sizeof error->text - 1]; // the last byte is the code
+    snprintf(text, sizeof text, "%.*s%san integer beyond 64 bits; write it with .0", n < 40 ? n : 40,
+             n ? number + 7 : "", n ? (n < 40 ? ", " : "..., ") : "");
+    memcpy(error->text, text, sizeof text);
+}
+
 json_t *jsonio_read(Str text, size_t flags, json_error_t *error) {
     text = utf8_without_mark(text);
-    return json_loadb(text.n ? text.data : "", text.n, flags, error);
+    json_t *value = json_loadb(text.n ? text.data : "", text.n, flags, error);
+    if (!value && error) name_overflow(error);
+    return value;
 }

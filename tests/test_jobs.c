@@ -33,7 +33,8 @@ static void test_our_form(void **state) {
     (void)state;
     Job j;
     good("{\"id\":\"a\",\"prompt\":\"x\\u0000y\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":1,\"top_k\":0,"
-         "\"min_p\":0,\"xtc_probability\":0.5,\"seed\":9,\"greedy\":true,\"ignore_eos\":true,\"repeat_penalty\":1.5,\"logprobs\":2,"
+         "\"min_p\":0,\"xtc_probability\":0.5,\"seed\":9,\"greedy\":true,\"ignore_eos\":true,\"repeat_penalty\":1.5,"
+         "\"logprobs\":2,"
          "\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"5\":-100}}",
          &j);
     assert_int_equal(j.form, JOB_QUILL);
@@ -116,7 +117,9 @@ static const struct {
     {"{\"prompt\":\"x\",\"n\":0}", "n: a whole number from 1 to 128 expected, found 0"},
     {"{\"prompt\":\"x\",\"n\":129}", "n: a whole number"},
     {"{\"prompt\":\"x\",\"n\":1e99}", "n: a whole number"},
-    {"{\"prompt\":\"x\",\"n\":99999999999999999999}", "a JSON object expected"},
+    {"{\"prompt\":\"x\",\"n\":99999999999999999999}",
+     "found \"99999999999999999999, an integer beyond 64 bits; write it with .0\" at"},
+    {"{\"prompt\":\"x\",\"n\":-99999999999999999999}", "found \"an integer beyond 64 bits; write it with .0\" at"},
     {"{\"prompt\":\"x\",\"temprature\":1}", "did you mean temperature?"},
     {"{\"prompt\":\"x\",\"promt\":\"y\"}", "did you mean prompt?"},
     {"{\"prompt\":\"x\",\"tools\":3}", "tools: a list of tools expected, found 3"},

@@ -363,6 +363,9 @@ static void test_errors(void **state) {
         const char *text, *choice, *says;
     } bad[] = {
         {"[\n{]", NULL, "line 2, column"},
+        {"[{\"name\":\"a\",\"parameters\":{\"maximum\":18446744073709551615}}]", NULL,
+         "line 1, column 57: a list of tools in JSON expected, found: 18446744073709551615, an integer beyond 64 bits; "
+         "write it with .0"},
         {"{}", NULL, "a list of tools expected"},
         {"[3]", NULL, "tool 1: {\"type\":\"function\""},
         {"[{\"type\":\"retrieval\"}]", NULL, "tool 1: {\"type\":\"function\""},
