@@ -116,9 +116,18 @@ static Status read_quantization(HfModel *m) {
     const json_t *q = json_object_get(m->file, "quantization_config");
     if (!q) q = json_object_get(m->config, "quantization_config");
     if (!json_is_object(q)) return OK;
-    const char *method = text_of(q, "quant_method");
+    const char *method = text_of(q, "quant_method"), *format = text_of(q, "format");
     if (method && strcmp(method, "mxfp4") == 0 && m->family->names == HF_NAMES_OSS) return OK;
-    if (method && (strcmp(method, "fp8") == 0 || strcmp(method, "compressed-tensors") == 0))
+    bool compressed = method && strcmp(method, "compressed-tensors") == 0;
+    bool whole = !format || strcmp(format, "float-quantized") == 0 || strcmp(format, "naive-quantized") == 0 ||
+                 strcmp(format, "dense") == 0; // a value for each weight
+    if (compressed && !whole)
+        return status_error(
+            QUILL_MODEL,
+            "%s/config.json: quantization_config.format: float-quantized expected, %.60s found; take the "
+            "original weights, or a GGUF file",
+            m->dir, format);
+    if (compressed || (method && strcmp(method, "fp8") == 0))
         return read_fp8_block(m, q); // matrices in FP8 are found by their type
     return status_error(
         QUILL_MODEL,
@@ -221,9 +230,13 @@ static Status set_experts(const HfModel *m) {
     if (name) gguf_set_u32(m->g, hf_key(m, "expert_count", key), (uint32_t)n);
     const json_t *norm = json_object_get(m->config, "norm_topk_prob");
     if (json_is_boolean(norm)) gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
-    double limit;
+    double limit, step;
     if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7)
         return hf_config_wrong(m, "swiglu_limit", "7");
+    if (name && json_array_size(json_object_get(m->config, "mlp_only_layers")) > 0)
+        return hf_config_wrong(m, "mlp_only_layers", "an empty list, which gives all layers experts,");
+    if (name && hf_config_number(m->config, "decoder_sparse_step", &step) && step != 1)
+        return hf_config_wrong(m, "decoder_sparse_step", "1, which gives all layers experts,");
     if (m->family->names != HF_NAMES_OSS) return OK;
     int64_t width = 0;
     hf_config_int(m->config, "intermediate_size", &width);

@@ -97,6 +97,7 @@ static Status set_width(const HfModel *m) {
 static Status set_conv(const HfModel *m, int64_t n_layers, const uint8_t *recurrent) {
     char key[96];
     int64_t taps, kv_heads;
+    if (json_is_true(json_object_get(m->config, "conv_bias"))) return hf_config_wrong(m, "conv_bias", "false");
     TRY(count_of(m, "conv_L_cache", &taps));
     TRY(count_of(m, "num_key_value_heads", &kv_heads));
     int32_t *heads = mem_alloc((size_t)n_layers * sizeof *heads);

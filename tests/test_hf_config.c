@@ -319,6 +319,16 @@ static void test_refused_keys(void **state) {
     (void)state;
 #define GEMMA4 "{\"model_type\": \"gemma4_text\", \"per_layer_config\": "
     static const RefusedConfig cases[] = {
+        {"{\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+         "\"pack-quantized\"}}",
+         "quantization_config.format: float-quantized expected, pack-quantized found; take the original weights"},
+        {"{\"model_type\": \"qwen3_moe\", " SHAPE ", \"mlp_only_layers\": [0, 2]}",
+         "mlp_only_layers: an empty list, which gives all layers experts, expected, [0.0,2.0] found"},
+        {"{\"model_type\": \"qwen2_moe\", " SHAPE ", \"decoder_sparse_step\": 2}",
+         "decoder_sparse_step: 1, which gives all layers experts, expected, 2 found"},
+        {"{\"model_type\": \"lfm2\", " SHAPE
+         ", \"conv_bias\": true, \"layer_types\": [\"conv\", \"conv\", \"full_attention\"]}",
+         "conv_bias: false expected, true found"},
         {GEMMA4 "{\"5\": {\"head_dim\": 64}, \"11\": {\"head_dim\": 32}}}",
          "per_layer_config: the same head_dim and num_key_value_heads in all full_attention layers expected, 4 of 32 "
          "in "
