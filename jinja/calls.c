@@ -2,6 +2,7 @@
 // (jinja/run.h calls them).
 #include <string.h>
 
+#include "jinja/format.h"
 #include "jinja/run.h"
 
 // Returns an argument that must be a string.
@@ -180,48 +181,7 @@ static Value m_zfill(JinjaRun *r, Value v, JinjaArgs *a) {
     return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
 }
 
-// A field of str.format: {} {0} {name}, with !r or !s. Format specifications after a colon are not supported.
-static Value format_field(JinjaRun *r, Str field, const JinjaArgs *a, size_t *next) {
-    bool number = true;
-    int64_t index = 0;
-    for (size_t i = 0; i < field.n; i++) {
-        number = number && field.data[i] >= '0' && field.data[i] <= '9' && i < 9;
-        index = number ? index * 10 + field.data[i] - '0' : 0;
-    }
-    if (field.n == 0) index = (int64_t)(*next)++;
-    const Value *named = !number && a->named ? dict_get_str(a->named, field) : NULL;
-    if (named) return *named;
-    if (number && (size_t)index < a->n) return a->items[index];
-    heap_fail(r->h, "format: the argument {%.*s} expected, not found", int_min((int)field.n, 64), field.data);
-    return value_none();
-}
-
-static Value m_format(JinjaRun *r, Value v, JinjaArgs *a) {
-    MarkedText f = *v.text;
-    TextOut out = {.h = r->h};
-    size_t next = 0;
-    heap_work(r->h, f.n / 8);
-    for (size_t i = 0; i < f.n && !run_failed(r); i++) {
-        char c = f.data[i];
-        bool twice = i + 1 < f.n && f.data[i + 1] == c;
-        if (c != '{' || twice) {
-            text_put(&out, text_cut(f, i, 1));
-            i += (c == '{' || c == '}') && twice;
-            continue;
-        }
-        const char *end = memchr(f.data + i, '}', f.n - i);
-        Str field = {f.data + i + 1, end ? (size_t)(end - f.data) - i - 1 : 0};
-        if (!end || memchr(field.data, ':', field.n)) heap_fail(r->h, "format: {} or {name} expected");
-        bool repr = field.n >= 2 && field.data[field.n - 2] == '!' && field.data[field.n - 1] == 'r';
-        if (repr) field.n -= 2;
-        Value arg = run_failed(r) ? value_none() : format_field(r, field, a, &next);
-        if (run_failed(r)) break;
-        if (repr) print_repr(&out, arg);
-        else print_str(&out, arg);
-        i = (size_t)(end - f.data);
-    }
-    return run_text(r, text_done(&out));
-}
+static Value m_format(JinjaRun *r, Value v, JinjaArgs *a) { return run_text(r, format_braces(r->h, *v.text, a)); }
 
 // clang-format off
 static const Builtin string_methods[] = {

@@ -17,6 +17,12 @@ static int64_t integer_unless_none(JinjaRun *r, const JinjaArgs *a, int slot, co
     return n;
 }
 
+static Value dict_pairs(JinjaRun *r, ValueType type, const Dict *d) {
+    Value list = value_new_list(r->h, type, d->n);
+    for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = value_pair(r->h, d->keys[i], d->values[i]);
+    return list;
+}
+
 // ---- texts ----------------------------------------------------------------------------------------------------------
 
 static Value f_trim(JinjaRun *r, Value v, JinjaArgs *a) {
@@ -102,19 +108,58 @@ static Value f_truncate(JinjaRun *r, Value v, JinjaArgs *a) {
 
 static Value f_wordcount(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
-    return value_int(value_length(r->h, text_split(r->h, value_str(r->h, v), NULL, -1, false)));
+    MarkedText t = value_str(r->h, v);
+    Value n = value_int(text_count_words(r->h, t));
+    n.foreign = !text_trusted(t);
+    return n;
+}
+
+// Quotes a text for an address; in a query a space becomes +.
+static void put_quoted(TextOut *out, MarkedText t, bool query) {
+    char code[4];
+    if (!heap_work(out->h, t.n / 2)) return;
+    for (size_t i = 0; i < t.n; i++) {
+        unsigned char c = (unsigned char)t.data[i];
+        bool plain = c < 0x80 && (isalnum(c) || (c && strchr(query ? "_.-~" : "_.-~/", c)));
+        if (plain) snprintf(code, sizeof code, "%c", c);
+        else snprintf(code, sizeof code, query && c == ' ' ? "+" : "%%%02X", c);
+        text_put_str(out, code, t.marks ? t.marks[i] : t.trusted);
+    }
+}
+
+static Value f_urlencode(JinjaRun *r, Value v, JinjaArgs *a) {
+    (void)a;
+    TextOut out = {.h = r->h};
+    Value *items, *pair;
+    size_t n = 0, n_pair;
+    bool one = value_is(v, V_STRING) || value_is_number(v) || value_is(v, V_NONE);
+    if (one) put_quoted(&out, value_str(r->h, v), false);
+    else if (value_is(v, V_DICT)) v = dict_pairs(r, V_LIST, v.dict);
+    if (!one) value_items(r->h, v, &items, &n);
+    for (size_t i = 0; i < n && !run_failed(r); i++) {
+        if (i) text_put_str(&out, "&", true);
+        if (!value_items(r->h, items[i], &pair, &n_pair)) break;
+        if (n_pair != 2) heap_fail(r->h, "urlencode: pairs expected, found %zu values", n_pair);
+        for (size_t k = 0; k < 2 && !run_failed(r); k++) {
+            put_quoted(&out, value_str(r->h, pair[k]), true);
+            if (k == 0) text_put_str(&out, "=", true);
+        }
+    }
+    return run_text(r, text_done(&out));
 }
 
 static Value f_tojson(JinjaRun *r, Value v, JinjaArgs *a) {
     if (value_is(v, V_UNDEFINED))
         heap_fail(r->h, "Object of type Undefined is not JSON serializable (%.*s)", int_min((int)v.text->n, 200),
                   v.text->data);
-    int64_t indent = integer_unless_none(r, a, 1, "tojson", -1);
+    bool text = given(a, 1) && value_is(a->slot[1], V_STRING); // a step of the indentation
     bool lines = given(a, 1) && !value_is(a->slot[1], V_NONE);
+    int64_t indent = text ? 0 : integer_unless_none(r, a, 1, "tojson", -1);
     JsonStyle s = {.indent = lines ? (int)(indent < 0      ? 0
                                            : indent > 1000 ? 1000
                                                            : indent)
                                    : -1,
+                   .by = text ? a->slot[1].text : NULL,
                    .ascii = truth(a, 0),
                    .sort_keys = truth(a, 3)};
     if (given(a, 2) && !value_is(a->slot[2], V_NONE)) {
@@ -185,6 +230,19 @@ static Value f_abs(JinjaRun *r, Value v, JinjaArgs *a) {
     return value_number(v) < 0 ? op_negative(r->h, v) : v;
 }
 
+// Rounds to a multiple of a power of ten, halves to an even one, as Python rounds integers.
+static int64_t round_integer(JinjaRun *r, int64_t v, int64_t places) {
+    int64_t unit = 1;
+    for (int64_t i = 0; i > places && unit; i--) unit = unit > INT64_MAX / 10 ? 0 : unit * 10;
+    if (!unit) return 0; // more than twice any integer
+    int64_t rest = v % unit, down = v - rest, sign = v < 0 ? -1 : 1, half = unit / 2, size = rest * sign;
+    bool away = size > half || (size == half && unit > 1 && down / unit % 2 != 0);
+    if (away && (down > INT64_MAX - unit || down < INT64_MIN + unit))
+        heap_fail(r->h, "round: an integer of 64 bits expected");
+    else if (away) down += sign * unit;
+    return down;
+}
+
 static Value f_round(JinjaRun *r, Value v, JinjaArgs *a) {
     v = number_of(r, v, "round");
     int64_t places = integer_unless_none(r, a, 0, "round", 0);
@@ -198,7 +256,7 @@ static Value f_round(JinjaRun *r, Value v, JinjaArgs *a) {
         char digits[400];
         if (places >= 0) snprintf(digits, sizeof digits, "%.*f", (int)(places > 60 ? 60 : places), x);
         out = value_float(places >= 0 && fabs(x) < 1e300 ? strtod(digits, NULL) : rint(x * scale) / scale);
-        if (!value_is(v, V_FLOAT) && places >= 0) out = value_is(v, V_INT) ? v : value_int(v.b); // an int stays an int
+        if (!value_is(v, V_FLOAT)) out = value_int(round_integer(r, value_is(v, V_INT) ? v.i : v.b, places));
     }
     out.foreign = v.foreign;
     return out;
@@ -274,12 +332,6 @@ static Value f_default(JinjaRun *r, Value v, JinjaArgs *a) {
     bool missing = value_is(v, V_UNDEFINED) || (truth(a, 1) && !value_truth(v));
     if (!missing) return v;
     return given(a, 0) ? a->slot[0] : value_string(r->h, (Str){"", 0}, true);
-}
-
-static Value dict_pairs(JinjaRun *r, ValueType type, const Dict *d) {
-    Value list = value_new_list(r->h, type, d->n);
-    for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = value_pair(r->h, d->keys[i], d->values[i]);
-    return list;
 }
 
 static Value f_items(JinjaRun *r, Value v, JinjaArgs *a) {
@@ -446,6 +498,25 @@ static Value f_batch(JinjaRun *r, Value v, JinjaArgs *a) {
     return all;
 }
 
+static Value f_slice(JinjaRun *r, Value v, JinjaArgs *a) {
+    int64_t slices = 0;
+    Value *items;
+    size_t n, at = 0;
+    if (!op_integer(r->h, "slice", a->slot[0], &slices) || !value_items(r->h, v, &items, &n)) return value_none();
+    if (slices == 0) heap_fail(r->h, "slice: a number of slices other than 0 expected");
+    bool fill = given(a, 1) && !value_is(a->slot[1], V_NONE);
+    Value all = value_new_list(r->h, V_STREAM, slices > 0 ? (size_t)slices : 0);
+    for (size_t s = 0; s < all.list->n && heap_work(r->h, 1); s++) {
+        bool more = s < n % (size_t)slices, filled = fill && !more;
+        size_t each = n / (size_t)slices + more;
+        Value one = value_new_list(r->h, V_LIST, each + filled);
+        for (size_t i = 0; i < one.list->n; i++) one.list->items[i] = i < each ? items[at + i] : a->slot[1];
+        all.list->items[s] = one;
+        at += each;
+    }
+    return all;
+}
+
 // ---- filters over filters and tests ---------------------------------------------------------------------------------
 
 // The arguments without the first `from` positional ones.
@@ -507,10 +578,12 @@ static const Builtin filters[] = {
     {"min", "case_sensitive attribute", f_min}, {"reject", NULL, f_reject}, {"rejectattr", NULL, f_rejectattr},
     {"replace", "old! new! count", f_replace}, {"reverse", "", f_reverse}, {"round", "precision method", f_round},
     {"safe", "", f_safe}, {"select", NULL, f_select}, {"selectattr", NULL, f_selectattr},
+    {"slice", "slices! fill_with", f_slice},
     {"sort", "reverse case_sensitive attribute", f_sort}, {"string", "", f_string}, {"sum", "attribute start", f_sum},
     {"title", "", f_title}, {"tojson", "ensure_ascii indent separators sort_keys", f_tojson},
     {"trim", "chars", f_trim}, {"truncate", "length killwords end leeway", f_truncate},
     {"unique", "case_sensitive attribute", f_unique}, {"upper", "", f_upper},
+    {"urlencode", "", f_urlencode},
     {"wordcount", "", f_wordcount},
 };
 // clang-format on

@@ -186,6 +186,16 @@ static bool bound(Heap *h, Value v, int64_t n, int64_t step, int64_t missing, in
     return true;
 }
 
+// The range that a slice of a range prints.
+static void slice_range(Value of, int64_t from, int64_t to, int64_t step, Value *out) {
+    const int64_t *r = of.list->range;
+    uint64_t begin = (uint64_t)r[0], stride = (uint64_t)r[2]; // unsigned, as the end of a range may overflow
+    out->list->range[0] = (int64_t)(begin + (uint64_t)from * stride);
+    out->list->range[1] = (int64_t)(begin + (uint64_t)to * stride);
+    out->list->range[2] = (int64_t)((uint64_t)step * stride);
+    out->foreign = of.foreign;
+}
+
 Value op_slice(Heap *h, Value of, const Value parts[3]) {
     if (value_is(of, V_UNDEFINED)) op_undefined(h, of);
     else if (!value_has_index(of) && !value_is(of, V_STRING))
@@ -202,7 +212,9 @@ Value op_slice(Heap *h, Value of, const Value parts[3]) {
         return value_none();
     if (value_is(of, V_STRING)) return value_text(h, text_slice(h, *of.text, from, to, step));
     int64_t count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
-    Value out = value_new_list(h, value_is(of, V_TUPLE) ? V_TUPLE : V_LIST, count > 0 ? (size_t)count : 0);
+    bool range = value_is(of, V_RANGE), tuple = value_is(of, V_TUPLE);
+    Value out = value_new_list(h, range ? V_RANGE : tuple ? V_TUPLE : V_LIST, count > 0 ? (size_t)count : 0);
+    if (range && !h->failed.code) slice_range(of, from, to, step, &out);
     if (!heap_work(h, out.list->n / 4)) return value_none();
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = of.list->items[from + (int64_t)i * step];
     return out;

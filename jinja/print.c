@@ -177,6 +177,8 @@ static void json_text(TextOut *out, MarkedText t, const JsonStyle *s) {
 static void json_break(TextOut *out, const JsonStyle *s, int depth) {
     if (s->indent < 0) return;
     text_put_str(out, "\n", false);
+    for (int i = 0; s->by && i < depth && !out->h->failed.code; i++) text_put(out, *s->by);
+    if (s->by) return;
     for (int64_t i = 0; i < (int64_t)s->indent * depth && !out->h->failed.code; i++) text_put_str(out, " ", false);
 }
 

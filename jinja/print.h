@@ -8,9 +8,11 @@ void print_str(TextOut *out, Value v);
 void print_repr(TextOut *out, Value v);
 MarkedText value_str(Heap *h, Value v); // Python's str(); a string is returned unchanged
 
-// indent < 0: everything in one line. Separators that are NULL are ", " (with indentation ",") and ": ".
+// indent < 0: everything in one line. Separators that are NULL are ", " (with indentation ",") and ": ". `by`, if not
+// NULL, is one step of the indentation in place of `indent` spaces.
 typedef struct {
     int indent;
+    const MarkedText *by;
     bool ascii, sort_keys;
     const MarkedText *between, *after_key;
 } JsonStyle;

@@ -103,6 +103,10 @@ static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     }
     if (value_is(of, V_MACRO) && str_is(name, "name"))
         return value_string(r->h, ((const Macro *)of.object)->node->name, true);
+    if (value_is(of, V_CYCLER) && str_is(name, "current")) {
+        const Cycle *c = of.object;
+        return c->items[c->at % c->n];
+    }
     bool list = str_is(name, "list");
     if (value_is(of, V_TUPLE) && of.list->name && (list || str_is(name, "grouper"))) return of.list->items[list];
     const Builtin *b = run_failed(r) ? NULL : builtin_find_method(of, name, &safe);

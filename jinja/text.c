@@ -110,6 +110,9 @@ enum { A_STEP = 2 }; // bytes for each step, in functions that read a text chara
 
 // Python's case mappings of one letter to several characters; NULL: the letter has none.
 static const char *long_case(uint32_t c, TextCase to, bool upper) {
+    static const char *const ligatures[][2] = {{"FF", "Ff"},   {"FI", "Fi"}, {"FL", "Fl"}, {"FFI", "Ffi"},
+                                               {"FFL", "Ffl"}, {"ST", "St"}, {"ST", "St"}}; // from U+FB00 on
+    if (upper && c >= 0xfb00 && c < 0xfb00 + ARRAY_LEN(ligatures)) return ligatures[c - 0xfb00][to != CASE_UPPER];
     if (upper && c == 0xdf) return to == CASE_UPPER ? "SS" : "Ss"; // the sharp s
     if (!upper && c == 0x130) return "i\xcc\x87";                  // I with a dot: i and a combining dot
     return NULL;
@@ -238,23 +241,33 @@ MarkedText text_pad(Heap *h, MarkedText t, int64_t width, MarkedText fill, int s
     return text_done(&out);
 }
 
-// The end of the line that begins at `at`, without its \n, \r or \r\n; *next is where the next line begins.
+// The bytes of the line break at `at`, as in Python's splitlines; 0: there is none.
+static size_t break_at(MarkedText t, size_t at) {
+    uint32_t c = (unsigned char)t.data[at];
+    size_t n = c < 0x80 ? 1 : (size_t)text_char(t.data + at, t.n - at, &c);
+    if (c == '\r') return at + 1 < t.n && t.data[at + 1] == '\n' ? 2 : 1;
+    bool ascii = (c >= '\n' && c <= '\f') || (c >= 0x1c && c <= 0x1e);
+    return ascii || c == 0x85 || c == 0x2028 || c == 0x2029 ? n : 0;
+}
+
+// The end of the line that begins at `at`, without its line break; *next is where the next line begins.
 static size_t line_end(MarkedText t, size_t at, size_t *next) {
-    while (at < t.n && t.data[at] != '\n' && t.data[at] != '\r') at++;
-    *next = at < t.n ? at + 1 : at;
-    if (at + 1 < t.n && t.data[at] == '\r' && t.data[at + 1] == '\n') ++*next;
+    size_t n = 0;
+    while (at < t.n && !(n = break_at(t, at))) at++;
+    *next = at + n;
     return at;
 }
 
 MarkedText text_indent(Heap *h, MarkedText t, MarkedText by, bool first, bool blank) {
     TextOut out = {.h = h};
+    bool open_end = false;
     for (size_t at = 0, next; at < t.n && !h->failed.code; at = next) {
         size_t end = line_end(t, at, &next);
+        open_end = next > end;
         if (at == 0 ? first : blank || end > at) text_put(&out, by);
         text_put(&out, text_cut(t, at, end - at));
         if (next > end) text_put_str(&out, "\n", mark_at(t, end));
     }
-    bool open_end = t.n && (t.data[t.n - 1] == '\n' || t.data[t.n - 1] == '\r');
     if (blank && open_end) text_put(&out, by);
     return text_done(&out);
 }
@@ -296,6 +309,20 @@ int64_t text_count(Heap *h, MarkedText t, MarkedText part) {
     if (part.n == 0) return chars_before(t, t.n) + 1;
     int64_t n = 0;
     for (size_t at = 0; (at = find_from(h, t, part, at)) != SIZE_MAX; at += part.n) n++;
+    return n;
+}
+
+int64_t text_count_words(Heap *h, MarkedText t) {
+    int64_t n = 0;
+    bool inside = false;
+    heap_work(h, t.n / A_STEP);
+    for (size_t i = 0; i < t.n && !h->failed.code;) {
+        uint32_t c;
+        i += (size_t)text_char(t.data + i, t.n - i, &c);
+        bool word = c == '_' || is_class(c, "alnum");
+        n += word && !inside;
+        inside = word;
+    }
     return n;
 }
 

@@ -49,6 +49,7 @@ Value text_lines(Heap *h, MarkedText t, bool keep_ends);
 Value text_partition(Heap *h, MarkedText t, MarkedText separator, bool from_right);
 int64_t text_find(Heap *h, MarkedText t, MarkedText part, bool from_right); // in characters; -1: nowhere
 int64_t text_count(Heap *h, MarkedText t, MarkedText part);
+int64_t text_count_words(Heap *h, MarkedText t); // runs of letters, digits and _, as \w+ of Python
 
 // Python's t[from:to:step]; op_slice (jinja/ops.c) has already brought the bounds into range.
 MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step);

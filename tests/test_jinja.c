@@ -114,6 +114,34 @@ static void test_prints(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
 }
 
+// Parts of Python that few templates use. The texts are those of Jinja2 3.1.6.
+static void test_rare_parts(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"{{ {'a': [1, {}]}|tojson(indent='\\t') }}", "{\n\t\"a\": [\n\t\t1,\n\t\t{}\n\t]\n}"},
+        {"{{ '{:.2f}|{:5d}|{:<4}|{:*^7}|{:,}|{:05d}|{:+d}|{:#x}|{:.1%}'.format(2.5, 7, 'a', 'd', 1234567, -42, 5, 255, "
+         "0.257) }}",
+         "2.50|    7|a   |***d***|1,234,567|-0042|+5|0xff|25.7%"},
+        {"{{ '{x!r:>6}|{x:.1}|{y:e}|{{}}|{0:8.3f}|{1}'.format(3.14159, true, x='bc', y=12345.678) }}",
+         "  'bc'|b|1.234568e+04|{}|   3.142|True"},
+        {"{{ [1, 2, 3, 4, 5, 6, 7]|slice(3)|list }}{{ [1, 2, 3, 4]|slice(3, 'x')|list }}",
+         "[[1, 2, 3], [4, 5], [6, 7]][[1, 2], [3, 'x'], [4, 'x']]"},
+        {"{{ 'a b/c?\\u00e9'|urlencode }} {{ {'a b': 1, 'c': 'd/e'}|urlencode }}", "a%20b/c%3F%C3%A9 a+b=1&c=d%2Fe"},
+        {"{{ 'a\\vb\\x1cc\\x85d\\u2028e\\rf\\r\\ng\\n'.splitlines() }}", "['a', 'b', 'c', 'd', 'e', 'f', 'g']"},
+        {"{{ 'a\\u2028b\\n'|indent(2) }}|{{ 'a\\u2029'|indent(2, blank=true) }}|", "a\n  b\n|a\n  |"},
+        {"{{ range(5)[:2] }}{{ range(0, 10, 3)[:] }}{{ range(10)[::-1] }}{{ range(9)[7:]|list }}{{ range(10)[2:][0] }}",
+         "range(0, 2)range(0, 12, 3)range(9, -1, -1)[7, 8]2"},
+        {"{{ '\\ufb01'.upper() }}{{ '\\ufb01n'.title() }} {{ 'a-b c_d  12'|wordcount }}", "FIFin 4"},
+        {"{% set c = cycler('a', 'b') %}{{ c.current }}{{ c.next() }}{{ c.current }}", "aab"},
+        {"{{ 1234|round(-2) }} {{ 1250|round(-2) }} {{ -1350|round(-2) }} {{ 7|round(-30) }} {{ "
+         "9007199254740993|round(-1) }}",
+         "1200 1200 -1400 0 9007199254740990"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
+}
+
 // Each letter of `marks` stands for a byte: T trusted, u untrusted.
 static void check_marks(const char *source, const char *user, const char *expected, const char *marks) {
     Result r = render(source, user);
@@ -142,6 +170,9 @@ static void test_trust(void **state) {
         {"{{ u|tojson }}", "a\n", "\"a\\n\"", "uuuuu"},
         {"{{ [u] }}", "a", "['a']", "uuuuu"},
         {"{{ '[%s]' % u }}{{ '{}!'.format(u) }}", "a", "[a]a!", "TuTuT"},
+        {"{{ '{:>3}{:<2}|'.format(u, u) }}", "a", "  aa |", "TTuuTT"},
+        {"{{ '{:04d}'.format(u|int) }}{{ (u ~ ':{:2}').format(n) }}", "5", "00055: 7", "TTTuuTTT"},
+        {"{{ (' ' ~ u)|urlencode }}{{ [u]|tojson(indent='-') }}", " ", "%20%20[\n-\" \"\n]", "TTTuuuuuTuuuuu"},
         {"{% set x %}<{{ u }}{% endset %}{{ x|lower }}", "A", "<a", "Tu"},
         {"{% macro f(x) %}({{ x }}){% endmacro %}{{ f(u)|e }}", "<", "(&lt;)", "TuuuuT"},
         {"{% for c in u %}{{ c }}.{% endfor %}", "ab", "a.b.", "uTuT"},
@@ -170,6 +201,11 @@ static void test_errors(void **state) {
         {"{{ messages.append(1) }}", "unsafe"},
         {"{{ ''.__class__.__mro__ }}", "unsafe"},
         {"{{ 1 + 'a' }}", "unsupported operand"},
+        {"{{ '{:s}'.format(n) }}", "format: a specification for a value of type int expected, found \"s\""},
+        {"{{ '{:.2f}'.format('a') }}", "a specification for a value of type str expected, found \".2f\""},
+        {"{{ '{:5}'.format(none) }}", "unsupported format string passed to NoneType.__format__"},
+        {"{{ '{:99999d}'.format(1) }}", "a width of at most 10000"},
+        {"{{ [1]|slice(0) }}", "a number of slices other than 0"},
         {"{{ n|nope }}", "No filter named 'nope'"},
         {"{{ n is nope }}", "No test named 'nope'"},
         {"{% if n %}", "endif"},
@@ -379,9 +415,9 @@ static void test_cut_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prints),      cmocka_unit_test(test_trust),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_cut_off), cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_step_budget),
+        cmocka_unit_test(test_prints),     cmocka_unit_test(test_rare_parts),  cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_errors),     cmocka_unit_test(test_bounds),      cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_provenance), cmocka_unit_test(test_step_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,28 @@ SNIPPETS = r"""
 {{ 1 in 5 }}
 {{ 1 in 'a' }}
 {{ missing in 'a' }}
+{{ d|tojson(indent='\t') }}|{{ [1, [2, {}]]|tojson(indent='--') }}|{{ [1]|tojson(indent='') }}|{{ []|tojson(indent='\t') }}
+{{ '{:.2f} {:5d}|{:<5}|{:>5}|{:^5}|{:*^7}|{:,}|{:05d}|{:+d}|{:x}|{:#X}|{:08.3f}|{:e}|{:.1%}|{:g}'.format(2.5, 7, 'a', 'b', 'c', 'd', 1234567, 42, 5, 255, 255, 3.14159, 12345.678, 0.257, 1e-7) }}
+{{ '{:.3}|{:10}|{:>10}|{x:_>4}|{0:>3}'.format('abcdef', 2.5, True, x='é') if false else '{:.3}|{:10}|{:>4}'.format('abcdef', 2.5, 'é') }}
+{{ '{x:>4}|{y!r:>6}|{y!s:<4}|{x!s}'.format(x='é', y='b') }}|{{ '{0:.0f}{0:.1f}'.format(2.5) }}|{{ '{:,.2f}|{:,}|{:_}'.format(1234567.891, -1234, 12345) }}|{{ '{:d}|{:5}|{:.1f}'.format(true, 3, true) }}
+{{ '{:b} {:o} {:#b} {:X} {:=+6d} {:<6}| {:^6}| {:-d} {: d}'.format(5, 8, 5, 255, 7, 8, 9, 1, 2) }} {{ '{:%}'.format(1) }} {{ '{:f}'.format(-1.5) }} {{ '{:10.3e}|'.format(123.456) }}
+{{ '{:.2f}'.format('a') }}
+{{ '{:d}'.format(1.5) }}
+{{ '{:.2d}'.format(1) }}
+{{ '{:s}'.format(1) }}
+{{ '{:5}'.format(none) }}
+{{ '{:5}'.format([1]) }}
+{{ '{:,}'.format('a') }}
+{{ '{:q}'.format(1) }}
+{{ '{:5x'.format(1) }}
+{{ [1, 2, 3, 4, 5, 6, 7]|slice(3)|list }} {{ [1, 2, 3, 4]|slice(3, 'x')|list }} {{ 'abcde'|slice(2)|list }} {{ []|slice(2)|list }} {{ [1]|slice(3)|list }} {{ [1]|slice(-1)|list }}
+{{ 'a b/c?d=é&e'|urlencode }} {{ {'a b': 1, 'c': 'd/e'}|urlencode }} {{ [('x', 'y z'), ('q', none)]|urlencode }} {{ 12|urlencode }} {{ '~-_.+'|urlencode }} {{ none|urlencode }}
+{{ 'a\vb\fc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj\r\nk\n'.splitlines() }} {{ 'a\u2028b\x85'.splitlines(true) }} {{ 'a\u2028b\v\n'|indent(2) }}|{{ 'a\u2028'|indent(2, blank=true) }}|
+{{ range(5)[:2] }} {{ range(0, 10, 3)[:] }} {{ range(10)[::-1] }} {{ range(1, 9)[2:5:2] }} {{ range(5)[3:1] }} {{ range(10)[2:][0] }} {{ range(9)[1:]|list }} {{ range(9)[-2:]|sum }} {{ range(10, 0, -2)[1:3] }}
+{{ 'ﬁ ﬂ ﬀ ﬃ ﬄ ﬅ ﬆ'.upper() }} {{ 'ﬁn'.title() }} {{ 'ﬁn'|capitalize }} {{ 'ﬁ'.lower() }}
+{{ 'a-b c_d  e.f 12 é'|wordcount }} {{ ''|wordcount }} {{ '--'|wordcount }} {{ 'x'|wordcount }}
+{% set c = cycler('a', 'b') %}{{ c.current }}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.current }}{{ c.reset() }}{{ c.current }}
+{{ 1234|round(-2) }} {{ 1250|round(-2) }} {{ 1350|round(-2) }} {{ -1250|round(-2) }} {{ -1251|round(-2) }} {{ 5|round(-1) }} {{ 15|round(-1) }} {{ 7|round(-3) }} {{ 9007199254740993|round(-1) }} {{ true|round(-1) }} {{ 1234.5|round(-2) }} {{ 1234|round(-2, 'floor') }} {{ 1|round(-30) }}
 {{ 'a' in z }}
 {{ 1 < 2 < 3 }} {{ 1 < 2 > 3 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }} {{ 1 != 2 }} {{ none == none }} {{ 'a' == 1 }} {{ missing == missing2 }} {{ [1] == (1,) }} {{ d == d }}
 {{ 'a' < 1 }}
