@@ -2,6 +2,7 @@
 // jinja/run.h).
 #include "jinja/run.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +149,8 @@ Value value_path(JinjaRun *r, Value of, Value path) {
     for (size_t i = 0; i < parts.list->n && !run_failed(r); i++) {
         MarkedText part = *parts.list->items[i].text;
         int64_t index = 0;
-        for (size_t k = 0; k < part.n && k < 18; k++) index = index * 10 + part.data[k] - '0';
+        for (size_t k = 0; k < part.n && k < 18 && isdigit((unsigned char)part.data[k]); k++)
+            index = index * 10 + part.data[k] - '0';
         of = item_of(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
     }
     return of;

@@ -108,6 +108,10 @@ static void test_prints(void **state) {
          "0|rejectattr('x')|list "
          "}}{{ ''|map('upper')|list }}{{ none|map(attribute='x')|list }}",
          "[][][][][][]"},
+        // the name of an attribute that is not a number (UBSan finds an overflow)
+        {"{{ [{'\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf': 3}]"
+         "|map(attribute='\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf\xbf')|list }}",
+         "[3]"},
         {"{{ '\u0130'.lower() }}{{ '\u0130I'|lower }}", "i\xcc\x87i\xcc\x87i"},
         {"", ""},
     };
