@@ -429,33 +429,27 @@ static void run_task(const AmxTask *t) {
     switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
 }
 
-static void run_amx(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                    size_t y_stride, bool add, void *scratch) {
-    run_task(&(AmxTask){.w = {w},
-                        .parts = 1,
-                        .first = first,
-                        .last = last,
-                        .packed = packed,
-                        .first_row = first_row,
-                        .n_rows = n_rows,
-                        .y = y,
-                        .y_stride = y_stride,
-                        .add = add,
-                        .scratch = scratch});
+static AmxTask amx_task(const MatrixTask *t) {
+    return (AmxTask){.first = t->first,
+                     .last = t->last,
+                     .packed = t->packed,
+                     .first_row = t->first_row,
+                     .n_rows = t->n_rows,
+                     .scratch = t->scratch};
 }
 
-static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
-                    int first_row, int n_rows, void *h, void *scratch) {
-    run_task(&(AmxTask){.w = {gate, up},
-                        .parts = 2,
-                        .first = first,
-                        .last = last,
-                        .packed = packed,
-                        .first_row = first_row,
-                        .n_rows = n_rows,
-                        .h = h,
-                        .act = act,
-                        .scratch = scratch});
+static void run_amx(const MatrixTask *t) {
+    AmxTask task = amx_task(t);
+    task.w[0] = t->w, task.parts = 1;
+    task.y = t->y, task.y_stride = t->y_stride, task.add = t->add;
+    run_task(&task);
+}
+
+static void run_glu(const MatrixTask *t) {
+    AmxTask task = amx_task(t);
+    task.w[0] = t->gate, task.w[1] = t->w, task.parts = 2;
+    task.h = t->h, task.act = t->act;
+    run_task(&task);
 }
 
 const MatrixKernel *cpu_amx_matrix(int type) {

@@ -325,17 +325,17 @@ static RunTask *run_of(int type) {
     return NULL;
 }
 
-static void run_amx_int8(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                         size_t y_stride, bool add, void *scratch) {
-    Int8TileTask task = {.w = w,
-                         .first = first,
-                         .last = last,
-                         .x = (const PackedInt8 *)packed + (size_t)(first_row / COLUMNS) * superblocks_of(w->n_in),
-                         .n_rows = n_rows,
-                         .y = y + (size_t)first_row * y_stride,
-                         .y_stride = y_stride,
-                         .add = add};
-    run_of(w->type)(&task, scratch);
+static void run_amx_int8(const MatrixTask *t) {
+    size_t tile = (size_t)(t->first_row / COLUMNS);
+    Int8TileTask task = {.w = t->w,
+                         .first = t->first,
+                         .last = t->last,
+                         .x = (const PackedInt8 *)t->packed + tile * superblocks_of(t->w->n_in),
+                         .n_rows = t->n_rows,
+                         .y = t->y + (size_t)t->first_row * t->y_stride,
+                         .y_stride = t->y_stride,
+                         .add = t->add};
+    run_of(t->w->type)(&task, t->scratch);
 }
 
 #define KERNEL(MIN_ROWS, PACK)                                                                                         \

@@ -171,10 +171,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums[0] + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run_bf16_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
-                            float *y, size_t y_stride, bool add, void *scratch) {
-    panels_run(w, first, last, packed, tile_pairs(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
-               scratch, run_panel);
+static void run_bf16_panels(const MatrixTask *t) {
+    panels_run(t, tile_pairs(t->w->n_in) * sizeof(RowPairs), run_panel);
 }
 
 // Packs n_features values of a tile to h. Missing features up to a multiple of 32 have sums of zero.
@@ -183,20 +181,18 @@ static void write_pairs(const float *values, int n_features, RowPairs *h) {
         _mm512_storeu_si512(h[k], pair_of(_mm512_loadu_ps(values), _mm512_loadu_ps(values + LANES)));
 }
 
-static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
-                    int first_row, int n_rows, void *h, void *room) {
-    Bf16PanelScratch *scratch = room;
-    const size_t tile = (size_t)(first_row / LANES), apart = tile_pairs(up->n_out);
-    const PanelTask of = {.x = (const RowPairs *)packed + tile * tile_pairs(up->n_in), .n_rows = n_rows};
-    PanelTask tasks[] = {of, of};
-    tasks[0].w = gate;
-    tasks[1].w = up;
-    multiply_tasks(tasks, 2, first, last - first, scratch);
-    RowPairs *to = (RowPairs *)h + tile * apart + first / 2;
-    for (int i = 0; i * LANES < n_rows; i++, to += apart) {
+static void run_glu(const MatrixTask *t) {
+    Bf16PanelScratch *scratch = t->scratch;
+    const int n_features = t->last - t->first;
+    const size_t tile = (size_t)(t->first_row / LANES), apart = tile_pairs(t->w->n_out);
+    const RowPairs *x = (const RowPairs *)t->packed + tile * tile_pairs(t->w->n_in);
+    const PanelTask tasks[] = {{.w = t->gate, .x = x, .n_rows = t->n_rows}, {.w = t->w, .x = x, .n_rows = t->n_rows}};
+    multiply_tasks(tasks, 2, t->first, n_features, scratch);
+    RowPairs *to = (RowPairs *)t->h + tile * apart + t->first / 2;
+    for (int i = 0; i * LANES < t->n_rows; i++, to += apart) {
         float *sums = scratch->sums[0] + (size_t)i * TILE_SUMS;
-        vector_gate(act, sums, scratch->sums[1] + (size_t)i * TILE_SUMS, (last - first) * LANES);
-        write_pairs(sums, last - first, to);
+        vector_gate(t->act, sums, scratch->sums[1] + (size_t)i * TILE_SUMS, n_features * LANES);
+        write_pairs(sums, n_features, to);
     }
 }
 

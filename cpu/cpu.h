@@ -132,9 +132,36 @@ typedef struct {
 
 typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
 
-// A matrix product for many rows. The activations are packed once, tile by tile; then every task computes a range of
-// output features for a block of rows: y(row, f) for f in [first, last) and row in [first_row, first_row + n_rows).
-// Rows of y are y_stride apart. Kernels with the same `pack` share the packed activations.
+// A product with a few rows: y(row, f) (+)= w[f] . x[row] + bias[f] for f in [first, last) and row in [0, n_rows).
+typedef struct {
+    const Tensor *w;
+    int first, last;
+    const float *x; // rows x_stride apart
+    size_t x_stride;
+    int n_rows;
+    float *y; // rows y_stride apart
+    size_t y_stride;
+    bool add;
+    void *scratch; // as for a task of f32_panels
+} MatvecTask;
+
+// A product with many rows, whose activations are packed: the same for row in [first_row, first_row + n_rows).
+typedef struct {
+    const Tensor *w;
+    const Tensor *gate; // of run_glu; otherwise NULL
+    Activation act;     // of run_glu
+    int first, last;
+    const void *packed; // activations of all rows
+    int first_row, n_rows;
+    float *y; // of run: the results of all rows, y_stride apart
+    size_t y_stride;
+    bool add;
+    void *h;       // of run_glu: the results of all rows, packed for the next product
+    void *scratch; // (MatrixKernel.scratch bytes)
+} MatrixTask;
+
+// Kernels for many rows. The activations are packed once, tile by tile; then every task computes a range of output
+// features for a block of rows. Kernels with the same `pack` share the packed activations.
 typedef struct {
     int min_rows;   // the number of rows from which the kernel is faster than its alternative
     int tile;       // rows of a tile
@@ -147,12 +174,9 @@ typedef struct {
     // Packs the rows' RMSNorm, with the same bits as rmsnorm followed by `pack`. NULL: not supported
     void (*pack_norm)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, const float *norm,
                       float eps);
-    void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch);
-    // h = act(gate x) * (up x), with rows packed for the next product. Both matrices have the same type and no bias.
-    // NULL: not supported
-    void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
-                    int first_row, int n_rows, void *h, void *scratch);
+    void (*run)(const MatrixTask *t);
+    // h = act(gate x) * (w x). Both matrices have the same type and no bias. NULL: not supported
+    void (*run_glu)(const MatrixTask *t);
     int glu_features, glu_least; // features and least of a task of run_glu
     GateRow *gate;               // computes the bits of run_glu's gate, for fewer rows; NULL: CpuKernels.gate does
     const char
@@ -177,9 +201,7 @@ typedef struct {
     GateRow *gate;
     void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
-    // y(row, f) (+)= w[f] . x[row] for f in [first, last) and a few rows; scratch as for a task of f32_panels
-    void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                   size_t y_stride, bool add, void *scratch);
+    void (*matvec)(const MatvecTask *t);
     void (*convolve)(const ConvolveTask *t);
     void (*delta)(const DeltaTask *t);
     void (*delta_in_order)(const DeltaTask *t); // row by row, so that a result does not depend on the batches

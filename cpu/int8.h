@@ -49,16 +49,14 @@ static MultiplyRows *rows_function(int type, int n_rows) {
     return NULL;
 }
 
-static void run_int8_rows(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                          size_t y_stride, bool add, void *scratch) {
-    (void)scratch;
-    size_t n_superblocks = superblocks_of(w->n_in);
-    int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
-    for (int f = first; f < last; f += step)
-        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
-            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
-                w, f, int_min(f + step, last), (const RowActivations *)packed + (size_t)r * n_superblocks,
-                n_superblocks, y + (size_t)r * y_stride, y_stride, add);
+static void run_int8_rows(const MatrixTask *t) {
+    size_t n_superblocks = superblocks_of(t->w->n_in);
+    int step = t->n_rows <= MOST_ROWS ? t->last - t->first : FEATURES_A_TIME, end = t->first_row + t->n_rows;
+    for (int f = t->first; f < t->last; f += step)
+        for (int r = t->first_row; r < end; r += MOST_ROWS)
+            rows_function(t->w->type, int_min(MOST_ROWS, end - r))(
+                t->w, f, int_min(f + step, t->last), (const RowActivations *)t->packed + (size_t)r * n_superblocks,
+                n_superblocks, t->y + (size_t)r * t->y_stride, t->y_stride, t->add);
 }
 
 // The kernel for the types of the file; PACK is its MatrixKernel.pack, for tiles of one row.

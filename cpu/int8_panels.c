@@ -563,10 +563,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums[0] + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run_int8_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
-                            float *y, size_t y_stride, bool add, void *scratch) {
-    panels_run(w, first, last, packed, superblocks_of(w->n_in) * sizeof(ActivationColumns), first_row, n_rows, y,
-               y_stride, add, scratch, run_panel);
+static void run_int8_panels(const MatrixTask *t) {
+    panels_run(t, superblocks_of(t->w->n_in) * sizeof(ActivationColumns), run_panel);
 }
 
 // ---- gate and up ----------------------------------------------------------------------------------------------------
@@ -580,21 +578,19 @@ static void write_columns(const float *values, int first, int n_features, Activa
     }
 }
 
-static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
-                    int first_row, int n_rows, void *h, void *room) {
-    PanelScratch *scratch = room;
-    const ActivationColumns *x =
-        (const ActivationColumns *)packed + (size_t)(first_row / LANES) * superblocks_of(up->n_in);
-    const int tile0 = first_row / LANES;
-    const PanelTask tasks[] = {{.w = gate, .x = x, .n_rows = n_rows, .tile = tile0},
-                               {.w = up, .x = x, .n_rows = n_rows, .tile = tile0}};
-    multiply_tasks(tasks, 2, first, last - first, true, scratch);
-    ActivationColumns *to = (ActivationColumns *)h + (size_t)(first_row / LANES) * superblocks_of(up->n_out);
-    for (int tile = 0; tile * LANES < n_rows; tile++, to += superblocks_of(up->n_out)) {
+static void run_glu(const MatrixTask *t) {
+    PanelScratch *scratch = t->scratch;
+    const int tile0 = t->first_row / LANES, n_out = t->w->n_out, n_features = t->last - t->first;
+    const ActivationColumns *x = (const ActivationColumns *)t->packed + (size_t)tile0 * superblocks_of(t->w->n_in);
+    const PanelTask tasks[] = {{.w = t->gate, .x = x, .n_rows = t->n_rows, .tile = tile0},
+                               {.w = t->w, .x = x, .n_rows = t->n_rows, .tile = tile0}};
+    multiply_tasks(tasks, 2, t->first, n_features, true, scratch);
+    ActivationColumns *to = (ActivationColumns *)t->h + (size_t)tile0 * superblocks_of(n_out);
+    for (int tile = 0; tile * LANES < t->n_rows; tile++, to += superblocks_of(n_out)) {
         float *sums = scratch->sums[0] + (size_t)tile * TILE_SUMS;
-        vector_gate(act, sums, scratch->sums[1] + (size_t)tile * TILE_SUMS, (last - first) * LANES);
-        write_columns(sums, first, last - first, to);
-        if (last == up->n_out && last % SUPERBLOCK) clear_columns(to + last / SUPERBLOCK, last % SUPERBLOCK / 32);
+        vector_gate(t->act, sums, scratch->sums[1] + (size_t)tile * TILE_SUMS, n_features * LANES);
+        write_columns(sums, t->first, n_features, to);
+        if (t->last == n_out && n_out % SUPERBLOCK) clear_columns(to + n_out / SUPERBLOCK, n_out % SUPERBLOCK / 32);
     }
 }
 

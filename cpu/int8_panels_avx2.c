@@ -341,10 +341,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run_int8_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
-                            float *y, size_t y_stride, bool add, void *scratch) {
-    panels_run(w, first, last, packed, superblocks_of(w->n_in) * column_bytes(in_words(w->type)), first_row, n_rows, y,
-               y_stride, add, scratch, run_panel);
+static void run_int8_panels(const MatrixTask *t) {
+    panels_run(t, superblocks_of(t->w->n_in) * column_bytes(in_words(t->w->type)), run_panel);
 }
 
 // Activations are packed differently for weights in bytes and for weights in words.

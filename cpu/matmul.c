@@ -150,15 +150,33 @@ static void matmul_task(void *arg, int task, int thread) {
     int first = first_feature(p, j, task - p->first_task[j]), last = first_feature(p, j, task - p->first_task[j] + 1);
     if (first == last) return;
     void *scratch = tasks_scratch(p->w, thread);
-    if (job->gate)
-        p->matrix[j]->run_glu(job->gate, job->w, job->act, first, last, p->packed[j], first_row, n_rows, job->y,
-                              scratch);
-    else if (p->matrix[j])
-        p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
-                          scratch);
-    else
-        p->k->matvec(job->w, first, last, p->rows.x + (size_t)first_row * p->rows.stride, p->rows.stride, n_rows,
-                     job->y + (size_t)first_row * job->y_stride, job->y_stride, job->add, scratch);
+    if (!p->matrix[j]) {
+        p->k->matvec(&(MatvecTask){.w = job->w,
+                                   .first = first,
+                                   .last = last,
+                                   .x = p->rows.x + (size_t)first_row * p->rows.stride,
+                                   .x_stride = p->rows.stride,
+                                   .n_rows = n_rows,
+                                   .y = job->y + (size_t)first_row * job->y_stride,
+                                   .y_stride = job->y_stride,
+                                   .add = job->add,
+                                   .scratch = scratch});
+        return;
+    }
+    MatrixTask t = {.w = job->w,
+                    .first = first,
+                    .last = last,
+                    .packed = p->packed[j],
+                    .first_row = first_row,
+                    .n_rows = n_rows,
+                    .scratch = scratch};
+    if (job->gate) {
+        t.gate = job->gate, t.act = job->act, t.h = job->y;
+        p->matrix[j]->run_glu(&t);
+    } else {
+        t.y = job->y, t.y_stride = job->y_stride, t.add = job->add;
+        p->matrix[j]->run(&t);
+    }
 }
 
 static void pack_task(void *arg, int task, int thread) {

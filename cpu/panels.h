@@ -88,20 +88,20 @@ static void panel_claim(const float *y, size_t y_stride, int n_rows, int n_featu
 typedef void RunPanel(const PanelTask *t, int first, int n_features, void *scratch);
 
 // MatrixKernel.run for panels. tile_bytes: size of one packed tile of rows.
-static void panels_run(const Tensor *w, int first, int last, const void *packed, size_t tile_bytes, int first_row,
-                       int n_rows, float *y, size_t y_stride, bool add, void *scratch, RunPanel *run_panel) {
-    PanelTask t = {.w = w,
-                   .x = (const uint8_t *)packed + (size_t)(first_row / LANES) * tile_bytes,
-                   .n_rows = n_rows,
-                   .tile = first_row / LANES,
-                   .y = y + (size_t)first_row * y_stride,
-                   .y_stride = y_stride,
-                   .add = add};
-    int step = n_rows <= FEW_ROWS ? FEW_FEATURES : PANEL_FEATURES;
-    for (int f = first; f < last; f += step) {
-        int n = int_min(step, last - f);
-        panel_claim(t.y + f, y_stride, n_rows, n);
-        run_panel(&t, f, n, scratch);
+static void panels_run(const MatrixTask *task, size_t tile_bytes, RunPanel *run_panel) {
+    int tile = task->first_row / LANES;
+    PanelTask t = {.w = task->w,
+                   .x = (const uint8_t *)task->packed + (size_t)tile * tile_bytes,
+                   .n_rows = task->n_rows,
+                   .tile = tile,
+                   .y = task->y + (size_t)task->first_row * task->y_stride,
+                   .y_stride = task->y_stride,
+                   .add = task->add};
+    int step = t.n_rows <= FEW_ROWS ? FEW_FEATURES : PANEL_FEATURES;
+    for (int f = task->first; f < task->last; f += step) {
+        int n = int_min(step, task->last - f);
+        panel_claim(t.y + f, t.y_stride, t.n_rows, n);
+        run_panel(&t, f, n, task->scratch);
     }
 }
 

@@ -77,24 +77,23 @@ static void to_kv(void *out, int type, const float *x, int n) {
     }
 }
 
-static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                   size_t y_stride, bool add, void *scratch) {
-    (void)scratch;
+static void matvec(const MatvecTask *t) {
+    const Tensor *w = t->w;
     float weights[CHUNK];
     enum { ROWS = 64 };
-    for (int f = first; f < last; f++)
-        for (int r0 = 0; r0 < n_rows; r0 += ROWS) {
+    for (int f = t->first; f < t->last; f++)
+        for (int r0 = 0; r0 < t->n_rows; r0 += ROWS) {
             float sum[ROWS] = {0};
-            int rows = int_min(ROWS, n_rows - r0);
+            int rows = int_min(ROWS, t->n_rows - r0);
             for (int i = 0; i < w->n_in; i += CHUNK) {
                 int n = int_min(CHUNK, w->n_in - i);
                 dequantize(w, f, i, n, weights);
-                for (int r = 0; r < rows; r++) sum[r] += dot(weights, x + (size_t)(r0 + r) * x_stride + i, n);
+                for (int r = 0; r < rows; r++) sum[r] += dot(weights, t->x + (size_t)(r0 + r) * t->x_stride + i, n);
             }
             for (int r = 0; r < rows; r++) {
-                float *out = &y[(size_t)(r0 + r) * y_stride + (size_t)f];
+                float *out = &t->y[(size_t)(r0 + r) * t->y_stride + (size_t)f];
                 float value = sum[r] + (w->bias ? w->bias[f] : 0);
-                *out = add ? *out + value : value;
+                *out = t->add ? *out + value : value;
             }
         }
 }

@@ -88,15 +88,29 @@ static void product_task(void *arg, int task, int thread) {
     int first = task % steps * step, last = int_min(first + step, w.n_out), row = task / steps * rows;
     float *y = p->y[job] + pair * y_stride;
     void *scratch = tasks_scratch(p->w, thread);
-    const void *packed =
-        is_packed(p, expert) ? (const void *)(p->x + pair * p->stride) : (const void *)(p->w->packed + e->at[expert]);
+    if (!m) {
+        p->k->matvec(&(MatvecTask){.w = &w,
+                                   .first = first,
+                                   .last = last,
+                                   .x = p->x + (p->one_row ? 0 : pair) * p->stride,
+                                   .x_stride = p->stride,
+                                   .n_rows = n_rows,
+                                   .y = y,
+                                   .y_stride = y_stride,
+                                   .scratch = scratch});
+        return;
+    }
+    MatrixTask t = {.w = &w, .first = first, .last = last, .first_row = row, .scratch = scratch};
+    t.packed = is_packed(p, expert) ? (const void *)(p->x + pair * p->stride) : p->w->packed + e->at[expert];
+    t.n_rows = int_min(rows, n_rows - row);
     if (glu) {
         Tensor up = tensor_of_stack(p->stack[1], expert);
-        m->run_glu(&w, &up, p->glu->act, first, last, packed, row, int_min(rows, n_rows - row), y, scratch);
-    } else if (m) m->run(&w, first, last, packed, row, int_min(rows, n_rows - row), y, y_stride, false, scratch);
-    else
-        p->k->matvec(&w, first, last, p->x + (p->one_row ? 0 : pair) * p->stride, p->stride, n_rows, y, y_stride, false,
-                     scratch);
+        t.gate = &w, t.w = &up, t.act = p->glu->act, t.h = y;
+        m->run_glu(&t);
+    } else {
+        t.y = y, t.y_stride = y_stride;
+        m->run(&t);
+    }
 }
 
 // ---- packing --------------------------------------------------------------------------------------------------------

@@ -46,8 +46,7 @@ void vector_rope(float *head, const float *cosine, const float *sine, int n_rot,
 void vector_gate(Activation act, float *gate, const float *up, int n);
 void vector_softcap(float *v, int n, float cap);
 void vector_to_kv(void *out, int type, const float *x, int n);
-void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                   size_t y_stride, bool add, void *scratch);
+void vector_matvec(const MatvecTask *t);
 extern const MatrixKernel vector_matmul;
 void vector_convolve(const ConvolveTask *t);
 enum { DELTA_CHUNK = 64 };                  // rows of a chunk

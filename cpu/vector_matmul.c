@@ -71,18 +71,18 @@ static void load_panel(const Tensor *w, int first, int n_features, int k0, int n
     }
 }
 
-static void multiply_features(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
-                              float *y, size_t y_stride, bool add, void *scratch) {
-    float *panel = scratch, *sums = panel + FEATURES * PANEL_STRIDE;
-    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF);
+static void multiply_features(const MatrixTask *t) {
+    const Tensor *w = t->w;
+    float *panel = t->scratch, *sums = panel + FEATURES * PANEL_STRIDE;
+    int n_rows = t->n_rows, n_features = t->last - t->first, padded = (int)round_up((size_t)n_features, NF);
     size_t tile = (size_t)w->n_in * T, tile_sums = (size_t)padded * T;
-    const float *rows = (const float *)packed + (size_t)(first_row / T) * tile;
-    y += (size_t)first_row * y_stride;
+    const float *rows = (const float *)t->packed + (size_t)(t->first_row / T) * tile;
+    float *y = t->y + (size_t)t->first_row * t->y_stride;
     memset(panel + (size_t)n_features * PANEL_STRIDE, 0, (size_t)(padded - n_features) * PANEL_STRIDE * sizeof *panel);
     memset(sums, 0, round_up((size_t)n_rows, T) / T * tile_sums * sizeof *sums);
     for (int k0 = 0, n; k0 < w->n_in; k0 += n) {
         n = int_min(KC, w->n_in - k0);
-        load_panel(w, first, n_features, k0, n, panel);
+        load_panel(w, t->first, n_features, k0, n, panel);
         for (int r = 0; r < n_rows; r += T) {
             const float *x = rows + (size_t)(r / T) * tile + (size_t)k0 * T;
             const char *next =
@@ -91,7 +91,8 @@ static void multiply_features(const Tensor *w, int first, int last, const void *
             for (int f = 0; f < padded; f += NF, next += KC / UNROLL * AHEAD)
                 multiply_tile(n, panel + f * PANEL_STRIDE, PANEL_STRIDE, 1, x, c + f * T, next);
             if (k0 + n == w->n_in)
-                write_tile(w, first, n_features, c, int_min(T, n_rows - r), y + (size_t)r * y_stride, y_stride, add);
+                write_tile(w, t->first, n_features, c, int_min(T, n_rows - r), y + (size_t)r * t->y_stride, t->y_stride,
+                           t->add);
         }
     }
 }

@@ -172,13 +172,12 @@ static MatvecRows *matvec_function(int type, int n_rows) {
     return NULL;
 }
 
-void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                   size_t y_stride, bool add, void *scratch) {
-    (void)scratch;
+void vector_matvec(const MatvecTask *t) {
     // A few features at a time for all rows of x: the second group of rows finds their weights in the cache.
-    int step = n_rows <= 4 ? last - first : 16;
-    for (int f = first; f < last; f += step)
-        for (int r = 0; r < n_rows; r += 4)
-            matvec_function(w->type, int_min(4, n_rows - r))(w, f, int_min(f + step, last), x + (size_t)r * x_stride,
-                                                             x_stride, y + (size_t)r * y_stride, y_stride, add);
+    int step = t->n_rows <= 4 ? t->last - t->first : 16;
+    for (int f = t->first; f < t->last; f += step)
+        for (int r = 0; r < t->n_rows; r += 4)
+            matvec_function(t->w->type, int_min(4, t->n_rows - r))(t->w, f, int_min(f + step, t->last),
+                                                                   t->x + (size_t)r * t->x_stride, t->x_stride,
+                                                                   t->y + (size_t)r * t->y_stride, t->y_stride, t->add);
 }

@@ -159,7 +159,13 @@ static bool next_way(const GpuCaseRig *r, int *how) {
 static void product(const GpuCaseRig *r, const Tensor *t, const float *x, float *y, size_t stride) {
     Tensor plain = *t;
     plain.bias = NULL;
-    cpu_scalar.matvec(&plain, 0, t->n_out, x, (size_t)t->n_in, r->b.n_rows, y, stride, false, NULL);
+    cpu_scalar.matvec(&(MatvecTask){.w = &plain,
+                                    .last = t->n_out,
+                                    .x = x,
+                                    .x_stride = (size_t)t->n_in,
+                                    .n_rows = r->b.n_rows,
+                                    .y = y,
+                                    .y_stride = stride});
 }
 
 // The input of a layer's first products: the norm of x, or x if there is no norm.

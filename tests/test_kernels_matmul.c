@@ -108,7 +108,16 @@ static void check_matvec(MatvecCase *c, int isa, int n_out, int n_rows, int firs
     char what[128];
     snprintf(what, sizeof what, "%s group %d n_in %d n_out %d rows %d [%d, %d)%s%s", type_name(t.type), t.group, t.n_in,
              n_out, n_rows, first, last, add ? " add" : "", bias ? " bias" : "");
-    k->matvec(&t, first, last, x, c->x_stride, n_rows, o.y, o.stride, add, scratch);
+    k->matvec(&(MatvecTask){.w = &t,
+                            .first = first,
+                            .last = last,
+                            .x = x,
+                            .x_stride = c->x_stride,
+                            .n_rows = n_rows,
+                            .y = o.y,
+                            .y_stride = o.stride,
+                            .add = add,
+                            .scratch = scratch});
     take_distance(MATVEC, isa, guarded_distance(&o, c->p, n_rows, first, last, t.bias, add), 1e-5, what);
     free(scratch);
     free(x);
@@ -211,8 +220,16 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
              n_rows, add ? " add" : "", bias ? " bias" : "");
     for (int f = (n_out - 1) / features * features; f >= 0; f -= features) {
         for (int r = (n_rows - 1) / k->rows * k->rows; r >= 0; r -= k->rows) {
-            k->run(&t, f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), o.y, o.stride, add,
-                   scratch);
+            k->run(&(MatrixTask){.w = &t,
+                                 .first = f,
+                                 .last = int_min(f + features, n_out),
+                                 .packed = packed,
+                                 .first_row = r,
+                                 .n_rows = int_min(k->rows, n_rows - r),
+                                 .y = o.y,
+                                 .y_stride = o.stride,
+                                 .add = add,
+                                 .scratch = scratch});
             memset(scratch, 0xff, k->scratch);
         }
     }
@@ -237,6 +254,19 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     guarded_free(&o);
 }
 
+// Computes features [first, last) of the first n_rows rows; rows of y are t->n_out apart.
+static void run_part(const MatrixKernel *k, const Tensor *t, int first, int last, const void *packed, int n_rows,
+                     float *y, void *scratch) {
+    k->run(&(MatrixTask){.w = t,
+                         .first = first,
+                         .last = last,
+                         .packed = packed,
+                         .n_rows = n_rows,
+                         .y = y,
+                         .y_stride = (size_t)t->n_out,
+                         .scratch = scratch});
+}
+
 // The bits of a row's products must not depend on the number of rows or on the first feature of a task.
 static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     static const int few[] = {1, 5, 8, 9, 17, 40, 57};
@@ -245,11 +275,11 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
     void *packed = pack_all(k, c->x, c->x_stride, MOST_ROWS, t.n_in), *scratch = poisoned(k->scratch);
     t.n_out = n_out;
-    k->run(&t, 0, n_out, packed, 0, int_min(k->rows, MOST_ROWS), all, n, false, scratch);
+    run_part(k, &t, 0, n_out, packed, int_min(k->rows, MOST_ROWS), all, scratch);
     for (size_t i = 0; i < ARRAY_LEN(few); i++) {
         void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
-        k->run(&t, k->least, n_out, own, 0, few[i], alone, n, false, scratch);
-        k->run(&t, 0, k->least, own, 0, few[i], alone, n, false, scratch);
+        run_part(k, &t, k->least, n_out, own, few[i], alone, scratch);
+        run_part(k, &t, 0, k->least, own, few[i], alone, scratch);
         assert_memory_equal(alone, all, (size_t)few[i] * n * sizeof *all);
         free(own);
     }
@@ -271,8 +301,8 @@ static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
         const MatrixKernel *k = ((const CpuKernels *)be->impl)->int8_panels(t.type);
         void *packed = pack_all(k, c->x, c->x_stride, n_rows, t.n_in), *scratch = poisoned(k->scratch);
         y[i] = malloc((size_t)n_rows * (size_t)n_out * sizeof(float));
-        k->run(&t, 0, k->features, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
-        k->run(&t, k->features, n_out, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
+        run_part(k, &t, 0, k->features, packed, n_rows, y[i], scratch);
+        run_part(k, &t, k->features, n_out, packed, n_rows, y[i], scratch);
         free(packed);
         free(scratch);
     }
@@ -294,7 +324,14 @@ static void check_glu(MatrixCase *c, const CpuKernels *table, const MatrixKernel
     float *y[2] = {malloc(n * sizeof(float)), malloc(n * sizeof(float))};
     for (int r = 0; r < n_rows; r += k->rows)
         for (int i = 0; i < 2; i++)
-            k->run(&w[i], 0, n_out, packed, r, int_min(k->rows, n_rows - r), y[i], (size_t)n_out, false, scratch);
+            k->run(&(MatrixTask){.w = &w[i],
+                                 .last = n_out,
+                                 .packed = packed,
+                                 .first_row = r,
+                                 .n_rows = int_min(k->rows, n_rows - r),
+                                 .y = y[i],
+                                 .y_stride = (size_t)n_out,
+                                 .scratch = scratch});
     for (int r = 0; r < n_rows; r++)
         gate(act, y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
     void *want = pack_all(k, y[0], (size_t)n_out, n_rows, n_out), *h = poisoned(bytes + 64);
@@ -302,8 +339,16 @@ static void check_glu(MatrixCase *c, const CpuKernels *table, const MatrixKernel
     for (int f = 0; f < n_out; f += features)
         for (int r = 0; r < n_rows; r += k->rows) {
             memset(scratch, 0xff, k->scratch);
-            k->run_glu(&w[0], &w[1], act, f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), h,
-                       scratch);
+            k->run_glu(&(MatrixTask){.gate = &w[0],
+                                     .w = &w[1],
+                                     .act = act,
+                                     .first = f,
+                                     .last = int_min(f + features, n_out),
+                                     .packed = packed,
+                                     .first_row = r,
+                                     .n_rows = int_min(k->rows, n_rows - r),
+                                     .h = h,
+                                     .scratch = scratch});
         }
     assert_memory_equal(h, want, bytes);
     for (size_t i = 0; i < 64; i++) assert_int_equal(((uint8_t *)h)[bytes + i], 0xff);
@@ -544,7 +589,14 @@ static void nan_of(const TestMatrix *m, int isa, const float *x) {
     void *scratch = poisoned(k->f32_panels ? k->f32_panels->scratch : 0);
     t.n_out = NAN_OUT;
     snprintf(what, sizeof what, "%s, %s", isa_name(isa), type_name(t.type));
-    k->matvec(&t, 0, NAN_OUT, x, NAN_IN, NAN_ROWS, y, NAN_OUT, false, scratch);
+    k->matvec(&(MatvecTask){.w = &t,
+                            .last = NAN_OUT,
+                            .x = x,
+                            .x_stride = NAN_IN,
+                            .n_rows = NAN_ROWS,
+                            .y = y,
+                            .y_stride = NAN_OUT,
+                            .scratch = scratch});
     check_nan(y, what);
     free(scratch);
     for (size_t i = 0; i < ARRAY_LEN(of); i++) {
@@ -552,7 +604,7 @@ static void nan_of(const TestMatrix *m, int isa, const float *x) {
         if (!matrix) continue;
         void *packed = pack_all(matrix, x, NAN_IN, NAN_ROWS, NAN_IN);
         scratch = poisoned(matrix->scratch);
-        matrix->run(&t, 0, NAN_OUT, packed, 0, NAN_ROWS, y, NAN_OUT, false, scratch);
+        run_part(matrix, &t, 0, NAN_OUT, packed, NAN_ROWS, y, scratch);
         check_nan(y, what);
         free(packed);
         free(scratch);

@@ -30,31 +30,41 @@ static float *rounded_rows(void (*round)(const float *, int, float *), const flo
     return out;
 }
 
-static void matvec_int8(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                        size_t y_stride, bool add, void *scratch) {
-    if (type_info(w->type)->block == 1) {
-        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
+// The task with other activations, whose rows have no gaps.
+static MatvecTask with_rows(const MatvecTask *t, const float *rows) {
+    MatvecTask rounded = *t;
+    rounded.x = rows;
+    rounded.x_stride = (size_t)t->w->n_in;
+    return rounded;
+}
+
+static void matvec_int8(const MatvecTask *t) {
+    if (type_info(t->w->type)->block == 1) {
+        cpu_scalar.matvec(t);
         return;
     }
-    float *rows = rounded_rows(round_int8, x, x_stride, n_rows, w->n_in);
-    cpu_scalar.matvec(w, first, last, rows, (size_t)w->n_in, n_rows, y, y_stride, add, scratch);
+    float *rows = rounded_rows(round_int8, t->x, t->x_stride, t->n_rows, t->w->n_in);
+    MatvecTask rounded = with_rows(t, rows);
+    cpu_scalar.matvec(&rounded);
     free(rows);
 }
 
-static void matvec_bf16(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
-                        size_t y_stride, bool add, void *scratch) {
+static void matvec_bf16(const MatvecTask *t) {
+    const Tensor *w = t->w;
     if (w->type == TYPE_F32) {
-        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
+        cpu_scalar.matvec(t);
         return;
     }
-    float *rows = rounded_rows(round_bf16, x, x_stride, n_rows, w->n_in);
+    float *rows = rounded_rows(round_bf16, t->x, t->x_stride, t->n_rows, w->n_in);
     float *weights = mem_alloc((size_t)w->n_in * sizeof *weights);
-    for (int f = first; f < last; f++) {
+    for (int f = t->first; f < t->last; f++) {
         cpu_scalar.embed(w, f, weights); // the weights of feature f in f32
         round_bf16(weights, w->n_in, weights);
         Tensor one = {
             .type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
-        cpu_scalar.matvec(&one, 0, 1, rows, (size_t)w->n_in, n_rows, y + f, y_stride, add, scratch);
+        MatvecTask rounded = with_rows(t, rows);
+        rounded.w = &one, rounded.first = 0, rounded.last = 1, rounded.y = t->y + f;
+        cpu_scalar.matvec(&rounded);
     }
     free(weights);
     free(rows);
