@@ -147,6 +147,10 @@ static Status refuse_others(HfModel *m) {
                                 "%s/config.json: %s: false expected, true found; such models are not "
                                 "supported",
                                 m->dir, switches[i]);
+    // Gemma 4: with "vision" only images see tokens after them, with "all" every token does
+    const char *bidirectional = text_of(m->config, "use_bidirectional_attention");
+    if (bidirectional && strcmp(bidirectional, "all") == 0)
+        return hf_config_wrong(m, "use_bidirectional_attention", "false or vision");
     const json_t *layers = json_object_get(m->config, "per_layer_config");
     if (json_object_size(layers) > 0 && m->family->names != HF_NAMES_GEMMA4)
         return hf_config_wrong(m, "per_layer_config", "no key of single layers");

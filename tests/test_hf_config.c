@@ -306,6 +306,8 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"qwen3\", " SHAPE ", \"layer_types\": [1, 2, 3]}", "full_attention or sliding_attention"},
         {"{\"model_type\": \"smollm3\", " SHAPE ", \"no_rope_layers\": [1, 0, 1]}", "no_rope_layers"},
         {"{\"model_type\": \"gemma3_text\", " SHAPE ", \"use_bidirectional_attention\": true}", "bidirectional"},
+        {"{\"model_type\": \"gemma4_text\", \"use_bidirectional_attention\": \"all\"}",
+         "use_bidirectional_attention: false or vision expected, \"all\" found"},
         {"{\"model_type\": \"gemma2\", " SHAPE ", \"sliding_window\": -2}", "sliding_window"},
         {"{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2000000, \"intermediate_size\": 96, "
          "\"num_attention_heads\": 4}",
