@@ -1,8 +1,8 @@
 // bench/bench.c: measures prefill and decoding through the same code as real requests: scheduler and model_forward.
 //
-// A test computes its sequences up to the depth once, untimed. Every repetition first cuts them back to the depth, so
-// that all repetitions do the same work. A prefill is one request with n random tokens that generates none. Decoding is
-// B requests that each generate n tokens, greedily, and ignore the end of the text. A first repetition warms up and is
+// Before every repetition, untimed, the sequences are cut back to the depth and computed up to it, so that all
+// repetitions do the same work. A prefill is one request with n random tokens that generates none. Decoding is B
+// requests that each generate n tokens, greedily, and ignore the end of the text. A first repetition warms up and is
 // not counted.
 #define _GNU_SOURCE
 #include "bench/bench.h"
@@ -107,15 +107,8 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
     return OK;
 }
 
-static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
-    for (int i = 0; i < t->n_seqs; i++) {
-        kvcache_truncate(&b->e.kv, &b->seqs[i], t->depth);
-        steps_push(&b->e, &b->seqs[i], t->decode ? 1 : n, &b->n_drawn);
-    }
-    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
-}
-
-// Computes the sequences of a test up to its depth, unless an earlier test has already done so.
+// Cuts the sequences of a test back to its depth and computes them up to it. With recurrent layers or sealed K and V,
+// kvcache_truncate drops tokens before the depth too.
 static Status go_deep(Bench *b, const Test *t) {
     int first = t->n_seqs; // the first sequence that is shorter; all after it are run too
     for (int i = t->n_seqs - 1; i >= 0; i--) {
@@ -127,6 +120,12 @@ static Status go_deep(Bench *b, const Test *t) {
     double seconds;
     Cost cost;
     return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost, NULL) : OK;
+}
+
+static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
+    TRY(go_deep(b, t));
+    for (int i = 0; i < t->n_seqs; i++) steps_push(&b->e, &b->seqs[i], t->decode ? 1 : n, &b->n_drawn);
+    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
 }
 
 // Keeps the latencies of repetition i from the timelines of its requests.
@@ -144,7 +143,6 @@ static void keep_times(Test *t, int i, Timeline *times) {
 static Status run_test(Bench *b, Test *t) {
     double seconds;
     progress_show(&b->progress, t->name, 0, t->n_reps);
-    TRY(go_deep(b, t));
     TRY(run_repetition(b, t, t->decode ? int_min(t->n, WARM_TOKENS) : t->n, &seconds, &t->cost, NULL));
     Timeline *times = mem_alloc((size_t)t->n_seqs * sizeof *times);
     Status st = OK;

@@ -528,6 +528,23 @@ assert 0 < tg["itl_ms"]["p50"] <= tg["itl_ms"]["p99"] and tg["tpot_ms"] > 0 and 
 PYTHON
 }
 
+@test "bench at a depth computes the tokens of the test alone" {
+    needs python3
+    # a repetition cuts the sequence back; states of recurrent layers and sealed K and V are kept only at some depths
+    "$QUILL" bench -q --shape delta-1b,layers=5,dim=64,ffn=64,vocab=300 -p 4 -n 3 -d 96,100,127,128 -r 1 -o json >recurrent
+    "$QUILL" bench -q --shape dim=64,heads=2,layers=2,ffn=64,vocab=300 -ctk kivi2 -ctv kivi2 -p 4 -n 3 -d 96,100,127,128 -r 1 -o json >sealed
+    for results in recurrent sealed; do
+        python3 - $results <<'PYTHON'
+import json, sys
+results = json.load(open(sys.argv[1]))["results"]
+for phase in "prefill", "decode":  # the FLOPs of attention grow by the same amount with each token of depth
+    flops = {r["depth"]: r["flops"] for r in results if r["phase"] == phase}
+    each = (flops[128] - flops[96]) / 32
+    assert each > 0 and all(f == flops[96] + (d - 96) * each for d, f in flops.items()), flops
+PYTHON
+    done
+}
+
 @test "a run that is faster than a stored ceiling raises it and says so" {
     needs python3
     "$QUILL" --isa avx2 -n 1 -q hi >/dev/null 2>&1 || skip "no AVX2, whose ceiling is known by its name"
