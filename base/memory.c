@@ -15,7 +15,11 @@ size_t memory_available(void) {
     return left < available ? left : available;
 }
 
+// VmHWM counts this program alone. ru_maxrss also counts what its process had in memory before it executed this
+// program.
 size_t memory_peak(void) {
+    size_t kib = file_number("/proc/self/status", "VmHWM:");
+    if (kib != SIZE_MAX) return kib * 1024;
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     return (size_t)u.ru_maxrss * 1024;

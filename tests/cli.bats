@@ -545,6 +545,18 @@ PYTHON
     done
 }
 
+@test "the peak of memory is that of quill, not of the program that starts it" {
+    needs python3
+    grep -q '^VmHWM:' /proc/self/status || skip "this system does not tell the peak of one program"
+    python3 - "$QUILL" <<'PYTHON' 2>errors >/dev/null
+import os, sys
+held = bytearray(b"x") * 400_000_000
+os.execv(sys.argv[1], ["quill", "-v", "-n", "1", "hi"])
+PYTHON
+    grep -Eq '^peak +[1-9][0-9.]* [KM]B resident' errors
+    [ "$(sed -n 's/^peak  *\([0-9]*\).* MB resident.*/\1/p' errors)" -lt 300 ]
+}
+
 @test "a run that is faster than a stored ceiling raises it and says so" {
     needs python3
     "$QUILL" --isa avx2 -n 1 -q hi >/dev/null 2>&1 || skip "no AVX2, whose ceiling is known by its name"
