@@ -42,16 +42,16 @@ static void report_candidates(const Engine *e, const Choices *c) {
 
 // Writes the best choice to stdout, and reports on it to stderr.
 static Status write_best(Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Choices *c) {
-    const Request *r = &c->runs[c->first_run].request;
+    Request r = choices_whole(c);
     json_t *more = more_json(c);
-    Status st = answer_write(c->choices[0].answer, r, more);
+    Status st = answer_write(c->choices[0].answer, &r, more);
     json_decref(more);
     if (!st.code) st = choices_broken(c);
-    bool cut = c->choices[0].finish == FINISH_INTERRUPT && signals_caught(); // *r may have ended before the signal
+    bool cut = c->choices[0].finish == FINISH_INTERRUPT && signals_caught(); // r may have ended before the signal
     if (!st.code && cut) st = (Status){.code = 128 + signals_caught()};
-    if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);
+    if (r.finish == FINISH_CONTEXT) answer_note_full(e, config, template);
     if (config->verbose) {
-        report_after(e, r);
+        report_after(e, &r);
         report_candidates(e, c);
     }
     return st;

@@ -65,6 +65,10 @@ void choices_cancel(Choices *c);
 // Ends the answers whose requests have finished. True: all have finished, and c->choices is complete.
 bool choices_collect(Choices *c);
 int choices_tokens(const Choices *c); // tokens generated: by all samples, or in all choices of a beam search
+// A copy of the request of the best choice for the report of a run (answer/report.h): its prompt is that of the first
+// request, and its tokens, times and costs of decoding are those of the steps until the last sample ended. Its arrays
+// belong to *c.
+Request choices_whole(const Choices *c);
 // QUILL_MODEL: a request found no finite logit.
 Status choices_broken(const Choices *c);
 // Sets the keys of a choice (text, score and others) in `object`; choices_json returns all choices as an array.

@@ -133,6 +133,29 @@ END
     [ "$(field '[c["text"] for c in j["choices"]]' <of_batch)" = "$(field '[c["text"] for c in j["choices"][:2]]' <out)" ]
 }
 
+@test "the figures of --best-of are those of all samples, whichever is the best" {
+    beams -s 5 --temp 1.5 >alone
+    for seed in 5 6 7 8 9 10; do
+        beams -s $seed --temp 1.5 --best-of 4 >out
+        python3 - alone out <<'PYTHON'
+import json, sys
+alone, best = (json.load(open(path)) for path in sys.argv[1:])
+assert best["cached_tokens"] == 0 and best["prefill_tps"] > 0, best
+assert best["prefill_flops"] == alone["prefill_flops"] and best["prefill_bytes"] == alone["prefill_bytes"], best
+assert abs(best["decode_flops"] - 4 * alone["decode_flops"]) < 4, best
+assert best["decode_bytes"] > alone["decode_bytes"], best
+PYTHON
+    done
+    "$QUILL" -v -n 14 --ignore-eos --best-of 4 -s 5 hello 2>errors </dev/null
+    grep -Eq '^prefill +[1-9][0-9]* tokens, 0 cached' errors
+    # a short text may be the best: the time of decoding is still that of all steps
+    for seed in 5 6 7 8 9 10; do
+        beams -n 60 -s $seed --temp 1.5 --best-of 4 --stop e --stop a |
+            field 'abs(j["decode_ms"] - j["tpot_ms"] * (max(c["completion_tokens"] for c in j["choices"]) - 1)) < 0.01' |
+            grep -qx True
+    done
+}
+
 @test "options that exclude beams or best-of are refused in one line" {
     refused() { # refused WORDS ARGS...
         local words="$1"
