@@ -227,14 +227,20 @@ static void report_latency(const Request *r, const Timing *t) {
                    t->tokens ? ttft + tpot * gaps : t->total_ms, gaps, t->tokens, finish_name(r->finish));
 }
 
-static void report_memory(const Engine *e, const Request *r) {
+// The KV cache after the answer, unless its blocks are released by then, as those of several candidates are.
+static void report_slots(const Engine *e, const Request *r) {
     char a[24], b[24];
     int shared = 0;
+    if (sequence_slots(r->seq) == 0) return;
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
                    units_bytes((double)kvshape_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
                    units_bytes((double)kvshape_bytes(&e->shape), b));
+}
+
+static void report_memory(const Engine *e) {
+    char a[24];
     device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};
@@ -254,7 +260,8 @@ void report_after(const Engine *e, const Request *r) {
     report_drafts(e, &r->drafts);
     report_latency(r, &t);
     report_store(e->kv_dir.store);
-    report_memory(e, r);
+    report_slots(e, r);
+    report_memory(e);
     roofline_keep_raised(&stored, e->config.quiet);
 }
 

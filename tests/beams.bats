@@ -148,6 +148,12 @@ PYTHON
     done
     "$QUILL" -v -n 14 --ignore-eos --best-of 4 -s 5 hello 2>errors </dev/null
     grep -Eq '^prefill +[1-9][0-9]* tokens, 0 cached' errors
+    # the blocks of all samples are free by then
+    not grep -q '^KV  *[0-9]* slots' errors
+    "$QUILL" -v -n 14 --beams 4 hello 2>errors </dev/null
+    not grep -q '^KV  *[0-9]* slots' errors
+    "$QUILL" -v -n 14 hello 2>errors </dev/null
+    grep -q '^KV  *[1-9][0-9]* slots' errors
     # a short text may be the best: the time of decoding is still that of all steps
     for seed in 5 6 7 8 9 10; do
         beams -n 60 -s $seed --temp 1.5 --best-of 4 --stop e --stop a |
