@@ -30,6 +30,7 @@ struct Blend {
     BlendLoader *loader;   // NULL: nothing is being loaded
     int first, end;        // the first token of the chunks that is not cached, the end of the last chunk
     int *rows, n_rows, at; // tokens that become rows in this phase; the first `at` of them are computed
+    int n_reused;          // tokens that BLEND_AGAIN leaves as they were loaded
     uint8_t *kept;         // (n_tokens) 1: the token has loaded K and V and need not be recomputed
     float *values;         // (n_tokens, kv_dim) stored V of the check layer, later of the layer being computed
     double *deviation;     // (n_tokens) deviation of V in the check layer
@@ -131,6 +132,7 @@ static void begin_again(Blend *b, const Sequence *q, int first) {
         p->ratio = plan_ratio_by_loading(p, loader_layer_seconds(b->loader), b->checked / b->check->index);
     double share = p->mode == BLEND_CACHEBLEND ? plan_share(p, 0, b->n_layers) : 0;
     b->n_rows = plan_choose(share, b->kept, b->deviation, first, q->n_tokens, b->rows);
+    b->n_reused = q->n_tokens - first - b->n_rows;
     b->at = 0;
     b->phase = BLEND_AGAIN;
     for (int i = 0; i < b->n_rows; i++) b->stats.n_again += b->rows[i] >= b->first && b->rows[i] < b->end;
@@ -270,7 +272,9 @@ static bool picked(const Policy *p, Scheduler *s, SeqRows *rows) {
         return true;
     }
     q->n_cached = b->at < b->n_rows ? next : q->n_tokens;
-    if (b->at == b->n_rows) b->phase = BLEND_PLAIN;
+    if (b->at < b->n_rows) return true;
+    rows->request->n_reused += b->n_reused;
+    b->phase = BLEND_PLAIN;
     return true;
 }
 

@@ -46,6 +46,20 @@ tokens_of() { # of a prompt, in lines
     sha256sum --quiet -c before
 }
 
+@test "tokens of chunks that are not computed again count as cached" {
+    "$QUILL" chunk add --no-config -q --kv-dir d a.txt b.txt
+    for mode in reuse epic,k=3 cacheblend,ratio=0.4 full; do
+        "$QUILL" --no-config -v --greedy -n 4 --json --kv-dir d --blend $mode --chunk a.txt --chunk b.txt "Where is the blue cup?" >out 2>errors
+        read -r kept again <<<"$(sed -nE 's/^blended +([0-9]+) tokens .*, ([0-9]+) of them .*/\1 \2/p' errors)"
+        [ "$(jq .cached_tokens out)" -eq $((kept - again)) ]
+        [ "$mode" = full ] || [ "$kept" -gt "$again" ]
+        grep -q "^prefill  *$(jq '.prompt_tokens - .cached_tokens' out) tokens, $((kept - again)) cached" errors
+    done
+    echo "{\"chunks\":[\"$(head -1 a.txt)\"],\"prompt\":\"Where is the blue cup?\",\"max_tokens\":4}" |
+        "$QUILL" batch --no-config -q --kv-dir d --blend reuse >out
+    [ "$(jq .usage.cached_tokens out)" -gt 5 ]
+}
+
 @test "blended KV is never kept as a prefix" {
     "${ask[@]}" --kv-dir d --kv-block 4 --chunk a.txt --chunk b.txt "Where is the blue cup?"
     [ -z "$(ls d/*.kv 2>/dev/null)" ]
