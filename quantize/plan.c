@@ -26,10 +26,12 @@ static const struct {
     {"attn_output.weight", PART_ATTENTION_OUT},
     {"ffn_down.weight", PART_FFN_DOWN},
     {"ffn_down_exps.weight", PART_FFN_DOWN},
+    {"ffn_down_shexp.weight", PART_FFN_DOWN},
 };
 
-// LAYERS_FIRST: the first eighth. LAYERS_SOME: the first and the last eighth, and every third layer between them.
-typedef enum { LAYERS_ALL, LAYERS_FIRST, LAYERS_SOME } MixLayers;
+// LAYERS_8TH, LAYERS_16TH: the first eighth, the first sixteenth. LAYERS_2, LAYERS_4: the first layers. LAYERS_SOME:
+// the first and the last eighth, and every third layer between them. For Wv only the layers that have it count.
+typedef enum { LAYERS_ALL, LAYERS_8TH, LAYERS_16TH, LAYERS_2, LAYERS_4, LAYERS_SOME } MixLayers;
 
 typedef struct {
     MixPart part;
@@ -43,19 +45,20 @@ typedef struct {
     const char *name;
     int file_type; // llama.cpp's number (general.file_type)
     int base;
-    MixRule rules[5]; // the first PART_OTHER ends the list
+    MixRule rules[6]; // the first PART_OTHER ends the list
 } TypeMix;
 
 static const TypeMix mixes[] = {
-    {"Q2_K_S", 21, TYPE_Q2_K, {{PART_VALUE, LAYERS_ALL, TYPE_Q4_K}, {PART_FFN_DOWN, LAYERS_FIRST, TYPE_Q4_K}}},
+    {"Q2_K_S", 21, TYPE_Q2_K, {{PART_VALUE, LAYERS_ALL, TYPE_Q4_K}, {PART_FFN_DOWN, LAYERS_8TH, TYPE_Q4_K}}},
     {"Q3_K_S", 11, TYPE_Q3_K, {{PART_OTHER, LAYERS_ALL, TYPE_F32}}},
     {"Q3_K_M",
      12,
      TYPE_Q3_K,
-     {{PART_VALUE, LAYERS_FIRST, TYPE_Q5_K},
+     {{PART_VALUE, LAYERS_2, TYPE_Q5_K},
       {PART_VALUE, LAYERS_ALL, TYPE_Q4_K},
       {PART_QKV, LAYERS_ALL, TYPE_Q4_K},
       {PART_ATTENTION_OUT, LAYERS_ALL, TYPE_Q4_K},
+      {PART_FFN_DOWN, LAYERS_16TH, TYPE_Q5_K},
       {PART_FFN_DOWN, LAYERS_ALL, TYPE_Q4_K}}},
     {"Q3_K_L",
      13,
@@ -64,7 +67,7 @@ static const TypeMix mixes[] = {
       {PART_QKV, LAYERS_ALL, TYPE_Q4_K},
       {PART_ATTENTION_OUT, LAYERS_ALL, TYPE_Q5_K},
       {PART_FFN_DOWN, LAYERS_ALL, TYPE_Q5_K}}},
-    {"Q4_K_S", 14, TYPE_Q4_K, {{PART_VALUE, LAYERS_FIRST, TYPE_Q5_K}, {PART_FFN_DOWN, LAYERS_FIRST, TYPE_Q5_K}}},
+    {"Q4_K_S", 14, TYPE_Q4_K, {{PART_VALUE, LAYERS_4, TYPE_Q5_K}, {PART_FFN_DOWN, LAYERS_8TH, TYPE_Q5_K}}},
     {"Q4_K_M",
      15,
      TYPE_Q4_K,
@@ -94,9 +97,14 @@ static int file_type_of(int type) {
 
 static bool applies(MixLayers layers, int layer, int n_layers) {
     int eighth = n_layers / 8;
-    bool first = layer < eighth, last = layer >= 7 * n_layers / 8;
-    if (layers == LAYERS_FIRST) return first;
-    return layers == LAYERS_ALL || first || last || (layer - eighth) % 3 == 2;
+    switch (layers) {
+    case LAYERS_ALL: return true;
+    case LAYERS_8TH: return layer < eighth;
+    case LAYERS_16TH: return layer < n_layers / 16;
+    case LAYERS_2: return layer < 2;
+    case LAYERS_4: return layer < 4;
+    default: return layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2;
+    }
 }
 
 static bool contains(Str name, const char *part) { return memmem(name.data, name.n, part, strlen(part)) != NULL; }
@@ -115,11 +123,30 @@ static int layer_of(Str name) { // -1: none
     return sscanf(text, "blk.%d.", &layer) == 1 && layer >= 0 ? layer : -1;
 }
 
-static int type_in_mix(const TypeMix *mix, Str name, bool tied, int n_layers) {
+// Where a matrix is among the layers of a model.
+typedef struct {
+    int layer, n_layers;
+} MixPlace;
+
+static MixPlace place_of(const Gguf *g, Str name, MixPart part, int n_layers) {
+    int layer = layer_of(name);
+    MixPlace among = {0};
+    if (part != PART_VALUE) return (MixPlace){layer, n_layers};
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        Str other = gguf_tensor_at(g, i)->name;
+        if (part_of(other, false) != PART_VALUE) continue;
+        among.layer += layer_of(other) < layer;
+        among.n_layers++;
+    }
+    return among;
+}
+
+static int type_in_mix(const TypeMix *mix, const Gguf *g, Str name, bool tied, int n_layers) {
     MixPart part = part_of(name, tied);
     if (part == PART_HEAD) return TYPE_Q6_K;
+    MixPlace at = place_of(g, name, part, n_layers);
     for (size_t i = 0; i < ARRAY_LEN(mix->rules) && mix->rules[i].part != PART_OTHER; i++)
-        if (mix->rules[i].part == part && applies(mix->rules[i].layers, layer_of(name), n_layers))
+        if (mix->rules[i].part == part && applies(mix->rules[i].layers, at.layer, at.n_layers))
             return mix->rules[i].type;
     return mix->base;
 }
@@ -256,7 +283,7 @@ static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *
         PlanTensor *p = &out->tensor[i];
         p->from = gguf_tensor_at(g, i);
         p->matrix = is_matrix(p->from);
-        p->wished = mix ? type_in_mix(mix, p->from->name, tied, n_layers) : type;
+        p->wished = mix ? type_in_mix(mix, g, p->from->name, tied, n_layers) : type;
         if (p->matrix) p->wished = overridden(o, n_over, p->from->name, p->wished);
         TRY(plan_tensor(g, p));
         out->n_weights += gguf_tensor_weights(p->from);

@@ -64,6 +64,35 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     [[ "$output" == *"nothing.*: a pattern that matches a matrix expected"* ]]
 }
 
+# layers_of TYPE PART FILE MIX: the layers whose PART gets TYPE
+layers_of() {
+    "$QUILL" quantize --dry-run "$3" out.gguf "$4" | sed -nE "s/^blk\.([0-9]+)\.$2\.weight .* $1 +[0-9.]+ [KMG]?B$/\1/p" | sort -n | xargs
+}
+
+@test "a mix raises the layers that it raises in published files" {
+    "$QUILL" bench -q --shape dim=256,layers=32,heads=4,kv_heads=1,ffn=256,vocab=300 --type F16 --save dense.gguf -p 0 -n 0
+    all="$(seq 0 31 | xargs)"
+    some="0 1 2 3 6 9 12 15 18 21 24 27 28 29 30 31"
+    [ "$(layers_of Q5_K attn_v dense.gguf Q3_K_M)" = "0 1" ]
+    [ "$(layers_of Q4_K attn_v dense.gguf Q3_K_M)" = "${all#0 1 }" ]
+    [ "$(layers_of Q4_K attn_output dense.gguf Q3_K_M)" = "$all" ]
+    [ "$(layers_of Q5_K ffn_down dense.gguf Q3_K_M)" = "0 1" ]
+    [ "$(layers_of Q4_K ffn_down dense.gguf Q3_K_M)" = "${all#0 1 }" ]
+    [ "$(layers_of Q5_K attn_v dense.gguf Q4_K_S)" = "0 1 2 3" ]
+    [ "$(layers_of Q5_K ffn_down dense.gguf Q4_K_S)" = "0 1 2 3" ]
+    [ "$(layers_of Q4_K ffn_down dense.gguf Q2_K_S)" = "0 1 2 3" ]
+    [ "$(layers_of Q6_K attn_v dense.gguf Q4_K_M)" = "$some" ]
+    [ "$(layers_of Q6_K ffn_down dense.gguf Q5_K_M)" = "$some" ]
+    # of Wv only the layers with attention count
+    "$QUILL" bench -q --shape delta-1b,layers=16,dim=256,ffn=256,vocab=300 --type F16 --save hybrid.gguf -p 0 -n 0
+    [ "$(layers_of Q5_K attn_v hybrid.gguf Q3_K_M)" = "3 7" ]
+    [ "$(layers_of Q5_K ffn_down hybrid.gguf Q3_K_M)" = "0" ]
+    # shared experts are like the others
+    "$MAKE_TINY" experts.gguf arch=qwen35moe dim=256 ffn=256 n_layers=8 type=F32
+    [ "$(layers_of Q6_K ffn_down_exps experts.gguf Q4_K_M)" = "0 3 6 7" ]
+    [ "$(layers_of Q6_K ffn_down_shexp experts.gguf Q4_K_M)" = "0 3 6 7" ]
+}
+
 @test "a dry run writes nothing and shows the types" {
     run "$QUILL" quantize --dry-run "$TINY/f32.gguf" none.gguf Q5_K
     [ "$status" -eq 0 ]
