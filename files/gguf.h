@@ -54,11 +54,11 @@ typedef struct {
 
 typedef struct {
     Str name;
-    int type;         // the TYPE_ ids of formats/types.h
-    int n_dims;       // 1..4
-    uint64_t dims[4]; // dims[0] is the row length (n_in), dims[1] the rows (n_out); unused ones are 1
-    const void *data; // row-major
-    size_t n_bytes;
+    int type;            // the TYPE_ ids of formats/types.h
+    int n_dims;          // 1..4
+    uint64_t dims[4];    // dims[0] is the row length (n_in), dims[1] the rows (n_out); unused ones are 1
+    const void *data;    // row-major
+    size_t n_bytes;      // of data
     const float *scales; // only TYPE_I8G: (elements / group), unaligned
     int group;           // only TYPE_I8G: number of consecutive elements of the flat tensor that share a scale
 } GgufTensor;
@@ -66,6 +66,11 @@ typedef struct {
 // Elements of a tensor; the parser has checked the product.
 static inline size_t gguf_tensor_weights(const GgufTensor *t) {
     return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+}
+
+// Bytes of a tensor in its file: of data and scales.
+static inline size_t gguf_tensor_bytes(const GgufTensor *t) {
+    return t->n_bytes + (t->scales ? gguf_tensor_weights(t) / (size_t)t->group * sizeof(float) : 0);
 }
 
 typedef struct Gguf Gguf;

@@ -139,7 +139,7 @@ static void print_tensors(const Inspection *in, Buf *out) {
         utf8_escape(&name, t->name.data, t->name.n);
         shape_text(t, &shape);
         buf_printf(out, "  %-34s %-7s %-18s %10s%s\n", name.data, type_name(t->type), shape.data,
-                   units_bytes((double)t->n_bytes, size),
+                   units_bytes((double)gguf_tensor_bytes(t), size),
                    in->model_status.code || model_uses(&in->model, i) ? "" : "  not used");
         buf_free(&name);
         buf_free(&shape);
@@ -161,7 +161,7 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
         if (k == n && n == max) continue;
         if (k == n) types[n++] = (TypeCount){.type = t->type};
         types[k].n++;
-        types[k].bytes += t->n_bytes;
+        types[k].bytes += gguf_tensor_bytes(t);
     }
     return n;
 }
@@ -230,7 +230,7 @@ static double bits_per_weight(const Inspection *in) {
     for (int i = 0; i < gguf_n_tensors(in->g); i++) {
         const GgufTensor *t = gguf_tensor_at(in->g, i);
         weights += (double)gguf_tensor_weights(t);
-        bytes += (double)t->n_bytes;
+        bytes += (double)gguf_tensor_bytes(t);
     }
     return weights > 0 ? 8 * bytes / weights : 0;
 }
@@ -387,7 +387,7 @@ static json_t *tensors_json(const Inspection *in) {
         jsonio_put(j, "name", jsonio_text(t->name));
         jsonio_put(j, "type", json_string(type_name(t->type)));
         jsonio_put(j, "shape", shape);
-        set_int(j, "bytes", (double)t->n_bytes);
+        set_int(j, "bytes", (double)gguf_tensor_bytes(t));
         if (!in->model_status.code) jsonio_put(j, "used", json_boolean(model_uses(&in->model, i)));
         jsonio_append(list, j);
     }

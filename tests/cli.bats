@@ -505,6 +505,30 @@ PYTHON
     "$QUILL" inspect --json --check-tensors "$TINY/base.gguf" | grep -q '^{"file":.*"tensors":\[.*}$'
 }
 
+@test "inspect counts the scales of llama2.c's int8 groups" {
+    needs python3
+    python3 - <<'PYTHON'
+import struct
+dim, hidden, layers, heads, kv_heads, vocab, context, group = 8, 16, 2, 2, 1, 5, 6, 8
+matrices = vocab * dim + layers * (2 * dim * dim + 2 * dim * dim // 2 + 3 * dim * hidden)
+with open("v2.bin", "wb") as f:  # a shared classifier; norms, then the matrices
+    header = struct.pack("<Ii7iBi", 0x616B3432, 2, dim, hidden, layers, heads, kv_heads, vocab, context, 1, group)
+    f.write(header.ljust(256, b"\0") + bytes(4 * dim * (2 * layers + 1)) + bytes(matrices + matrices // group * 4))
+PYTHON
+    "$QUILL" inspect --json v2.bin >out || true
+    python3 - out <<'PYTHON'
+import json, sys
+j = json.load(open(sys.argv[1]))
+assert sum(t["bytes"] for t in j["tensors"]) == j["bytes"] - 256, j["tensors"]
+bits = {t["name"]: 8 * t["bytes"] / (t["shape"][0] * t["shape"][1]) for t in j["tensors"] if t["type"] == "I8G"}
+assert len(bits) == 15 and set(bits.values()) == {12}, bits
+assert 12 < j["bits_per_weight"] < 14, j["bits_per_weight"]
+PYTHON
+    "$QUILL" inspect v2.bin >out || true
+    grep -q '^types .*I8G: 15 tensors, 1\.79 KB' out
+    grep -Eq '^  blk.0.attn_q.weight  *I8G  *8 x 8  *96 B' out
+}
+
 @test "bench gives the same results in every format, and latencies in JSON" {
     "$QUILL" bench -q -p 8 -n 4 -r 2 -o json >results
     "$QUILL" bench -q -p 8 -n 4 -r 1 -o csv >rows
