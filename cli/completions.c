@@ -124,14 +124,39 @@ static void bash_mode(int m) {
     printf("        esac ;;\n");
 }
 
-// Completes names of models. They contain a colon: bash splits them into three words and replaces only the last one.
+// The functions that offer names of models and files. Names of models are file names of others: nothing expands them,
+// as compgen -W would. They contain a colon: bash splits them into three words and replaces only the last one, and with
+// -o filenames it would put a backslash before the colon.
 static void bash_names_of_models(void) {
-    printf("_quill_names() {\n"
-           "    local word=$cur all\n"
-           "    [[ $before == : ]] && word=${COMP_WORDS[COMP_CWORD - 2]}:$cur\n"
-           "    [[ $cur == : ]] && word=$before:\n"
-           "    all=$(\"${COMP_WORDS[0]}\" models --names 2>/dev/null)\n"
-           "    compgen -W \"$all\" -- \"$word\" | sed \"s|^${word%%\"${word##*:}\"}||\"\n"
+    printf("# Prints the lines of stdin that begin with $1, quoted for the command line, without their beginning $2.\n"
+           "_quill_matching() {\n"
+           "    local one quoted\n"
+           "    while IFS= read -r one; do\n"
+           "        printf -v quoted %%q \"$one\"\n"
+           "        [[ $cur == [\\'\\\"]* && $quoted != \"$one\" ]] && continue # cannot be quoted in quotes\n"
+           "        [[ $quoted == \"$1\"* ]] && printf '%%s\\n' \"${quoted#\"$2\"}\"\n"
+           "    done\n"
+           "}\n"
+           "_quill_names() {\n"
+           "    local cut=\n"
+           "    [[ $whole == [\\'\\\"]* ]] || cut=${whole%%\"${whole##*:}\"}\n"
+           "    _quill_matching \"${whole#[\\'\\\"]}\" \"$cut\" < <(\"${COMP_WORDS[0]}\" models --names 2>/dev/null)\n"
+           "}\n"
+           "_quill_names_and_files() {\n"
+           "    local one files\n"
+           "    mapfile -t COMPREPLY < <(_quill_names)\n"
+           "    [[ ${#COMPREPLY[@]} -gt 0 && $whole != \"$cur\" ]] && return\n"
+           "    mapfile -t files < <(compgen -f -- \"$cur\")\n"
+           "    if [[ ${#COMPREPLY[@]} -eq 0 ]]; then\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        COMPREPLY=(\"${files[@]}\")\n"
+           "        return\n"
+           "    fi\n"
+           "    for one in \"${files[@]}\"; do\n"
+           "        [[ -d $one ]] && one+=/\n"
+           "        printf -v one %%q \"$one\"\n"
+           "        COMPREPLY+=(\"$one\")\n"
+           "    done\n"
            "}\n");
 }
 
@@ -148,13 +173,20 @@ static void bash_completions(void) {
     bash_names_of_models();
     presets_function("", "");
     printf("_quill() {\n"
-           "    local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} mode='' modes='");
+           "    local cur=${COMP_WORDS[COMP_CWORD]} at=$COMP_CWORD before whole mode='' modes='");
     put_modes();
     printf("'\n"
            "    local options='' words='' what='' i\n"
            "    [[ $COMP_CWORD -gt 1 && \" $modes \" == *\" ${COMP_WORDS[1]} \"* ]] && mode=${COMP_WORDS[1]}\n"
-           "    [[ $before == = ]] && before=${COMP_WORDS[COMP_CWORD - 2]} # --opt=value comes as three words\n"
            "    [[ $cur == = ]] && cur=\n"
+           "    whole=$cur\n"
+           "    if [[ $at -gt 1 && $cur == : ]]; then # a word with a colon comes as two or three\n"
+           "        at=$((at - 1)) whole=${COMP_WORDS[COMP_CWORD - 1]}:\n"
+           "    elif [[ $at -gt 2 && ${COMP_WORDS[at - 1]} == : ]]; then\n"
+           "        at=$((at - 2)) whole=${COMP_WORDS[COMP_CWORD - 2]}:$cur\n"
+           "    fi\n"
+           "    before=${COMP_WORDS[at - 1]}\n"
+           "    [[ $before == = ]] && before=${COMP_WORDS[at - 2]} # --opt=value comes as three words\n"
            "    COMPREPLY=()\n"
            "    case $mode in\n");
     for (int m = 0; m < N_MODES; m++) bash_mode(m);
@@ -168,17 +200,15 @@ static void bash_completions(void) {
            "        what=$words\n"
            "        [[ $COMP_CWORD -eq 1 ]] && what=$modes\n"
            "    fi\n"
+           "    [[ $whole != \"$cur\" && $what != @model && $what != @name ]] && what=@none\n"
            "    case $what in\n"
            "    @none) ;;\n"
            "    @file)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
-           "    @model)\n"
-           "        compopt -o filenames 2>/dev/null\n"
-           "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; _quill_names) ;;\n"
+           "    @model) _quill_names_and_files ;;\n"
            "    @name) mapfile -t COMPREPLY < <(_quill_names) ;;\n"
-           "    @preset)\n"
-           "        mapfile -t COMPREPLY < <(compgen -W \"$(_quill_presets)\" -- \"$cur\") ;;\n"
+           "    @preset) mapfile -t COMPREPLY < <(_quill_matching \"${cur#[\\'\\\"]}\" '' < <(_quill_presets)) ;;\n"
            "    @dir)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"

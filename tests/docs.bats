@@ -74,6 +74,8 @@ sections() {
     [ "$(offered quill --preset '')" = "brief letters my-other" ]
     [ "$(offered quill --preset = l)" = letters ]
     [ "$(offered quill bench --preset b)" = brief ]
+    echo '[two words]' >>conf/quill/config
+    [ "$(offered quill --preset t)" = 'two words' ] # xargs takes the backslash
     [ "$(XDG_CONFIG_HOME= HOME="$PWD/nobody" offered quill --preset '')" = "" ]
     # each mode has its own
     [ "$(offered quill bench --roof)" = --roofline ]
@@ -81,6 +83,48 @@ sections() {
     [ "$(offered quill bench -o '')" = "csv json md table" ]
     [ "$(offered quill tokenize --i)" = --ids ]
     [ "$(offered quill --determ)" = --deterministic ]
+}
+
+@test "bash runs nothing that a file's name in the cache contains" {
+    export HF_HOME="$PWD/hf"
+    evil=hf/hub/models--me--evil/snapshots/c0ffee
+    mkdir -p "$evil"
+    touch "$evil/"{'a$(touch ran).gguf','b`touch ran`.gguf','c d.gguf'}
+    offered "$QUILL" -m me/ >names
+    offered "$QUILL" models rm me/evil :
+    offered "$QUILL" pull me
+    [ ! -e ran ]
+    grep -qF 'me/evil:a$(touch ran).gguf me/evil:b`touch ran`.gguf me/evil:c d.gguf' names
+    # each is quoted for the command line, and a part that is quoted already can go on
+    for word in 'me/evil:a$(touch ran).gguf' 'me/evil:b`touch ran`.gguf' 'me/evil:c d.gguf'; do
+        printf '%q' "$word" >quoted
+        [ "me/evil:$(offered "$QUILL" pull "$(head -c 12 quoted)")" = "$word" ]
+    done
+    # in quotes, none that would need another kind of quotes
+    [ "$(offered "$QUILL" pull '"me/evil')" = "" ]
+}
+
+@test "bash completes a model's name up to and behind its colon" {
+    needs_terminal
+    export HF_HOME="$PWD/hf"
+    mkdir -p hf/hub/models--me--tiny/snapshots/c0ffee
+    touch hf/hub/models--me--tiny/snapshots/c0ffee/{a-Q4_K_M,a-Q8_0}.gguf Q8_file
+    mkdir bin && ln -s "$QUILL" bin/quill
+    "$QUILL" --completions bash >quill.bash
+    PATH="$PWD/bin:$PATH" QUILL_TEST_PATIENCE=20 drive <<'EOF'
+spawn bash --norc --noprofile -i
+send "PS1='% '; bind 'set bell-style none'; bind 'set show-all-if-ambiguous on'; source quill.bash; echo REA''DY\n"
+expect "READY"
+send "quill -m me/\t"
+expect "% quill -m me/tiny:Q"
+send "\t"
+expect "Q8_0"
+expect "% quill -m me/tiny:Q"
+send "8\t"
+expect "8_0 "
+send "\x15exit\n"
+exit 0
+EOF
 }
 
 @test "fish completes modes, options, choices and files" {
