@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "answer/call_format.h"
 #include "answer/prompt.h"
 #include "answer/saved.h"
 #include "answer/transcript.h"
+#include "term/screen.h"
 
 Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias) {
     *out = config->sampling;
@@ -51,9 +53,12 @@ Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
 }
 
 void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids, int n) {
-    if (config->dump_prompt) {
-        fwrite(text->text.data, 1, text->text.n, stderr);
-        fputc('\n', stderr);
+    if (config->dump_prompt) { // also text of the model's template
+        Buf shown = {0};
+        screen_whole(STDERR_FILENO, (Str){text->text.data, text->text.n}, &shown);
+        buf_str(&shown, "\n");
+        fwrite(shown.data, 1, shown.n, stderr);
+        buf_free(&shown);
     }
     for (int i = 0; config->dump_tokens && i < n; i++) {
         Buf line = {0};

@@ -65,16 +65,22 @@ void report_budget(const Engine *e) {
     buf_free(&budget);
 }
 
+// Appends the name of the model's file, with its control characters as escapes.
+static void add_name(Buf *out, const Gguf *g) { utf8_escape(out, gguf_name(g), strlen(gguf_name(g))); }
+
 // The drafters that --speculate opened.
 static void report_drafters(const Engine *e) {
     const DraftModel *d = e->drafters.model;
-    if (d)
+    Buf name = {0};
+    if (d) {
+        add_name(&name, draft_model_weights(d)->gguf);
         paragraph_item("drafts by", "%s%.500s", drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "",
-                       gguf_name(draft_model_weights(d)->gguf));
-    else if (e->drafters.mtp)
+                       name.data);
+    } else if (e->drafters.mtp)
         paragraph_item("drafts by", "%sthe model's own prediction head",
                        drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "");
     else if (e->drafters.speculate) paragraph_item("drafts by", "n-grams of all texts of this run");
+    buf_free(&name);
 }
 
 static void list_value(Buf *out, bool acts, const char *name, double value) {
@@ -104,9 +110,12 @@ static void report_drawing(const SamplerParams *p) {
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
     const ModelConfig *c = &e->model.c;
     char size[24], count[24];
-    paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
-                   c->n_layers, c->dim, units_count((double)model_n_params(&e->model), count),
+    Buf name = {0};
+    add_name(&name, e->gguf);
+    paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", name.data, c->arch, c->n_layers,
+                   c->dim, units_count((double)model_n_params(&e->model), count),
                    units_bytes((double)gguf_file_bytes(e->gguf), size));
+    buf_free(&name);
     if (c->n_experts > 0) {
         units_count((double)model_active_params(&e->model), count);
         units_bytes((double)model_active_bytes(&e->model), size);

@@ -79,8 +79,19 @@ void jsonio_print(const json_t *value, size_t flags, Buf *out) {
 }
 
 void jsonio_line(json_t *object, Buf *out) {
-    jsonio_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12), out);
+    Buf text = {0};
+    jsonio_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12), &text);
+    size_t done = 0;
+    for (size_t i = 0; i + 1 < text.n; i++) { // jansson escapes ASCII's control characters, but not those of C1
+        unsigned char next = (unsigned char)text.data[i + 1];
+        if ((unsigned char)text.data[i] != 0xc2 || next >= 0xa0) continue;
+        buf_append(out, text.data + done, i - done);
+        buf_printf(out, "\\u00%02x", next);
+        done = i + 2;
+    }
+    buf_append(out, text.data + done, text.n - done);
     buf_str(out, "\n");
+    buf_free(&text);
     json_decref(object);
 }
 

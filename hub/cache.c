@@ -89,7 +89,7 @@ static Status add_commits(const char *path, const char *main, HubCommit **all, i
     Status st = open_dir(path, &dir);
     for (struct dirent *d; dir && !st.code && (d = readdir(dir));) {
         struct stat info;
-        if (d->d_name[0] == '.') continue;
+        if (d->d_name[0] == '.' || !hub_name_is_safe_path(d->d_name)) continue;
         if (fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
             st = status_error(QUILL_IO, "%s/%s: cannot stat: %s", path, d->d_name, strerror(errno));
         if (st.code || !S_ISDIR(info.st_mode)) continue;

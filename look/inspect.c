@@ -300,8 +300,9 @@ static void print_types(const Inspection *in, Buf *out) {
 
 static void print_summary(const Inspection *in, Buf *out) {
     char a[24];
-    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), gguf_format(in->g),
-               units_bytes((double)gguf_file_bytes(in->g), a));
+    buf_str(out, "file        ");
+    utf8_escape(out, gguf_name(in->g), strlen(gguf_name(in->g)));
+    buf_printf(out, ", %s, %s\n", gguf_format(in->g), units_bytes((double)gguf_file_bytes(in->g), a));
     if (!in->model_status.code) {
         print_shape(in, out);
         print_layers(in, out);

@@ -10,6 +10,7 @@
 #include "base/jsonio.h"
 #include "base/output.h"
 #include "engine_file.h"
+#include "term/screen.h"
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
@@ -99,10 +100,12 @@ Status look_template(const Options *o) {
     json_t *input = NULL;
     size_t n_input = 0;
     Rendered out = {0};
+    Buf shown = {0};
     TRY(open_template(o, &c));
     Status st = read_messages(o, &input, &n_input);
     if (!st.code) st = render(c, o, input, n_input, &out);
-    if (!st.code) st = output_buf(&out.text);
+    if (!st.code) screen_whole(STDOUT_FILENO, (Str){out.text.data, out.text.n}, &shown);
+    if (!st.code) st = output_buf(&shown);
     rendered_free(&out);
     json_decref(input);
     chat_template_free(c);

@@ -18,18 +18,22 @@ Screen screen_open(int fd, const char *markdown, const char *color) {
 
 // Control characters of a model could move the cursor or reprogram the terminal: they are shown as ^X, and bytes that
 // are not UTF-8 as U+FFFD. \r is left out.
-static Str without_controls(Screen *s, Str text) {
-    s->clean.n = 0;
+static void add_clean(Str text, Buf *out) {
     for (size_t i = 0; i < text.n;) {
         unsigned char c = (unsigned char)text.data[i];
         int n = utf8_next(text.data + i, text.n - i);
         bool second = c == 0xc2 && n == 2 && (unsigned char)text.data[i + 1] < 0xa0; // C1: ESC and a letter
-        if (n <= 0) buf_str(&s->clean, "\xef\xbf\xbd");
-        else if (second) buf_printf(&s->clean, "^[%c", (unsigned char)text.data[i + 1] - 0x40);
-        else if ((c < ' ' && c != '\n' && c != '\t' && c != '\r') || c == 0x7f) buf_printf(&s->clean, "^%c", c ^ 0x40);
-        else if (c != '\r') buf_append(&s->clean, text.data + i, (size_t)n);
+        if (n <= 0) buf_str(out, "\xef\xbf\xbd");
+        else if (second) buf_printf(out, "^[%c", (unsigned char)text.data[i + 1] - 0x40);
+        else if ((c < ' ' && c != '\n' && c != '\t' && c != '\r') || c == 0x7f) buf_printf(out, "^%c", c ^ 0x40);
+        else if (c != '\r') buf_append(out, text.data + i, (size_t)n);
         i += (size_t)int_max(1, n);
     }
+}
+
+static Str without_controls(Screen *s, Str text) {
+    s->clean.n = 0;
+    add_clean(text, &s->clean);
     return (Str){s->clean.data, s->clean.n};
 }
 
@@ -57,6 +61,11 @@ void screen_mark(Screen *s, const char *sequence, Buf *out) { wrap_mark(&s->wrap
 void screen_end(Screen *s, Buf *out) {
     if (s->markdown) markdown_end(&s->md, &s->wrap, out);
     wrap_end(&s->wrap, out);
+}
+
+void screen_whole(int fd, Str text, Buf *out) {
+    if (isatty(fd)) add_clean(text, out);
+    else buf_append(out, text.data, text.n);
 }
 
 void screen_note(const char *format, ...) {

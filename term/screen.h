@@ -25,6 +25,10 @@ void screen_mark(Screen *s, const char *sequence, Buf *out); // one of quill's o
 void screen_end(Screen *s, Buf *out); // end of the text: appends what was held back, resets the style
 void screen_free(Screen *s);
 
+// Appends a text for fd in one piece: on a terminal, also with TERM=dumb, control characters are shown as text; lines
+// are not broken.
+void screen_whole(int fd, Str text, Buf *out);
+
 // Prints a line to stderr; on a terminal it is broken between words.
 void screen_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -161,6 +161,33 @@ PYTHON
     [ -e /dev/nvidiactl ] || "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | not grep insists
 }
 
+@test "control characters of a model's file and of its name do not reach a terminal" {
+    needs_terminal
+    command=$'\e]0;t\a\xc2\x9b2J'
+    export NAME="m$command.gguf"
+    "$MAKE_TINY" "$NAME" ctx=256 template=chatml "str:tokenizer.chat_template=T$command" "str:general.name=N$command"
+    echo '[{"role":"user","content":"hi"}]' >messages
+    cat >commands <<'END'
+"$QUILL" -m "$NAME" -n 1 -v --dump-prompt hi
+"$QUILL" template -m "$NAME" -f messages
+"$QUILL" inspect "$NAME"
+"$QUILL" inspect --json "$NAME"
+"$QUILL" quantize "$NAME" "out$NAME" Q8_0
+"$QUILL" -m "$NAME" -md "$NAME" -v -n 1 hi
+END
+    while IFS= read -r line; do
+        echo "$line </dev/null" >one
+        printf 'spawn sh one\nexit 0\n' | drive --show >shown
+        [ -s shown ]
+        LC_ALL=C not grep -e $'\e]' -e $'\xc2\x9b' shown
+    done <commands
+    # a pipe gets the bytes
+    "$QUILL" template -m "$NAME" -f messages | grep -qF "T$command"
+    "$QUILL" -m "$NAME" -n 1 --dump-prompt hi 2>&1 >/dev/null </dev/null | grep -qF "T$command"
+    "$QUILL" inspect --json "$NAME" | python3 -c 'import json, sys
+assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
+}
+
 @test "names of options in other programs get a suggestion, and mere look-alikes get none" {
     meant() { # meant FLAG OPTION
         run "$QUILL" "$1" hi </dev/null

@@ -135,9 +135,23 @@ static void test_types(void **state) {
         hub_name_type(types[i][0], type);
         assert_string_equal(type, types[i][1]);
     }
-    static const char *const unsafe[] = {"", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\nb", "a\\b"};
+    static const char *const unsafe[] = {"",
+                                         "/a",
+                                         "a/",
+                                         "a//b",
+                                         ".",
+                                         "..",
+                                         "a/../b",
+                                         "a/./b",
+                                         "a\nb",
+                                         "a\\b",
+                                         "a\x7f",
+                                         "a/\xc2\x9b"
+                                         "2J.gguf",
+                                         "\xc2\x80"};
     for (size_t i = 0; i < ARRAY_LEN(unsafe); i++) assert_false(hub_name_is_safe_path(unsafe[i]));
     assert_true(hub_name_is_safe_path("a b/..c/.gitattributes"));
+    assert_true(hub_name_is_safe_path("\xc2\xa0\xc3\x9b")); // characters above U+009F
 }
 
 // ---- models ---------------------------------------------------------------------------------------------------------

@@ -105,8 +105,32 @@ static void controls(void **state) {
     buf_free(&out);
 }
 
+static void whole_texts(void **state) {
+    (void)state;
+    static const char text[] = "a\033[2J\xc2\x9b"
+                               "2J, and no line is broken in a text that is longer than twenty columns\n";
+    resize(20);
+    int file[2];
+    assert_int_equal(pipe(file), 0);
+    for (int dumb = 0; dumb < 2; dumb++) {
+        setenv("TERM", dumb ? "dumb" : "xterm", 1);
+        Buf shown = {0}, piped = {0};
+        screen_whole(terminal, str_of(text), &shown);
+        screen_whole(file[1], str_of(text), &piped);
+        assert_string_equal(shown.data,
+                            "a^[[2J^[[2J, and no line is broken in a text that is longer than twenty columns\n");
+        assert_string_equal(piped.data, text);
+        buf_free(&shown);
+        buf_free(&piped);
+    }
+    close(file[0]);
+    close(file[1]);
+    setenv("TERM", "xterm", 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(thoughts_and_answer), cmocka_unit_test(a_window_that_changes),
-                                       cmocka_unit_test(what_is_none), cmocka_unit_test(controls)};
+                                       cmocka_unit_test(what_is_none), cmocka_unit_test(controls),
+                                       cmocka_unit_test(whole_texts)};
     return cmocka_run_group_tests(tests, open_terminal, close_terminal);
 }
