@@ -150,6 +150,9 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     fault escape # paths that lead out of the snapshot are no files
     pull me/tiny:Q4_K_M >path
     [ -z "$(find / -maxdepth 2 -name 'x-Q4_K_M.gguf' 2>/dev/null)" ]
+    fault many 2100000 # four bytes each
+    [ "$(code "$QUILL" pull me/tiny:Q8_0)" -eq 6 ]
+    said 'me/tiny: an answer of at most 8388608 bytes expected, found more'
 }
 
 @test "an interrupted transfer continues where it stopped" {

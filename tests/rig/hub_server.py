@@ -139,6 +139,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             siblings.append(one)
         if rest.split("/")[2:3] == ["tree"]: return self.answer(200, [("Content-Type", "application/json")], json.dumps(tree).encode())
         if fault[0] == "escape": siblings += [{"rfilename": p, "size": 5} for p in ("../../x-Q4_K_M.gguf", "/tmp/x-Q4_K_M.gguf", "a//b.gguf")]
+        if fault[0] == "many": siblings += [{}] * int(fault[1])
         body = json.dumps({"id": repo, "sha": self.hub.commit(repo), "siblings": siblings}).encode()
         self.answer(200, [("Content-Type", "application/json")], body)
 
