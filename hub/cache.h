@@ -44,7 +44,8 @@ Status hub_cache_lock(const char *root, const char *repo, const char *blob, bool
 bool hub_cache_is_busy(const char *root, const char *repo);
 // Removes a repository with its locks.
 Status hub_cache_remove_repo(const char *root, const char *repo);
-// Removes these files from all snapshots, and blobs that no link points to any more.
+// Removes these files from all snapshots, and blobs that no link points to any more. QUILL_IO also for a file behind a
+// link to a directory.
 Status hub_cache_remove_files(const char *folder, const HubNames *paths);
 
 #endif

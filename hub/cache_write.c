@@ -188,12 +188,32 @@ Status hub_cache_remove_repo(const char *root, const char *repo) {
     return st;
 }
 
+// Opens the directory of the file `path` below `folder`. Neither the folder nor a directory below it may be a link.
+static int open_parent(const char *folder, const char *path) {
+    const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int dir = open(folder, flags);
+    for (const char *slash; dir >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+        char *part = mem_copy(path, (size_t)(slash - path));
+        int next = openat(dir, part, flags), e = errno;
+        free(part);
+        close(dir);
+        errno = e;
+        dir = next;
+    }
+    return dir;
+}
+
 static Status remove_file(const char *folder, const char *below, const char *name) {
     Buf path = {0};
-    buf_printf(&path, "%s/%s/%s", folder, below, name);
+    buf_printf(&path, "%s/%s", below, name);
     Status st = OK;
-    if (unlink(path.data) != 0 && errno != ENOENT)
-        st = status_error(QUILL_IO, "%s: cannot remove: %s", path.data, strerror(errno));
+    int dir = open_parent(folder, path.data);
+    bool behind_link = dir < 0 && errno == ENOTDIR;
+    if ((dir < 0 || unlinkat(dir, file_base(path.data), 0) != 0) && errno != ENOENT)
+        st = status_error(QUILL_IO, "%s/%s: cannot remove: %s", folder, path.data,
+                          behind_link ? "a directory of the cache on its way is a link, which rm does not follow"
+                                      : strerror(errno));
+    if (dir >= 0) close(dir);
     buf_free(&path);
     return st;
 }

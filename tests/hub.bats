@@ -486,6 +486,24 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     [ -e outside ]
     [ -e away/file ]
     [ ! -e "$folder" ]
+    # a repository, its snapshots or its blobs that are a link
+    for linked in repo snapshots blobs; do
+        rm -rf "$HF_HOME" other
+        pull -q me/tiny >path
+        pull -q me/tiny:Q8_0 >path
+        case $linked in
+        repo) mv "$folder" other && ln -s "$PWD/other" "$folder" ;;
+        *) cp -rL "$folder/$linked" other && rm -r "$folder/$linked" && ln -s "$PWD/other" "$folder/$linked" ;;
+        esac
+        find other -type f | sort >before
+        [ -s before ]
+        [ "$(code "$QUILL" models rm -y me/tiny:Q8_0)" -eq 6 ]
+        said 'cannot remove: a directory of the cache on its way is a link, which rm does not follow'
+        find other -type f | sort | cmp - before
+        "$QUILL" models rm -y -q me/tiny
+        [ ! -e "$folder" ]
+        find other -type f | sort | cmp - before
+    done
 }
 
 @test "quill and the huggingface_hub package read each other's caches" {
