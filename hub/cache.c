@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 enum { MOST_DEPTH = 8, MOST_FILES = 100000 }; // limits for a snapshot: nested directories, files
 static const char prefix[] = "models--";
 
@@ -78,9 +80,13 @@ static int newest_first(const void *a, const void *b) {
 static void read_main(const char *folder, char commit[65]) {
     Buf path = {0};
     buf_printf(&path, "%s/refs/main", folder);
-    FILE *f = fopen(path.data, "r");
-    if (!f || fscanf(f, "%64s", commit) != 1) commit[0] = 0;
-    if (f) fclose(f);
+    char text[128];
+    struct stat info;
+    int fd = open(path.data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe of that name must not block
+    ssize_t n = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? fd_read(fd, text, sizeof text - 1) : 0;
+    text[n > 0 ? n : 0] = 0;
+    if (sscanf(text, "%64s", commit) != 1) commit[0] = 0;
+    if (fd >= 0) close(fd);
     buf_free(&path);
 }
 

@@ -84,10 +84,14 @@ Status hub_cache_link(const char *folder, const char *commit, const char *path, 
 Status hub_cache_set_main(const char *folder, const char *commit) {
     Buf path = {0}, now = {0};
     TempFile temp;
+    struct stat info;
     buf_printf(&path, "%s/refs/main", folder);
-    bool same =
-        access(path.data, R_OK) == 0 && !file_read(path.data, &now).code && str_is((Str){now.data, now.n}, commit);
-    Status st = same ? OK : tempfile_open(path.data, 0666, &temp);
+    bool there = stat(path.data, &info) == 0, same = false;
+    Status st = OK;
+    if (there && !S_ISREG(info.st_mode)) // a pipe would block
+        st = status_error(QUILL_IO, "%s: a file expected, something else found; remove it", path.data);
+    else if (there) same = !file_read(path.data, &now).code && str_is((Str){now.data, now.n}, commit);
+    if (!same && !st.code) st = tempfile_open(path.data, 0666, &temp);
     if (!same && !st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, commit, strlen(commit)));
     buf_free(&path);
     buf_free(&now);

@@ -34,7 +34,7 @@ static Status read_dir(const char *path, char ***files, int *n) {
 static void list_file(const char *path, Buf *out) {
     struct stat info;
     KvInput in;
-    if (stat(path, &info) != 0) return; // another process has removed it
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return; // removed by another process; a pipe would block
     Status st = kvinput_open(&in, path);
     if (st.code) buf_printf(out, "damaged                                                 ");
     else

@@ -93,6 +93,10 @@ tokens_of() { # of a prompt, in lines
     [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
     run -0 "$QUILL" kv remove d/*.chunk
     [ -z "$(ls d/*.chunk 2>/dev/null)" ]
+    # a pipe with a block's name is neither listed nor waited for
+    mkfifo "d/$(printf 'a%.0s' {1..64}).kv"
+    run -0 timeout 60 "$QUILL" kv list d
+    [[ $output != *aaaa.kv* ]]
     run -6 "$QUILL" kv list nowhere
     run -2 "$QUILL" kv list
     [[ $output == *"kv list: 1 directory expected, found 0" ]]

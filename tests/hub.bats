@@ -473,6 +473,18 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     [ "$(code "$QUILL" inspect me/dir)" -eq 6 ]
 }
 
+@test "a pipe in place of refs/main is not waited for" {
+    pull me/tiny >path
+    rm "$folder/refs/main"
+    mkfifo "$folder/refs/main"
+    [ "$(timeout 60 "$QUILL" models --names)" = me/tiny:Q4_K_M ]
+    timeout 60 "$QUILL" -m me/tiny -n 1 --raw hi </dev/null >answer
+    [ "$(code timeout 60 "$QUILL" pull me/tiny)" -eq 6 ]
+    said 'refs/main: a file expected, something else found; remove it'
+    timeout 60 "$QUILL" models rm -q -y me/tiny
+    [ ! -e "$folder" ]
+}
+
 @test "rm never follows links that lead out of the cache" {
     pull me/tiny >path
     echo precious >outside
