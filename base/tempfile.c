@@ -28,7 +28,7 @@ enum {
     TRIES = 1000, // names to try; there are 36^6
     LINKS = 40,   // the most symbolic links in a row, as in Linux
 };
-static const char infix[] = ".quill-", letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+static const char infix[] = ".quill-tmp-", letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 // ---- creating -------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,8 @@ bool tempfile_remove_dead(int dir, const char *name) {
     return dead;
 }
 
-// Whether `name` is a temporary file of the file `base`.
+// Whether `name` is a temporary file of the file `base`. Its infix is no name that a user gives a copy, as
+// .quill-backup might be.
 static bool is_temp_of(const char *base, const char *name) {
     size_t n = strlen(base);
     if (strncmp(name, base, n) != 0 || strncmp(name + n, infix, sizeof infix - 1) != 0) return false;

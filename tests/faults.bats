@@ -25,7 +25,7 @@ one_line() {
         wait $! || true
     done
     echo theirs >o.kv.tmp
-    for i in $(seq 1000); do : >"o.kv.quill-a$(printf %05d "$i")"; done
+    for i in $(seq 1000); do : >"o.kv.quill-tmp-a$(printf %05d "$i")"; done
     "$QUILL" prefill --kv-out o.kv --raw -f "$TINY/long.txt"
     [ "$(ls | tr '\n' ' ')" = "o.kv o.kv.tmp " ]
     "$QUILL" kv check o.kv

@@ -100,7 +100,7 @@ static void test_killed(void **state) {
     // Thousands of files in the folder: opening must only list them once.
     char name[4200];
     for (int i = 0; i < 2000; i++) {
-        snprintf(name, sizeof name, "%s.quill-a%05d", path, i);
+        snprintf(name, sizeof name, "%s.quill-tmp-a%05d", path, i);
         write_text(name, "old");
     }
     assert_ok(tempfile_open(path, 0666, &d));
@@ -111,8 +111,14 @@ static void test_killed(void **state) {
 // Files whose names only resemble temporary files, and temporary files of other files, must stay.
 static void test_not_ours(void **state) {
     (void)state;
-    static const char *const endings[] = {".tmp",          ".quill-",           ".quill-abc12",  ".quill-abc1234",
-                                          ".quill-ABC123", ".quill-abc123.txt", "2.quill-abc123"};
+    static const char *const endings[] = {".tmp",
+                                          ".quill-tmp-",
+                                          ".quill-tmp-abc12",
+                                          ".quill-tmp-abc1234",
+                                          ".quill-tmp-ABC123",
+                                          ".quill-tmp-abc123.txt",
+                                          "2.quill-tmp-abc123",
+                                          ".quill-backup"};
     char name[4200];
     for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
         snprintf(name, sizeof name, "%s%s", path, endings[i]);
