@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 // ---- the heap -------------------------------------------------------------------------------------------------------
 
@@ -17,8 +18,17 @@ struct Chunk {
     _Alignas(ALIGN) char data[];
 };
 
+// The levels for which the stack has room: a level takes up to half a KiB, and three quarters of the stack are for
+// them.
+static int deepest(void) {
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur / 1024 * 3 / 4 >= HEAP_DEPTH) return HEAP_DEPTH;
+    return (int)(stack.rlim_cur / 1024 * 3 / 4);
+}
+
 Heap *heap_new(size_t room, int64_t steps) {
     Heap *h = mem_alloc(sizeof *h);
+    h->deepest = deepest();
     h->room = room;
     h->steps = steps;
     h->hash = hash_key();
@@ -78,8 +88,8 @@ bool heap_work(Heap *h, size_t n) {
 
 bool heap_enter(Heap *h) {
     if (h->failed.code) return false;
-    if (h->depth >= HEAP_DEPTH) {
-        heap_fail(h, "the template nests deeper than %d levels", HEAP_DEPTH);
+    if (h->depth >= h->deepest) {
+        heap_fail(h, "the template nests deeper than %d levels", h->deepest);
         return false;
     }
     h->depth++;

@@ -18,6 +18,7 @@ typedef struct {
     size_t room;   // bytes that may still be allocated
     int64_t steps; // steps that may still be taken
     int depth;     // depth of recursion in C, which follows the nesting of the template or of a value
+    int deepest;   // its limit: HEAP_DEPTH, less on a small stack
     int line;      // the current line of the template, for messages; 0: unknown
     HashKey hash;  // hash key of all its dicts
     Status failed; // the first error

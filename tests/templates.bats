@@ -48,6 +48,15 @@ refused() {
     refused 3 levels --chat-template chatml
 }
 
+@test "a template may nest less deeply on a small stack" {
+    [ -n "$QUILL_FAULTS" ] || skip "functions of a build with a sanitizer need more stack"
+    echo '[]' >in.json
+    (printf '{%% if 1 %%}%.0s' {1..790} && printf x && printf '{%% endif %%}%.0s' {1..790}) >deep.jinja
+    [ "$("$QUILL" template --chat-template-file deep.jinja -f in.json)" = x ]
+    ulimit -s 256
+    refused 3 'nests deeper than 192 levels' --chat-template-file deep.jinja
+}
+
 @test "real templates render byte for byte as in transformers" {
     needs_data templates
     python3 - "$QUILL" "$data/templates" <<'PY'
