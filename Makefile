@@ -1,6 +1,7 @@
 # quill: `make` builds the binary, `make test` runs all tests, `make install` installs it. `make help` lists the targets.
 MAKEFLAGS += -r # no built-in rules
 .DEFAULT_GOAL := quill
+.DELETE_ON_ERROR: # a page or an archive that a failed command has begun
 CC      ?= cc
 CFLAGS  ?= -O2 -g
 PREFIX  ?= /usr/local
@@ -182,7 +183,7 @@ gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS)) ## builds what scripts/gpu_check.
 long_first = $(filter $(1),$(LONG)) $(filter-out $(LONG),$(1))
 unit: $(call long_first,$(TESTS)) ## only the unit tests
 $(TESTS): %: $(BUILD)/tests/%
-	@QUILL_TEST_TMP=$(abspath $(BUILD))/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
+	@QUILL_TEST_TMP="$(abspath $(BUILD))/tmp/$@" scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
 # A preloaded library that makes one system call or allocation of a program fail; it does not work with sanitizers.
 $(BUILD)/tests/faults.so: tests/rig/faults.c Makefile
 	@mkdir -p $(@D)
@@ -191,7 +192,8 @@ FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
 PROGRAMS = $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS)
 cli: $(call long_first,$(BATS)) ## only the command-line tests
 $(BATS): %.bats: $(PROGRAMS)
-	@QUILL_TEST_TMP= QUILL_FAULTS=$(abspath $(FAULTS)) QUILL_TWIN_BINARY=$(abspath $(BUILD))/tests/quill_twin QUILL=$(abspath $(BUILD))/quill MAKE_TINY=$(abspath $(BUILD))/tests/make_tiny \
+	@QUILL_TEST_TMP= QUILL_FAULTS="$(abspath $(FAULTS))" QUILL_TWIN_BINARY="$(abspath $(BUILD))/tests/quill_twin" \
+		QUILL="$(abspath $(BUILD))/quill" MAKE_TINY="$(abspath $(BUILD))/tests/make_tiny" \
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # builds all test programs
 # Checks of the GPU's kernels that need only nvcc and no GPU.
@@ -225,7 +227,7 @@ tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, with eve
 soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, checks that memory does not grow; 2,000 jobs under the sanitizers
 	python3 tests/rig/soak.py $(RIG)
 	$(MAKE) build/asan/tests/test_batch $(ASAN)
-	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
+	QUILL_SOAK=2000 QUILL_TEST_TMP="$(CURDIR)/build/asan/tmp" build/asan/tests/test_batch
 
 # ---- 64-bit ARM: cross-compiled, run under qemu-user ----
 # Needs gcc-aarch64-linux-gnu, qemu-user and the arm64 packages of the libraries: installed (dpkg --add-architecture
@@ -272,14 +274,17 @@ PAGE     := share/man/man1/quill.1
 FOR_BASH := share/bash-completion/completions/quill
 FOR_ZSH  := share/zsh/site-functions/_quill
 FOR_FISH := share/fish/vendor_completions.d/quill.fish
+# The installed file $(1), quoted for the shell: paths may have spaces. A quoted ~/ is expanded here.
+home   = $(if $(filter ~/%,$(firstword $(1))),$(patsubst ~/%,$(HOME)/%,$(1)),$(1))
+placed = '$(subst ','\'',$(call home,$(DESTDIR))$(call home,$(PREFIX)))/$(1)'
 install: quill $(BUILD)/quill.1 $(BUILD)/completion.bash $(BUILD)/completion.zsh $(BUILD)/completion.fish ## PREFIX=/usr/local DESTDIR=
-	install -D -s -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
-	install -D -m 644 $(BUILD)/quill.1 $(DESTDIR)$(PREFIX)/$(PAGE)
-	install -D -m 644 $(BUILD)/completion.bash $(DESTDIR)$(PREFIX)/$(FOR_BASH)
-	install -D -m 644 $(BUILD)/completion.zsh $(DESTDIR)$(PREFIX)/$(FOR_ZSH)
-	install -D -m 644 $(BUILD)/completion.fish $(DESTDIR)$(PREFIX)/$(FOR_FISH)
+	install -D -s -m 755 quill $(call placed,bin/quill)
+	install -D -m 644 $(BUILD)/quill.1 $(call placed,$(PAGE))
+	install -D -m 644 $(BUILD)/completion.bash $(call placed,$(FOR_BASH))
+	install -D -m 644 $(BUILD)/completion.zsh $(call placed,$(FOR_ZSH))
+	install -D -m 644 $(BUILD)/completion.fish $(call placed,$(FOR_FISH))
 uninstall: ## removes what install has installed
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/quill $(PAGE) $(FOR_BASH) $(FOR_ZSH) $(FOR_FISH))
+	rm -f $(foreach file,bin/quill $(PAGE) $(FOR_BASH) $(FOR_ZSH) $(FOR_FISH),$(call placed,$(file)))
 deps: ## installs missing packages (Debian, Ubuntu)
 	scripts/deps.sh
 clean: ## removes what was built

@@ -334,12 +334,54 @@ PYTHON
 @test "make install places the binary, the page and the completions, and uninstall removes them" {
     case "$QUILL" in */build/release/quill | "$TOP/quill") ;; *) skip "another build than the one that is installed" ;; esac
     needs make
-    make -C "$TOP" install DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
-    (cd root && find . -type f | sort) >placed
+    make -C "$TOP" install DESTDIR="$PWD/the root" PREFIX=/usr >/dev/null
+    (cd "the root" && find . -type f | sort) >placed
     printf '%s\n' ./usr/bin/quill ./usr/share/bash-completion/completions/quill \
         ./usr/share/fish/vendor_completions.d/quill.fish ./usr/share/man/man1/quill.1 \
         ./usr/share/zsh/site-functions/_quill | cmp - placed
-    "$QUILL" --man | cmp - root/usr/share/man/man1/quill.1
-    make -C "$TOP" uninstall DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
-    [ -z "$(find root -type f)" ]
+    "$QUILL" --man | cmp - "the root/usr/share/man/man1/quill.1"
+    make -C "$TOP" uninstall DESTDIR="$PWD/the root" PREFIX=/usr >/dev/null
+    [ -z "$(find "the root" -type f)" ]
+}
+
+@test "make uninstall removes files of its prefix only, which may have a space or begin with ~/" {
+    needs make
+    mkdir -p 'a b/bin' .local/bin
+    touch a 'a b/bin/quill' 'a b/bin/other' .local/bin/quill
+    make -C "$TOP" uninstall DESTDIR= PREFIX="$PWD/a b"
+    [ ! -e 'a b/bin/quill' ]
+    [ -e 'a b/bin/other' ]
+    [ -e a ]
+    HOME="$PWD" make -C "$TOP" uninstall DESTDIR= PREFIX='~/.local'
+    [ ! -e .local/bin/quill ]
+}
+
+# A tree 'a checkout' with the Makefile and files that make takes for built; a test there prints where it finds them.
+checkout() {
+    needs make
+    built=(quill tests/make_tiny tests/quill_twin tests/faults.so tests/test_one)
+    mkdir -p 'a checkout'/{scripts,tests,build/release/tests}
+    cd 'a checkout' || return 1
+    cp "$TOP/Makefile" .
+    touch tests/test_one.c tests/one.bats "${built[@]/#/build/release/}"
+    printf '#!/bin/sh\necho "$QUILL $QUILL_TEST_TMP"\n' >scripts/run_test.sh
+    chmod +x scripts/run_test.sh
+    old=(NO_CUDA=1 BUILD=build/release "${built[@]/#/-obuild/release/}")
+}
+
+@test "make tests a checkout whose path has a space" {
+    checkout
+    env -u MAKEFLAGS make "${old[@]}" one.bats | grep -qxF "$PWD/build/release/quill "
+    env -u MAKEFLAGS make "${old[@]}" test_one | grep -qF " $PWD/build/release/tmp/test_one"
+}
+
+@test "make keeps no page of a binary that failed" {
+    checkout
+    printf '#!/bin/sh\necho half a page\nexit 1\n' >build/release/quill
+    chmod +x build/release/quill
+    not env -u MAKEFLAGS make "${old[@]}" build/release/quill.1
+    [ ! -e build/release/quill.1 ]
+    printf '#!/bin/sh\necho a page\n' >build/release/quill
+    env -u MAKEFLAGS make "${old[@]}" build/release/quill.1
+    grep -qx 'a page' build/release/quill.1
 }
