@@ -163,7 +163,9 @@ static void bash_names_of_models(void) {
 // In bash and zsh.
 static void presets_function(const char *print_begin, const char *print_end) {
     printf("_quill_presets() {\n"
-           "    %s" SECTIONS "\"${XDG_CONFIG_HOME:-$HOME/.config}/quill/config\" 2>/dev/null%s\n"
+           "    local folder=$XDG_CONFIG_HOME\n"
+           "    [[ $folder == /* ]] || folder=$HOME/.config\n"
+           "    %s" SECTIONS "\"$folder/quill/config\" 2>/dev/null%s\n"
            "}\n",
            print_begin, print_end);
 }
@@ -335,7 +337,7 @@ static void fish_completions(void) {
            "end\n"
            "function __quill_presets --description 'the sections of the configuration file'\n"
            "    set -l folder $XDG_CONFIG_HOME\n"
-           "    test -n \"$folder\"; or set folder $HOME/.config\n"
+           "    string match -q '/*' -- \"$folder\"; or set folder $HOME/.config\n"
            "    " SECTIONS "$folder/quill/config 2>/dev/null\n"
            "end\n"
            "complete -c quill -f\n");

@@ -14,10 +14,10 @@
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// False: there is no home directory to look in.
+// A relative XDG_CONFIG_HOME is ignored, as the XDG specification says. False: there is no home directory to look in.
 static bool config_path(Buf *out) {
     const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (base && *base) buf_printf(out, "%s/quill/config", base);
+    if (base && base[0] == '/') buf_printf(out, "%s/quill/config", base);
     else if (home && *home) buf_printf(out, "%s/.config/quill/config", home);
     return out->n > 0;
 }
@@ -328,7 +328,7 @@ void config_show(const Options *o) {
     Buf path = {0};
     if (o->no_config) printf("# no file was read: --no-config\n");
     else if (config_path(&path)) printf("# %s%s\n", path.data, access(path.data, F_OK) == 0 ? "" : " (there is none)");
-    else printf("# no file was read: neither XDG_CONFIG_HOME nor HOME is set\n");
+    else printf("# no file was read: XDG_CONFIG_HOME is no absolute path, and HOME is not set\n");
     if (o->preset) printf("# --preset %s\n", o->preset);
     buf_free(&path);
     for (int i = 0; i < o->prompt.n_parts; i++) {

@@ -1,5 +1,5 @@
-// cli/config.h: options from a file: $XDG_CONFIG_HOME/quill/config, with ~/.config in place of an unset
-// XDG_CONFIG_HOME.
+// cli/config.h: options from a file: $XDG_CONFIG_HOME/quill/config, with ~/.config in place of an
+// XDG_CONFIG_HOME that is unset or relative.
 //
 //   # what holds for every run
 //   model = ~/models/qwen3.gguf

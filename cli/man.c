@@ -28,7 +28,7 @@ static const struct {
         {"NO_COLOR", "not empty: no colour, except with --color always"},
         {"TERM", "dumb: no colour, no progress lines, no line editor"},
         {"XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME",
-         "directories of FILES below; if unset, ~/.config, ~/.cache and ~/.local/state"},
+         "directories of FILES below; if unset or relative, ~/.config, ~/.cache and ~/.local/state"},
 },
   files[] = {
       {"$XDG_CONFIG_HOME/quill/config",

@@ -80,9 +80,11 @@ cache-type-k = q8_0"
     [ "$(shown top-k)" = "7 # $PWD/xdg/quill/config:2" ]
 }
 
-@test "without XDG_CONFIG_HOME ~/.config is used, and without HOME no file" {
-    unset XDG_CONFIG_HOME
+@test "without an absolute XDG_CONFIG_HOME ~/.config is used, and without HOME no file" {
+    config 'temp = 0.25'
     echo 'temp = 0.125' >home/.config/quill/config
+    [ "$(XDG_CONFIG_HOME=xdg shown temp)" = "0.125 # $HOME/.config/quill/config:1" ]
+    unset XDG_CONFIG_HOME
     [ "$(shown temp)" = "0.125 # $HOME/.config/quill/config:1" ]
     [ "$(env -u HOME "$QUILL" --show-config | grep -c '^temp = 0.8 ')" -eq 1 ]
     env -i "$QUILL" --show-config | grep -q '^temp = 0.8 '

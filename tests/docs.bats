@@ -77,6 +77,7 @@ sections() {
     echo '[two words]' >>conf/quill/config
     [ "$(offered quill --preset t)" = 'two words' ] # xargs takes the backslash
     [ "$(XDG_CONFIG_HOME= HOME="$PWD/nobody" offered quill --preset '')" = "" ]
+    [ "$(XDG_CONFIG_HOME=conf HOME="$PWD/nobody" offered quill --preset '')" = "" ]
     # each mode has its own
     [ "$(offered quill bench --roof)" = --roofline ]
     [ "$(offered quill --roof)" = "" ]
@@ -145,6 +146,7 @@ EOF
     sections
     [ "$(offers 'quill --preset ')" = "brief letters my-other" ]
     [ "$(offers 'quill bench --preset=l')" = --preset=letters ]
+    [ "$(XDG_CONFIG_HOME=conf offers 'quill --preset ')" = "" ]
 }
 
 @test "each mode has one line in the help and in the completions" {
