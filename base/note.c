@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/control.h"
+
 void note_print(bool quiet, const char *format, ...) {
     if (quiet) return;
     char text[4096]; // longer notes are cut
@@ -11,10 +13,6 @@ void note_print(bool quiet, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (char *c = text; *c; c++) { // as in status_error: file names must not carry escape sequences to a terminal
-        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-        if (c1) c[0] = c[1] = '?';
-    }
+    control_replace(text);
     fprintf(stderr, "quill: note: %s\n", text); // one call, so that another thread's output does not divide the line
 }

@@ -2,9 +2,10 @@
 #include "base/status.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/control.h"
 
 Status status_error(int code, const char *format, ...) {
     Status st = {.code = code};
@@ -12,11 +13,7 @@ Status status_error(int code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(st.message, sizeof st.message, format, args);
     va_end(args);
-    for (char *c = st.message; *c; c++) { // a file name must not carry escape sequences to a terminal
-        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-        if (c1) c[0] = c[1] = '?';
-    }
+    control_replace(st.message);
     return st;
 }
 

@@ -4,7 +4,7 @@
 //   TRY(tempfile_open(path, 0666, &d));
 //   return tempfile_publish(&d, fd_write_all(d.fd, bytes, n));
 //
-// A temporary file is written beside its file, as PATH.quill-XXXXXX (six letters or digits), and renamed to PATH when
+// A temporary file is written beside its file, as PATH.quill-tmp-XXXXXX (six letters or digits), and renamed to PATH when
 // all of it is on the disk. Its writer holds a lock (flock) on it, which ends with the process. A temporary file
 // without a lock was left by a process that was killed; the next tempfile_open of the same PATH removes it.
 //

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/control.h"
+
 // ---- repositories ---------------------------------------------------------------------------------------------------
 
 // The part after an address of the Hub; `text` itself if it does not begin with one.
@@ -116,12 +118,6 @@ void hub_name_type(const char *path, char type[HUB_TYPE_MOST + 1]) {
     type[length] = 0;
 }
 
-// Whether a control character is at s: ASCII's, or one of C1 in UTF-8, which terminals execute too.
-static bool is_control(const char *s) {
-    const unsigned char *c = (const unsigned char *)s;
-    return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0);
-}
-
 bool hub_name_is_safe_path(const char *path) {
     size_t n = strlen(path);
     if (n == 0 || n > 1000) return false;
@@ -130,7 +126,7 @@ bool hub_name_is_safe_path(const char *path) {
         if (m == 0 || m > 255 || (m == 1 && part[0] == '.') || (m == 2 && part[0] == '.' && part[1] == '.'))
             return false;
         for (size_t i = 0; i < m; i++)
-            if (is_control(part + i) || part[i] == '\\') return false;
+            if (control_length(part + i) || part[i] == '\\') return false;
         part += m;
         if (!*part) return true;
     }
