@@ -2,6 +2,7 @@
 #include "look/look.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,19 @@ static const char *const type_names[GGUF_N_TYPES] = {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
+// The number with the fewest significant digits that is v as an f32; null if v is not finite.
+static json_t *f32_json(float v) {
+    double number = (double)v;
+    if (!isfinite(v)) return json_null();
+    for (int digits = 6; digits < 10; digits++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.*g", digits, (double)v);
+        number = strtod(text, NULL);
+        if ((float)number == v) break;
+    }
+    return json_real(number);
+}
+
 // One little-endian element as a JSON value; returns the bytes it takes. Lengths were checked when the file was opened.
 static size_t element(GgufType type, const uint8_t *at, json_t **out) {
     union {
@@ -62,8 +76,8 @@ static size_t element(GgufType type, const uint8_t *at, json_t **out) {
     case GGUF_I32: *out = json_integer(v.i32); break;
     case GGUF_U64: *out = v.u64 > INT64_MAX ? json_real((double)v.u64) : json_integer((json_int_t)v.u64); break;
     case GGUF_I64: *out = json_integer(v.i64); break;
-    case GGUF_F32: *out = jsonio_number((double)v.f32, 9); break;
-    case GGUF_F64: *out = jsonio_number(v.f64, 12); break;
+    case GGUF_F32: *out = f32_json(v.f32); break;
+    case GGUF_F64: *out = isfinite(v.f64) ? json_real(v.f64) : json_null(); break;
     case GGUF_BOOL: *out = json_boolean(v.u8); break;
     case GGUF_STR: *out = jsonio_text((Str){(const char *)at + 8, (size_t)v.u64}); return 8 + (size_t)v.u64;
     default: *out = json_null(); break; // arrays of arrays are not shown
@@ -89,14 +103,19 @@ static json_t *value_json(const GgufValue *v, uint64_t most, bool *more) {
     return list;
 }
 
-static void print_element(const json_t *v, Buf *out) {
-    if (json_is_string(v)) {
+// u64: the element itself if it has this type, because a JSON integer ends at 2^63; otherwise NULL.
+static void print_element(const json_t *v, const uint8_t *u64, Buf *out) {
+    uint64_t whole;
+    if (u64) {
+        memcpy(&whole, u64, sizeof whole);
+        buf_printf(out, "%" PRIu64, whole);
+    } else if (json_is_string(v)) {
         size_t n = json_string_length(v), shown = n > 60 ? utf8_whole(json_string_value(v), 60) : n;
         buf_str(out, "\"");
         utf8_escape(out, json_string_value(v), shown);
         buf_str(out, shown < n ? "...\"" : "\"");
         if (shown < n) buf_printf(out, " (%zu bytes)", n);
-    } else if (json_is_real(v)) buf_printf(out, "%.7g", json_real_value(v));
+    } else if (json_is_real(v)) buf_printf(out, "%.15g", json_real_value(v));
     else if (json_is_integer(v)) buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
     else buf_str(out, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "?");
 }
@@ -114,10 +133,11 @@ static void print_metadata(const Inspection *in, Buf *out) {
         utf8_escape(out, v->key.data, v->key.n);
         buf_printf(out, "%*s %-12s ", out->n - at < 42 ? (int)(42 - (out->n - at)) : 0, "", type);
         json_t *value = value_json(v, 4, &more);
-        if (!array) print_element(value, out);
+        const uint8_t *u64 = v->elem_type == GGUF_U64 ? v->data : NULL;
+        if (!array) print_element(value, u64, out);
         for (size_t k = 0; array && k < json_array_size(value); k++) {
             buf_str(out, k ? ", " : "");
-            print_element(json_array_get(value, k), out);
+            print_element(json_array_get(value, k), u64 ? u64 + k * sizeof(uint64_t) : NULL, out);
         }
         buf_str(out, more ? ", ...\n" : "\n");
         json_decref(value);

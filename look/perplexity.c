@@ -141,13 +141,20 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     return st;
 }
 
+// v with 6 significant digits; null if it is not finite. Divergences and the errors of layers may be far below 1.
+static json_t *small_number(double v) {
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", v);
+    return isfinite(v) ? json_real(strtod(text, NULL)) : json_null();
+}
+
 static void kl_json(json_t *j, const KlSummary *k) {
     json_t *kl = json_object();
-    jsonio_put(kl, "mean", jsonio_number(k->mean, 8));
-    jsonio_put(kl, "error", jsonio_number(k->error, 8));
-    jsonio_put(kl, "median", jsonio_number(k->median, 8));
-    jsonio_put(kl, "p99", jsonio_number(k->p99, 8));
-    jsonio_put(kl, "max", jsonio_number(k->most, 8));
+    jsonio_put(kl, "mean", small_number(k->mean));
+    jsonio_put(kl, "error", small_number(k->error));
+    jsonio_put(kl, "median", small_number(k->median));
+    jsonio_put(kl, "p99", small_number(k->p99));
+    jsonio_put(kl, "max", small_number(k->most));
     jsonio_put(j, "kl", kl);
     jsonio_put(j, "same_top", jsonio_number(k->same, 6));
 }
@@ -162,7 +169,7 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
     }
     jsonio_put(j, "curve", curve);
     for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
-        jsonio_append(errors, jsonio_number(kverror_of(&s->compare, i), 8));
+        jsonio_append(errors, small_number(kverror_of(&s->compare, i)));
     if (o->look.kv_error) jsonio_share(j, "attention_error", errors);
     json_decref(errors);
     jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));

@@ -505,6 +505,33 @@ PYTHON
     "$QUILL" inspect --json --check-tensors "$TINY/base.gguf" | grep -q '^{"file":.*"tensors":\[.*}$'
 }
 
+@test "inspect shows small and large numbers of the metadata with all their digits" {
+    needs python3
+    python3 - <<'PYTHON'
+import struct
+def text(s): return struct.pack("<Q", len(s)) + s.encode()
+keys = [("a.small", 6, struct.pack("<f", 1e-12)), ("a.third", 6, struct.pack("<f", 1 / 3)), ("a.inf", 6, struct.pack("<f", 1e999)),
+        ("a.double", 12, struct.pack("<d", 1.23456789e-15)), ("a.max", 10, struct.pack("<Q", 2**64 - 1)),
+        ("a.list", 9, struct.pack("<IQ2Q", 10, 2, 1, 2**63 + 1)), ("a.min", 11, struct.pack("<q", -2**63))]
+with open("odd.gguf", "wb") as f:
+    f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(text(k) + struct.pack("<I", t) + v for k, t, v in keys))
+PYTHON
+    "$QUILL" inspect odd.gguf >out || true
+    grep -Eq '^  a.small +f32 +1e-12$' out
+    grep -Eq '^  a.third +f32 +0.33333334$' out
+    grep -Eq '^  a.double +f64 +1.23456789e-15$' out
+    grep -Eq '^  a.max +u64 +18446744073709551615$' out
+    grep -Eq '^  a.list +u64\[2\] +1, 9223372036854775809$' out
+    grep -Eq '^  a.min +i64 +-9223372036854775808$' out
+    "$QUILL" inspect --json odd.gguf >out || true
+    python3 - out <<'PYTHON'
+import json, sys
+m = json.load(open(sys.argv[1]))["metadata"]
+assert m["a.small"] == 1e-12 and m["a.third"] == 0.33333334 and m["a.inf"] is None, m
+assert m["a.double"] == 1.23456789e-15 and abs(m["a.max"] - 2.0**64) < 1e8, m
+PYTHON
+}
+
 @test "inspect counts the scales of llama2.c's int8 groups" {
     needs python3
     python3 - <<'PYTHON'

@@ -138,6 +138,10 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     "$QUILL" perplexity -f text -ctk kivi2 -ctv kivi2 --kv-error | grep '^layer [01]  attention error' >errors
     [ "$(wc -l <errors)" -eq 2 ]
     [ "$(grep -c 'error 0.000' errors)" -eq 0 ]
+    # as JSON with as many digits: an error of f32 K and V is far below 1
+    "$QUILL" perplexity -f text --isa scalar -ctk f32 -ctv f32 --kv-error | sed -n 's/^layer .*  attention error //p' >as_text
+    "$QUILL" perplexity -f text --isa scalar -ctk f32 -ctv f32 --kv-error --json |
+        python3 -c 'import json, sys; print(*("%.3e" % e for e in json.load(sys.stdin)["attention_error"]), sep="\n")' | cmp - as_text
     [ "$(code "$QUILL" perplexity --evict snapkv,cap=64,window=8 --kv-error -f text)" -eq 0 ]
 }
 
