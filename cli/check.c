@@ -166,6 +166,12 @@ static bool is_bench_without_work(const Options *o) {
 }
 
 // bench measures exactly one thing. --shape overrides QUILL_MODEL, and --roofline the built-in model.
+// With --ops and --speculate, lists would give several tables.
+static Status check_one_number(const char *flag, const IntList *list, const char *with) {
+    if (list->n <= 1) return OK;
+    return status_error(QUILL_USAGE, "%s: one number expected with %s, found %d", flag, with, list->n);
+}
+
 static Status check_bench(const Options *o) {
     const char *model = o->hub.repo ? o->hub.repo : o->engine.model;
     if (o->bench.shape && model && !o->model_from)
@@ -190,6 +196,9 @@ static Status check_bench(const Options *o) {
     if (o->bench.replay && (o->bench.n_files == 0 || o->bench.n_files % 2))
         return status_error(QUILL_USAGE, "--replay: pairs of files OLD NEW expected, found %d file%s", o->bench.n_files,
                             o->bench.n_files == 1 ? "" : "s");
+    if (o->bench.ops) TRY(check_one_number("-t", &o->bench.threads, "--ops"));
+    if (o->engine.speculate) TRY(check_one_number("-t", &o->bench.threads, "--speculate"));
+    if (o->engine.speculate) TRY(check_one_number("-n", &o->bench.gen, "--speculate"));
     if (is_bench_without_work(o)) return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
     return OK;
 }
