@@ -288,6 +288,7 @@ static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *
         TRY(plan_tensor(g, p));
         out->n_weights += gguf_tensor_weights(p->from);
         out->n_bytes += p->n_bytes;
+        out->n_from += gguf_tensor_bytes(p->from);
         out->again |= p->matrix && type_info(p->from->type)->block > 1;
     }
     for (int i = 0; i < n_over; i++)

@@ -18,7 +18,8 @@ typedef struct {
     int file_type;      // general.file_type; -1: there is no number for it
     PlanTensor *tensor; // (n) in the file's order, owned
     int n;
-    size_t n_weights, n_bytes; // sums over all tensors
+    size_t n_weights, n_bytes; // sums over all tensors, in the new types
+    size_t n_from;             // bytes of the same tensors in the source
     bool again;                // a matrix of the source is quantised already
 } QuantizePlan;
 

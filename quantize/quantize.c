@@ -144,11 +144,11 @@ static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
     return OK;
 }
 
-static void tell(const Options *o, const Gguf *g, const QuantizePlan *p, double seconds) {
+// The sizes are those of the tensors: metadata and the vocabulary stay as large as they are.
+static void tell(const Options *o, const QuantizePlan *p, double seconds) {
     char from[24], to[24];
     note_print(false, "%s: %s, %s from %s, %.3f bits per weight, in %.1f s", o->quantize.out, p->name,
-               units_bytes((double)p->n_bytes, to), units_bytes((double)gguf_file_bytes(g), from), bits_per_weight(p),
-               seconds);
+               units_bytes((double)p->n_bytes, to), units_bytes((double)p->n_from, from), bits_per_weight(p), seconds);
 }
 
 Status quantize_run(const Options *o) {
@@ -160,7 +160,7 @@ Status quantize_run(const Options *o) {
     TRY(engine_file_open(&o->engine, &g));
     Status st = prepare(o, g, &r);
     if (!st.code) st = o->engine.dry_run ? print_plan(&r.plan) : write_file(o, g, &r);
-    if (!st.code && !o->engine.dry_run && !o->answer.quiet) tell(o, g, &r.plan, clock_now() - start);
+    if (!st.code && !o->engine.dry_run && !o->answer.quiet) tell(o, &r.plan, clock_now() - start);
     plan_free(&r.plan);
     imatrix_close(r.imatrix);
     gguf_close(g);

@@ -93,6 +93,12 @@ layers_of() {
     [ "$(layers_of Q6_K ffn_down_shexp experts.gguf Q4_K_M)" = "0 3 6 7" ]
 }
 
+@test "the sizes before and after are both those of the tensors" {
+    "$QUILL" quantize "$TINY/f32.gguf" same.gguf F32 2>said
+    size="$("$QUILL" quantize --dry-run "$TINY/f32.gguf" out.gguf F32 2>/dev/null | sed -nE 's/^[0-9]+ tensors, (.*), .* bits.*/\1/p')"
+    grep -qF "same.gguf: F32, $size from $size, " said
+}
+
 @test "a dry run writes nothing and shows the types" {
     run "$QUILL" quantize --dry-run "$TINY/f32.gguf" none.gguf Q5_K
     [ "$status" -eq 0 ]
