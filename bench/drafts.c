@@ -306,8 +306,6 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
         const DraftsResult *r = &d->results[i];
         char name[80], plain[24], drafted[24], gain[24], bound[24];
         snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
-        for (char *at = name; *at && *between == ','; at++)
-            if (*at == ',' || *at == '"') *at = ' ';
         buf_printf(out, "%s%s%s%6d%s%7lld%s%5.1f%%%s%6.2f%s%8s%s%8s%s%5s%s%5s%s%3d of %d%s\n", head, name, between,
                    r->n_tokens, between, (long long)r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
                    draft_counts_per_step(&r->drafts), between, figure(r->rates[PLAIN], plain), between,
@@ -316,25 +314,51 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
     }
 }
 
+// Appends ",2.31", or an empty cell for 0, which means not measured.
+static void put_cell(Buf *out, double v) {
+    buf_str(out, ",");
+    if (v > 0) buf_printf(out, "%.2f", v);
+}
+
+// The columns are the keys of the JSON, with the same numbers.
+static void print_csv(const Drafts *d, Buf *out) {
+    buf_str(out, "work,texts,texts_changed,tokens,drafted,accepted,tokens_per_step,tok_s_without,tok_s_with,gain,"
+                 "gain_bound\n");
+    for (int i = 0; i < d->n_results; i++) {
+        const DraftsResult *r = &d->results[i];
+        const char *quote = strpbrk(r->name, ",\"") ? "\"" : "";
+        buf_str(out, quote);
+        for (const char *at = r->name; *at; at++) buf_printf(out, "%s%c", *at == '"' ? "\"" : "", *at);
+        buf_printf(out, "%s,%d,%d,%d,%lld,%lld", quote, r->n_texts, r->n_other, r->n_tokens,
+                   (long long)r->drafts.n_drafted, (long long)r->drafts.n_accepted);
+        buf_printf(out, ",%.2f", draft_counts_per_step(&r->drafts));
+        put_cell(out, r->rates[PLAIN]);
+        put_cell(out, r->rates[DRAFTED]);
+        put_cell(out, r->gains[DRAFTED]);
+        put_cell(out, r->gains[ORACLE]);
+        buf_str(out, "\n");
+    }
+}
+
 static const char *const titles =
     "work%stokens%sdrafted%saccepted%stokens/step%stok/s without%stok/s with%sgain%sof 8 rows at most%stexts changed";
 
 static Status print(const Drafts *d) {
     const char *format = d->o->bench.output ? d->o->bench.output : "table";
-    bool md = strcmp(format, "md") == 0, csv = strcmp(format, "csv") == 0;
-    const char *between = md ? " | " : csv ? "," : "  ";
+    bool md = strcmp(format, "md") == 0;
     Buf out = {0};
     if (strcmp(format, "json") == 0) {
         json_t *all = json_of(d);
         jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6), &out);
         buf_str(&out, "\n");
         json_decref(all);
-    } else {
-        const char *b = md || csv ? between : ", ";
+    } else if (strcmp(format, "csv") == 0) print_csv(d, &out);
+    else {
+        const char *b = md ? " | " : ", ";
         if (md) buf_str(&out, "| ");
         buf_printf(&out, titles, b, b, b, b, b, b, b, b, b);
         buf_str(&out, md ? " |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" : "\n");
-        print_rows(d, between, md ? "| " : "", md ? " |" : "", &out);
+        print_rows(d, md ? " | " : "  ", md ? "| " : "", md ? " |" : "", &out);
     }
     return output_buf(&out);
 }

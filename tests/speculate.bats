@@ -191,6 +191,22 @@ drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$T
     "$QUILL" bench -q -r 1 -n 2 --speculate "$TINY/draft.gguf" --prompt-lines prompts >out
     run ! grep -Eq 'inf|nan' out # an answer of a step or two has rates or none
     "$QUILL" bench -q -r 1 -n 4 --speculate ngram -o csv | grep -q '^from nothing,'
+    needs python3
+    # the cells of -o csv are numbers or empty, as in -o json
+    printf 'say "a", b\nhello\n' >prompts
+    "$QUILL" bench -q -r 1 -n 12 --speculate ngram --prompt-lines prompts -o csv >rows
+    "$QUILL" bench -q -r 1 -n 12 --speculate ngram --prompt-lines prompts -o json >out
+    python3 - rows out <<'PYTHON'
+import csv, json, sys
+rows, results = list(csv.DictReader(open(sys.argv[1]))), json.load(open(sys.argv[2]))["results"]
+assert [r["work"] for r in rows] == ['say "a", b', "hello"], rows
+for row, result in zip(rows, results):
+    assert row.keys() == result.keys(), row
+    for key in row.keys() - {"work"}:
+        assert (row[key] == "") == (result[key] is None) and (row[key] == "" or float(row[key]) >= 0), row
+    for key in "texts", "texts_changed", "tokens", "drafted", "accepted":
+        assert row[key] == str(result[key]), (row, result)
+PYTHON
 }
 
 # says CODE WORDS COMMAND...: one line on stderr with these words
