@@ -226,14 +226,20 @@ void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {
 }
 
 // TTFT, TPOT and the total are printed with the same decimals, and the printed total is the sum of the printed parts.
+// A single token has no gap: then there is no TPOT and no ITL.
 static void report_latency(const Request *r, const Timing *t) {
     int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
     double ttft = rounded(t->ttft_ms, d), tpot = rounded(t->tpot_ms, d);
-    if (t->tokens > 0)
+    const char *why = finish_name(r->finish);
+    if (gaps) {
         paragraph_item("latency", "TTFT %.*f ms, TPOT %.*f ms, ITL p50 %.*f p99 %.*f ms", d, ttft, d, tpot, d,
                        t->itl_p50_ms, d, t->itl_p99_ms);
-    paragraph_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d,
-                   t->tokens ? ttft + tpot * gaps : t->total_ms, gaps, t->tokens, finish_name(r->finish));
+        paragraph_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d, ttft + tpot * gaps, gaps, t->tokens,
+                       why);
+    } else if (t->tokens) {
+        paragraph_item("latency", "TTFT %.*f ms", d, ttft);
+        paragraph_item("total", "%.*f ms = TTFT, 1 token, %s", d, ttft, why);
+    } else paragraph_item("total", "%.*f ms, 0 tokens, %s", d, t->total_ms, why);
 }
 
 // The KV cache after the answer, unless its blocks are released by then, as those of several candidates are.
@@ -307,7 +313,7 @@ json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *
     put_ms(j, "load_ms", t.load_ms, true);
     put_ms(j, "prefill_ms", t.prefill_ms, true);
     put_ms(j, "ttft_ms", t.ttft_ms, any);
-    put_ms(j, "tpot_ms", t.tpot_ms, any);
+    put_ms(j, "tpot_ms", t.tpot_ms, t.tokens > 1);
     put_ms(itl, "p50", t.itl_p50_ms, t.tokens > 1);
     put_ms(itl, "p99", t.itl_p99_ms, t.tokens > 1);
     jsonio_put(j, "itl_ms", itl);

@@ -157,7 +157,7 @@ PYTHON
     # a short text may be the best: the time of decoding is still that of all steps
     for seed in 5 6 7 8 9 10; do
         beams -n 60 -s $seed --temp 1.5 --best-of 4 --stop e --stop a |
-            field 'abs(j["decode_ms"] - j["tpot_ms"] * (max(c["completion_tokens"] for c in j["choices"]) - 1)) < 0.01' |
+            field 'abs(j["decode_ms"] - (j["tpot_ms"] or 0) * (max(c["completion_tokens"] for c in j["choices"]) - 1)) < 0.01' |
             grep -qx True
     done
 }

@@ -351,6 +351,15 @@ PYTHON
     [ "$(wc -L <errors)" -le 80 ] || [ "$(grep -v gguf errors | wc -L)" -le 80 ] # the path alone may be longer
     awk '/^latency/ { gsub(",", ""); ttft = $3; tpot = $6 }
          /^total/ { total = $2; n = $9; sub(",", "", n); d = total - ttft - tpot * n; exit !(d < 1e-6 && d > -1e-6 && n == 6) }' errors
+    # one token has no gap, and no token no time to the first
+    "$QUILL" -v -n 1 hello >/dev/null 2>errors </dev/null
+    grep -Eq '^latency +TTFT [0-9.]+ ms$' errors
+    grep -Eq '^total +[0-9.]+ ms = TTFT, 1 token, length$' errors
+    "$QUILL" -v -n 0 hello >/dev/null 2>errors </dev/null
+    not grep -q '^latency' errors
+    grep -Eq '^total +[0-9.]+ ms, 0 tokens, length$' errors
+    "$QUILL" --json -n 1 hello >out </dev/null
+    grep -q '"tpot_ms":null,"itl_ms":{"p50":null,"p99":null}' out
 }
 
 @test "--verbose says how tokens are drawn, by the options that act" {
