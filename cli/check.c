@@ -264,6 +264,8 @@ static Status check_needs(const Options *o) {
             QUILL_USAGE, "--logprobs: --json or --jsonl expected with it, found none; only JSON has log-probabilities");
     if (o->mode == MODE_LOGITS && o->look.tokens && o->prompt.n_parts)
         return status_error(QUILL_USAGE, "--tokens and a text: one of them expected, found both");
+    if (o->mode == MODE_QUANTIZE && !o->quantize.prune && !cli_is_usual(o, "--prune-by"))
+        return status_error(QUILL_USAGE, "--prune-by: --prune expected with it, found none");
     if (o->quantize.prune && strcmp(o->quantize.by, "wanda") == 0 && !o->quantize.imatrix)
         return status_error(QUILL_USAGE, "--prune-by wanda: activation norms from --imatrix FILE expected, found none");
     if (o->mode == MODE_PREFILL && !o->kv.out)
@@ -290,6 +292,7 @@ static void drop_lone(Options *o) {
     if (!e->speculate && cli_is_usual(o, "--draft-min")) e->draft_min = 0;
     if (!e->speculate && cli_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
     if (!a->json && !a->jsonl && cli_is_usual(o, "--logprobs")) a->logprobs = -1;
+    if (!o->quantize.prune && cli_is_usual(o, "--prune-by")) o->quantize.by = "magnitude";
 }
 
 Status cli_check_together(Options *o) {

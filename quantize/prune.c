@@ -74,7 +74,8 @@ static void prune_share(float *x, const float *norms, size_t n, size_t n_zero, f
 
 void prune_row(const PruneRule *r, float *x, const float *norms, size_t n, float *scratch) {
     if (r->of == 0) {
-        prune_share(x, norms, n, (size_t)(r->share * (double)n), scratch);
+        // 0.29 is slightly less than 29/100: the product may be just below a whole number
+        prune_share(x, norms, n, (size_t)(r->share * (double)n + 1e-6), scratch);
         return;
     }
     for (size_t i = 0; i < n; i++) scratch[i] = fabsf(x[i]) * (norms ? norms[i] : 1);

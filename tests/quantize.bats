@@ -189,6 +189,12 @@ P
     run "$QUILL" quantize --prune 0.5 --prune-by wanda "$TINY/f32.gguf" x.gguf F32
     [ "$status" -eq 2 ]
     [[ "$output" == *"--imatrix FILE expected"* ]]
+    run "$QUILL" quantize --prune-by wanda --imatrix i.gguf "$TINY/f32.gguf" x.gguf F32
+    [ "$status" -eq 2 ]
+    [ "$output" = 'quill: --prune-by: --prune expected with it, found none' ]
+    mkdir -p config/quill
+    printf 'prune-by = wanda\n' >config/quill/config # only for runs that prune
+    XDG_CONFIG_HOME="$PWD/config" "$QUILL" quantize -q --dry-run "$TINY/f32.gguf" x.gguf F32 >/dev/null
     run "$QUILL" quantize --prune 4:2 "$TINY/f32.gguf" x.gguf F32
     [ "$status" -eq 2 ]
     [ ! -e x.gguf ]

@@ -206,6 +206,23 @@ static void test_shares(void **state) {
         }
 }
 
+// A share in hundredths of a row of hundreds is a whole number, although most shares have no exact double.
+static void test_whole_shares(void **state) {
+    (void)state;
+    for (int hundredths = 1; hundredths < 100; hundredths++)
+        for (int hundreds = 1; hundreds <= 40; hundreds++) {
+            int n = 100 * hundreds, gone = 0;
+            float *x = mem_alloc((size_t)n * sizeof *x);
+            char share[8];
+            snprintf(share, sizeof share, "0.%02d", hundredths);
+            for (int i = 0; i < n; i++) x[i] = (float)(i + 1);
+            prune(share, "magnitude", x, NULL, n);
+            for (int i = 0; i < n; i++) gone += x[i] == 0;
+            assert_int_equal(gone, hundredths * hundreds);
+            free(x);
+        }
+}
+
 static void test_rules_that_are_none(void **state) {
     (void)state;
     PruneRule rule;
@@ -223,6 +240,7 @@ int main(void) {
         cmocka_unit_test(test_gguf_files_that_are_none),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_whole_shares),
         cmocka_unit_test(test_rules_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
