@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -82,11 +83,10 @@ void jsonio_line(json_t *object, Buf *out) {
     Buf text = {0};
     jsonio_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12), &text);
     size_t done = 0;
-    for (size_t i = 0; i + 1 < text.n; i++) { // jansson escapes ASCII's control characters, but not those of C1
-        unsigned char next = (unsigned char)text.data[i + 1];
-        if ((unsigned char)text.data[i] != 0xc2 || next >= 0xa0) continue;
+    for (size_t i = 0; i < text.n; i++) { // jansson escapes ASCII's control characters, but not those of C1
+        if (control_length(text.data + i) != 2) continue;
         buf_append(out, text.data + done, i - done);
-        buf_printf(out, "\\u00%02x", next);
+        buf_printf(out, "\\u00%02x", (unsigned char)text.data[i + 1]);
         done = i + 2;
     }
     buf_append(out, text.data + done, text.n - done);

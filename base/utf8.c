@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/control.h"
+
 int utf8_next(const char *s, size_t n) {
     const unsigned char *u = (const unsigned char *)s;
     if (n == 0) return 0;
@@ -80,7 +82,7 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
         else if (c == '\r') buf_str(out, "\\r"), i++;
         else if (c == '\\') buf_str(out, "\\\\"), i++;
         else if (len <= 0 || c < 0x20 || c == 0x7f) buf_printf(out, "\\x%02x", c), i++;
-        else if (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) // C1 control characters, which terminals execute
+        else if (len == 2 && control_length(s + i) == 2)
             buf_printf(out, "\\xc2\\x%02x", (unsigned char)s[i + 1]), i += 2;
         else buf_append(out, s + i, (size_t)len), i += (size_t)len;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/control.h"
 #include "term/terminal.h"
 
 Screen screen_none(void) { return (Screen){.fd = -1}; }
@@ -22,7 +23,7 @@ static void add_clean(Str text, Buf *out) {
     for (size_t i = 0; i < text.n;) {
         unsigned char c = (unsigned char)text.data[i];
         int n = utf8_next(text.data + i, text.n - i);
-        bool second = c == 0xc2 && n == 2 && (unsigned char)text.data[i + 1] < 0xa0; // C1: ESC and a letter
+        bool second = n == 2 && control_length(text.data + i) == 2; // C1: ESC and a letter
         if (n <= 0) buf_str(out, "\xef\xbf\xbd");
         else if (second) buf_printf(out, "^[%c", (unsigned char)text.data[i + 1] - 0x40);
         else if ((c < ' ' && c != '\n' && c != '\t' && c != '\r') || c == 0x7f) buf_printf(out, "^%c", c ^ 0x40);
