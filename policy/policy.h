@@ -111,44 +111,19 @@ struct Policy {
 // The first policy from p on that has the part; NULL: none has it. A policy that adds to what the next policies
 // do calls the part of the policy that policy_with_X(p->next) finds.
 
-static inline const Policy *policy_with_fetch(const Policy *p) {
-    while (p && !p->fetch) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_pick(const Policy *p) {
-    while (p && !p->pick) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_give_back(const Policy *p) {
-    while (p && !p->give_back) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_room(const Policy *p) {
-    while (p && !p->room) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_propose(const Policy *p) {
-    while (p && !p->propose) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_observe(const Policy *p) {
-    while (p && !p->observe) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_accept(const Policy *p) {
-    while (p && !p->accept) p = p->next;
-    return p;
-}
-
-static inline const Policy *policy_with_end(const Policy *p) {
-    while (p && !p->end) p = p->next;
-    return p;
-}
+#define POLICY_WITH(part)                                                                                              \
+    static inline const Policy *policy_with_##part(const Policy *p) {                                                  \
+        while (p && !p->part) p = p->next;                                                                             \
+        return p;                                                                                                      \
+    }
+POLICY_WITH(fetch)
+POLICY_WITH(pick)
+POLICY_WITH(give_back)
+POLICY_WITH(room)
+POLICY_WITH(propose)
+POLICY_WITH(observe)
+POLICY_WITH(accept)
+POLICY_WITH(end)
+#undef POLICY_WITH
 
 #endif
