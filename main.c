@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "answer/prompt.h"
@@ -96,15 +95,6 @@ static Status fill_streams(void) {
     return OK;
 }
 
-// Allows as many open files as the system does: a prompt with chunks in --kv-dir has all of their files open at once,
-// and the usual limit of 1024 is there for programs that call select().
-static void raise_file_limit(void) {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files); // if it fails, chunks that cannot be opened are computed again
-}
-
 static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
     return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
 }
@@ -134,7 +124,6 @@ static void print_failure(const Options *o, const Status *st) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // writing to a closed pipe fails with EPIPE, which prints no message
     signal(SIGXFSZ, SIG_IGN); // writing past ulimit -f fails with EFBIG
-    raise_file_limit();
     jsonio_start();
     Options o = {0};
     bool stop = false;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "kv/kvrows.h"
@@ -29,8 +30,18 @@ struct ChunkStore {
     uint64_t clock;
 };
 
+// Allows as many open files as the system does: a prompt has the files of all its chunks open at once, and the usual
+// limit of 1024 is there for programs that call select().
+static void raise_file_limit(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files); // if it fails, chunks that cannot be opened are computed again
+}
+
 ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like) {
     static const char domain[] = "chunk alone";
+    if (dir) raise_file_limit();
     Buf all = {0};
     ChunkStore *s = mem_alloc(sizeof *s);
     *s = (ChunkStore){.dir = dir, .head = *like};
