@@ -96,7 +96,7 @@ struct Request {
 static inline int request_n_sequences(const Request *r) { return 1 + r->n_more; }
 // Sequence i, i < request_n_sequences(r).
 static inline Sequence *request_sequence(const Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
-// How many sequences do not exist yet: its branches, and those that its policy will fork.
+// Number of sequences that are still to be created: its branches, and those that its policy will fork.
 int request_n_coming(const Request *r);
 void request_release(Request *r, KvCache *kv); // frees their blocks; the tokens stay
 

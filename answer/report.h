@@ -8,7 +8,7 @@
 
 // Milliseconds are rounded to 4 decimals, so that total = ttft + tpot x (tokens - 1) holds for the printed figures.
 typedef struct {
-    int tokens; // generated; with 0, the ttft field is not valid; with 0 or 1, tpot and itl are not
+    int tokens; // number of generated tokens; ttft is valid from 1 on, tpot and itl from 2 on
     double load_ms, prefill_ms, ttft_ms, tpot_ms, itl_p50_ms, itl_p99_ms, decode_ms, total_ms;
     double prefill_tps, decode_tps; // tokens per second; 0: nothing was measured
 } Timing;

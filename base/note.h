@@ -1,5 +1,5 @@
-// base/note.h: notes: lines on stderr that say what a run did otherwise than expected, or what to do. -q suppresses
-// them.
+// base/note.h: notes: lines on stderr about what a run did differently than expected, or about what the user can do.
+// They are not printed with -q.
 #ifndef QUILL_NOTE_H
 #define QUILL_NOTE_H
 

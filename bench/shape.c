@@ -26,8 +26,8 @@ typedef struct {
     int kv_rank, rot, v_dim;
 } BenchShape;
 
-// Shapes with a name, written as on the command line. The context of all is longer than that of the models they are
-// named after, to measure at depth (see `complete`).
+// Shapes with a name, written as on the command line. `complete` gives all of them a context of 32768 tokens, which is
+// longer than that of the models, so that depth can be measured.
 static const struct {
     const char *name, *keys;
 } presets[] = {

@@ -55,8 +55,8 @@ static Status bad_line(const Config *c, int line, const char *format, const char
     return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
 }
 
-// Removes the quotes around a value, or the comment after it. The closing quote is the first one that only blanks
-// or a comment follow, so quotes inside need no escape. NULL: there is no closing quote.
+// Removes the quotes around a value, or the comment after it. The closing quote is the first one after which only
+// blanks or a comment follow, so quotes inside need no escape. NULL: there is no closing quote.
 static char *plain_value(char *s) {
     if (s[0] == '"') {
         for (char *end = s + 1; (end = strchr(end, '"')); end++) {
