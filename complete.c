@@ -16,8 +16,6 @@
 #include "blend/blender.h"
 #include "blend/errors.h"
 
-static Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; }
-
 // ---- one of several candidates --------------------------------------------------------------------------------------
 
 // Additional keys of the JSON object: those of the best choice, and a list of all choices.
@@ -102,7 +100,7 @@ static Status prepare_chunks(Engine *e, const AnswerConfig *config, Str prompt, 
     r->time.start = clock_now();
     Status st = prompt_system(config, &system);
     if (!st.code)
-        st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages, &n);
+        st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, &messages, &n);
     if (!st.code)
         st = blender_prompt(c->blender, config, template, messages, n, c->chunks.texts, c->chunks.n, text, &c->prompt);
     if (!st.code && blender_uses_kept(c->blender)) c->n_computed = blender_compute(c->blender, &c->prompt);

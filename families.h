@@ -6,8 +6,8 @@
 #ifndef QUILL_FAMILIES_H
 #define QUILL_FAMILIES_H
 
+#include "layer.h"
 #include "base/base.h"
-#include "kernels.h"
 
 // Whether a family's models have experts: never, if the file has keys for them, or always.
 typedef enum { EXPERTS_NEVER, EXPERTS_MAYBE, EXPERTS_ALWAYS } FamilyExperts;

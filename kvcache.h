@@ -27,12 +27,13 @@
 // of slots, and one after the last whole block of the known tokens. kvcache_truncate returns to the last checkpoint
 // before the new end, and the tokens after it are computed again. A shared prefix ends at a checkpoint.
 //
-// Sealed types (kernels.h) are written in groups of SEAL slots. A shared group is copied as a whole before one of its
+// Sealed types (kv/kvpool.h) are written in groups of SEAL slots. A shared group is copied as a whole before one of its
 // rows is written. kvcache_truncate to a slot inside a sealed group drops all slots of that group; they are computed
 // again.
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
+#include "kernels.h"
 #include "kv/kvnames.h"
 #include "kv/seqstates.h"
 

@@ -44,7 +44,7 @@ static Status answer_or_chat(Options *o) {
     buf_append(&prompt, "", 0);
     if (chat) o->answer.no_newline = false; // the next turn begins on a new line
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
-    else if (!st.code) st = complete_run(&o->engine, &o->answer, (Str){prompt.data, prompt.n});
+    else if (!st.code) st = complete_run(&o->engine, &o->answer, str_of_buf(&prompt));
     buf_free(&prompt);
     return st;
 }

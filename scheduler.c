@@ -47,7 +47,7 @@ void scheduler_free(Scheduler *s) {
 int scheduler_max_rows(const Scheduler *s) { return s->shape.max_rows; }
 int scheduler_n_vocab(const Scheduler *s) { return s->shape.n_vocab; }
 KvCache *scheduler_kv(Scheduler *s) { return s->kv; }
-const SeqRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->rows[seq]; }
+const StepRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->rows[seq]; }
 Request *scheduler_request(const Scheduler *s, int seq) { return s->step->rows[seq].request; }
 void scheduler_interrupt(Scheduler *s) { s->interrupted = true; }
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
@@ -200,11 +200,11 @@ static bool add_picked_rows(Scheduler *s, Request *r) {
     const Policy *p = policy_with_pick(policy_of(s, r));
     if (!p || r->seq->n_tokens > r->n_prompt) return false;
     Batch *b = &s->step->batch;
-    SeqRows rows = {.request = r, .seq = r->seq};
+    StepRows rows = {.request = r, .seq = r->seq};
     int n = p->pick(p, s, &rows, s->shape.max_rows - b->n_rows);
     if (n == 0) return false;
     bool last = rows.picked[n - 1] == r->seq->n_tokens - 1 && !rows.ending;
-    SeqRows *added = step_add(s->step, r, r->seq, n, last && r->max_new != 0);
+    StepRows *added = step_add(s->step, r, r->seq, n, last && r->max_new != 0);
     added->picked = rows.picked;
     added->ends = rows.ends;
     added->arrival = rows.arrival;
@@ -246,7 +246,7 @@ static void add_all_prefill_rows(Scheduler *s) {
 
 // How many drafts a sequence may have: an equal share of the rows that are left for it and the n - 1 sequences after
 // it. With sealed KV, drafts end before the last slot of their group, since a sealed group cannot be undone.
-static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
+static int draft_room(const Scheduler *s, const StepRows *rows, int n) {
     const Batch *b = &s->step->batch;
     const Request *r = rows->request;
     if (rows->picked || rows->first + rows->n_known < rows->seq->n_tokens || r->max_new == 0) return 0;
@@ -258,14 +258,16 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     return int_max(0, int_min(room, s->kv->max_slots - slot));
 }
 
-int scheduler_draft_room(const Scheduler *s, const SeqRows *rows) { return draft_room(s, rows, s->step->batch.n_seqs); }
+int scheduler_draft_room(const Scheduler *s, const StepRows *rows) {
+    return draft_room(s, rows, s->step->batch.n_seqs);
+}
 
 // Called after the rows of all known tokens were added: policies propose drafts for the remaining rows and blocks.
 static void add_proposals(Scheduler *s) {
     Batch *b = &s->step->batch;
     int n_drafts = 0;
     for (int i = 0; i < b->n_seqs; i++) {
-        SeqRows *rows = &s->step->rows[i];
+        StepRows *rows = &s->step->rows[i];
         const Policy *p = policy_with_propose(policy_of(s, rows->request));
         if (!p) continue;
         int had_out = rows->n_out, slots = rows->slot + rows->n_known;
@@ -286,7 +288,7 @@ static void add_proposals(Scheduler *s) {
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
 // Whether a device may draw the token of these rows: only one token is drawn, and the host needs no logits.
-static bool may_draw(const Scheduler *s, const SeqRows *rows) {
+static bool may_draw(const Scheduler *s, const StepRows *rows) {
     const Request *r = rows->request;
     return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->constraint && !r->branches &&
            (!r->emit || r->blind) && scheduler_accepting(s, r)->takes_drawn && draw_anywhere(&r->sampling);
@@ -362,7 +364,7 @@ static bool goes_on(Scheduler *s) {
         if (r->max_new >= 0 && r->n_new + 1 >= r->max_new) return false;
     if (n > b->n_seqs) return false; // a request waits to begin
     for (int i = 0; i < b->n_seqs; i++) {
-        const SeqRows *rows = &s->step->rows[i];
+        const StepRows *rows = &s->step->rows[i];
         Request *r = rows->request;
         if (!r || rows->picked) return false;
         if (policy_with_propose(policy_of(s, r)) || policy_with_room(policy_of(s, r))) return false;
@@ -378,8 +380,8 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
     if (!goes_on(s)) return false;
     step_clear(then);
     for (int i = 0; i < now->batch.n_seqs; i++) {
-        const SeqRows *before = &now->rows[i];
-        SeqRows *rows = step_add(then, before->request, before->seq, 1, true);
+        const StepRows *before = &now->rows[i];
+        StepRows *rows = step_add(then, before->request, before->seq, 1, true);
         rows->slot = before->slot + before->n_known;
         rows->first = before->first + before->n_known;
     }
@@ -417,13 +419,13 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
 
 // If a draft row computed the last emitted token, counts its slot as computed. Called when the next token is emitted,
 // so that the last token of a text stays uncomputed, as it does without drafts.
-static void keep_draft(Scheduler *s, const SeqRows *rows, Sequence *q) {
+static void keep_draft(Scheduler *s, const StepRows *rows, Sequence *q) {
     int i = rows->n_emitted - 1;
     if (i < 0 || i >= rows->n_draft || sequence_uncomputed(q) != 1) return;
     if (rows->draft[i] == q->tokens[q->n_tokens - 1]) kvcache_advance(s->kv, q, 1);
 }
 
-Finish scheduler_count(Scheduler *s, SeqRows *rows) {
+Finish scheduler_count(Scheduler *s, StepRows *rows) {
     Request *r = rows->request;
     rows->n_emitted++;
     r->n_new++;
@@ -445,7 +447,7 @@ bool scheduler_ends(const Scheduler *s, Request *r, const Sequence *q, const flo
     return !r->no_logit && r->constraint && constraint_complete(r->constraint, q->tokens + r->n_prompt, n, 0);
 }
 
-bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
+bool scheduler_emit(Scheduler *s, StepRows *rows, int token, const float *logits) {
     Request *r = rows->request;
     if (token < 0) {
         scheduler_finish(s, r, scheduler_ends(s, r, r->seq, logits) ? FINISH_EOG : FINISH_BROKEN);
@@ -460,7 +462,7 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     return verdict == RUNNING;
 }
 
-static void count_drafts(SeqRows *rows) {
+static void count_drafts(StepRows *rows) {
     const Sequence *q = rows->seq;
     DraftCounts *c = &rows->request->drafts;
     c->n_steps++;
@@ -471,7 +473,7 @@ static void count_drafts(SeqRows *rows) {
         c->n_accepted += rows->draft[i] == q->tokens[at + i];
 }
 
-static void accept(Scheduler *s, SeqRows *rows, int n) {
+static void accept(Scheduler *s, StepRows *rows, int n) {
     const Policy *p = scheduler_accepting(s, rows->request);
     bool decodes = n == 1 && rows->n_out > 0 && rows->seq->n_tokens > rows->request->n_prompt;
     p->accept(p, s, rows, n);
@@ -482,7 +484,7 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
 // from.
 static void accept_known(Scheduler *s, Request *r, const float *logits) {
     Sequence *q = r->seq;
-    SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
+    StepRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
     rows.slot = sequence_slots(q) - 1;
     rows.first = q->n_cached - 1;
     accept(s, &rows, 1);
@@ -544,14 +546,14 @@ static void forget_drafts(Scheduler *s, Request *r) {
 }
 
 // The logits of the last known row; NULL: they were not wanted, or a device has drawn from them.
-static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
+static const float *last_known_logits(const Scheduler *s, const StepRows *rows) {
     int out = rows->n_known - 1 - rows->first_out;
     if (!rows->logits || out < 0 || out >= rows->n_out) return NULL;
     return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
 }
 
 // Counts the slots that rows have computed; false: Policy.picked has rejected them.
-static bool count_computed(Scheduler *s, SeqRows *rows) {
+static bool count_computed(Scheduler *s, StepRows *rows) {
     if (!rows->picked) kvcache_advance(s->kv, rows->seq, rows->n_known);
     else {
         const Policy *p = policy_with_pick(policy_of(s, rows->request));
@@ -562,7 +564,7 @@ static bool count_computed(Scheduler *s, SeqRows *rows) {
 }
 
 // Takes the results of one request, whose n sequences have adjacent rows.
-static void take_rows(Scheduler *s, SeqRows *rows, int n) {
+static void take_rows(Scheduler *s, StepRows *rows, int n) {
     Request *r = rows->request;
     bool wanted = false, drafted = false;
     for (int i = 0; i < n; i++) {
@@ -582,7 +584,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
 
 void scheduler_observe(Scheduler *s, const float *hidden, int dim) {
     for (int i = 0; i < s->step->batch.n_seqs; i++) {
-        SeqRows *rows = &s->step->rows[i];
+        StepRows *rows = &s->step->rows[i];
         const Policy *p = rows->wants_hidden && rows->request ? policy_with_observe(policy_of(s, rows->request)) : NULL;
         rows->hidden = hidden;
         if (p) p->observe(p, s, rows);
@@ -592,7 +594,7 @@ void scheduler_observe(Scheduler *s, const float *hidden, int dim) {
 
 static void take(Scheduler *s, const float *logits, const int *tokens) {
     const Batch *b = &s->step->batch;
-    SeqRows *rows = s->step->rows;
+    StepRows *rows = s->step->rows;
     s->now = clock_now();
     s->kv->n_copies = 0;
     for (int i = 0, out = 0; i < b->n_seqs; out += rows[i++].n_out) {

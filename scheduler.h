@@ -66,7 +66,7 @@ int scheduler_max_rows(const Scheduler *s);
 int64_t scheduler_preemptions(const Scheduler *s); // how many times a request was preempted
 // The rows of a sequence in the batch of scheduler_next, and the request they belong to; NULL: the batch was planned by
 // scheduler_ahead, and the request has ended since.
-const SeqRows *scheduler_rows(const Scheduler *s, int seq);
+const StepRows *scheduler_rows(const Scheduler *s, int seq);
 Request *scheduler_request(const Scheduler *s, int seq);
 
 // ---- for policies --------------------------------------------------------------------------------------------------
@@ -80,19 +80,19 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
 // limits. token < 0 finishes the request with FINISH_EOG if scheduler_ends, else with FINISH_BROKEN. Returns whether
 // the request continues; if not, ignore the rest of its rows. logits: those that the token was drawn from; may be NULL
 // if Request.emit ignores them.
-bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+bool scheduler_emit(Scheduler *s, StepRows *rows, int token, const float *logits);
 // For Policy.accept, where no token may follow those of `q`: whether the answer ends there, because the model gave
 // logits and the form is complete. Sets r->no_logit. logits: without the form; NULL: not known.
 bool scheduler_ends(const Scheduler *s, Request *r, const Sequence *q, const float *logits);
 // For Policy.accept of a policy that keeps its tokens itself instead of emitting them (beam search): counts the token
 // that was appended to each sequence of rows->request. FINISH_LENGTH, FINISH_CONTEXT: the request has reached a limit
 // and the policy must finish it; RUNNING: it may continue.
-Finish scheduler_count(Scheduler *s, SeqRows *rows);
+Finish scheduler_count(Scheduler *s, StepRows *rows);
 void scheduler_finish(Scheduler *s, Request *r, Finish why); // for Policy.accept: finishes the request
 // The policy whose `accept` is called for a request.
 const Policy *scheduler_accepting(const Scheduler *s, const Request *r);
 // For Policy.propose: the most drafts that the rows may have if all sequences of the step share the room equally.
-int scheduler_draft_room(const Scheduler *s, const SeqRows *rows);
+int scheduler_draft_room(const Scheduler *s, const StepRows *rows);
 // The step's batch. During Policy.propose only n_rows, n_out and n_seqs are valid; they count what was added so far.
 const Batch *scheduler_batch(const Scheduler *s);
 int64_t scheduler_steps(const Scheduler *s); // number of steps planned so far, which identifies the current step

@@ -42,16 +42,16 @@ void step_free(Step *t) {
 
 void step_clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
 
-SeqRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits) {
+StepRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits) {
     Batch *b = &t->batch;
-    SeqRows *rows = &t->rows[b->n_seqs++];
-    *rows = (SeqRows){.request = r,
-                      .seq = q,
-                      .slot = sequence_slots(q),
-                      .first = q->n_cached,
-                      .n_known = n,
-                      .first_out = n - 1,
-                      .n_out = wants_logits};
+    StepRows *rows = &t->rows[b->n_seqs++];
+    *rows = (StepRows){.request = r,
+                       .seq = q,
+                       .slot = sequence_slots(q),
+                       .first = q->n_cached,
+                       .n_known = n,
+                       .first_out = n - 1,
+                       .n_out = wants_logits};
     b->n_rows += n;
     b->n_out += rows->n_out;
     return rows;
@@ -89,7 +89,7 @@ static void wait_for_rows(void *arg, const Layer *l) {
         if (t->rows[seq].arrival) t->rows[seq].arrival->wait(t->rows[seq].arrival->arg, l);
 }
 
-static void put_narrow(Step *t, const SeqRows *rows) {
+static void put_narrow(Step *t, const StepRows *rows) {
     Batch *b = &t->batch;
     if (rows->arrival) b->arrival = &t->arrival;
     if (!rows->ends) return;
@@ -99,10 +99,10 @@ static void put_narrow(Step *t, const SeqRows *rows) {
 }
 
 // The index of the token of row i of a sequence's rows.
-static int index_of(const SeqRows *rows, int i) { return rows->picked ? rows->picked[i] : rows->first + i; }
+static int index_of(const StepRows *rows, int i) { return rows->picked ? rows->picked[i] : rows->first + i; }
 
 // The token of row i of a sequence's rows; -1: the device has drawn it, and the host does not know it yet.
-static int token_of(const SeqRows *rows, int i) {
+static int token_of(const StepRows *rows, int i) {
     if (i >= rows->n_known) return rows->draft[i - rows->n_known];
     int at = index_of(rows, i);
     return at < rows->seq->n_tokens ? rows->seq->tokens[at] : -1;
@@ -117,7 +117,7 @@ void step_fill(Step *t) {
     b->whole = false;
     t->arrival = (KvArrival){wait_for_rows, t};
     for (int seq = 0; seq < b->n_seqs; seq++) {
-        const SeqRows *rows = &t->rows[seq];
+        const StepRows *rows = &t->rows[seq];
         put_tables(t, seq, rows->seq);
         kvcache_put_states(t->kv, rows->seq, rows->first, seq, row, b);
         for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;

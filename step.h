@@ -11,10 +11,10 @@
 typedef struct {
     Batch batch;
     const KvCache *kv;
-    SeqRows *rows; // (max_seqs) the rows of each sequence of the batch
-    int *draft;    // (max_rows) the tokens of their drafts
-    Draw *draw;    // (max_seqs)
-    Narrow narrow; // combines SeqRows.ends of all sequences
+    StepRows *rows; // (max_seqs) the rows of each sequence of the batch
+    int *draft;     // (max_rows) the tokens of their drafts
+    Draw *draw;     // (max_seqs)
+    Narrow narrow;  // combines StepRows.ends of all sequences
     KvArrival arrival;
 } Step;
 
@@ -22,7 +22,7 @@ void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs);
 void step_free(Step *t);
 void step_clear(Step *t); // removes all rows
 // Adds rows for the next n tokens of a sequence of r, whose slots are reserved. wants_logits: of the last row.
-SeqRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits);
+StepRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits);
 void step_fill(Step *t);
 
 #endif

@@ -184,7 +184,7 @@ static void add_call(CallReader *c) {
     jsonio_print(c->arguments, JSON_COMPACT, &arguments);
     json_t *function = json_object(), *call = json_object();
     jsonio_put(function, "name", json_string(c->name));
-    jsonio_put(function, "arguments", jsonio_text((Str){arguments.data, arguments.n}));
+    jsonio_put(function, "arguments", jsonio_text(str_of_buf(&arguments)));
     jsonio_put(call, "id", json_string(*c->id ? c->id : id));
     jsonio_put(call, "type", json_string("function"));
     jsonio_put(call, "function", function);

@@ -73,7 +73,7 @@ static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate 
 static Status file_template(const char *path, Str bos, Str eos, ChatTemplate **out) {
     Buf source = {0};
     Status st = file_read(path, &source);
-    if (!st.code) st = chat_template_open(path, path, (Str){source.data, source.n}, bos, eos, out);
+    if (!st.code) st = chat_template_open(path, path, str_of_buf(&source), bos, eos, out);
     buf_free(&source);
     return st;
 }

@@ -55,7 +55,7 @@ Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
 void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids, int n) {
     if (config->dump_prompt) { // also text of the model's template
         Buf shown = {0};
-        screen_whole(STDERR_FILENO, (Str){text->text.data, text->text.n}, &shown);
+        screen_whole(STDERR_FILENO, str_of_buf(&text->text), &shown);
         buf_str(&shown, "\n");
         fwrite(shown.data, 1, shown.n, stderr);
         buf_free(&shown);
@@ -108,7 +108,7 @@ Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, c
     Message *messages = NULL;
     int n_messages = 0;
     if (!st.code)
-        st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages,
+        st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, &messages,
                           &n_messages);
     int *ids = NULL, n = 0;
     if (!st.code) st = answer_prompt(e, config, template, messages, n_messages, text, &ids, &n);

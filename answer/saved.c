@@ -139,7 +139,7 @@ Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str
     *n = 0;
     Status st = saved_choose(config, model, &path);
     if (!st.code && path) st = file_read(path, &text);
-    if (!st.code && path) st = transcript_read(path, (Str){text.data, text.n}, raw, out, n);
+    if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, out, n);
     buf_free(&text);
     free(path);
     if (st.code) return st;

@@ -33,5 +33,6 @@ void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2
 void buf_reserve(Buf *b, size_t n); // makes room for n more bytes and a NUL; appends nothing
 void buf_drop(Buf *b, size_t n);    // removes the first n bytes, n <= b->n
 void buf_free(Buf *b);
+static inline Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; } // valid until the next change of b
 
 #endif

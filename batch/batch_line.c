@@ -67,7 +67,7 @@ static Status open_job(const BatchContext *context, BatchLine *line, double came
     j->config.sampling.seed = seed_of(context, line);
     Status st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
     if (!st.code) st = encode(context, line, template, &text, &prompt);
-    setup.answer.prompt = (Str){text.text.data, text.text.n};
+    setup.answer.prompt = str_of_buf(&text.text);
     setup.answer.fresh = !template && j->prompt.n == 0;
     setup.policy = line->blend ? blend_policy(line->blend) : NULL;
     if (!st.code) st = choices_begin(&line->choices, &setup, &prompt);

@@ -108,7 +108,7 @@ static json_t *completion_name(const json_t *token) {
         text = length > 0;
         at += (size_t)int_max(1, length);
     }
-    json_t *out = text ? json_incref(json_object_get(token, "piece")) : jsonio_text((Str){name.data, name.n});
+    json_t *out = text ? json_incref(json_object_get(token, "piece")) : jsonio_text(str_of_buf(&name));
     buf_free(&bytes);
     buf_free(&name);
     return out;
@@ -153,7 +153,7 @@ static json_t *openai_choice(const BatchLine *line, int i) {
     if (chat) {
         json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
         if (a->show_thoughts && a->thinking.n)
-            jsonio_put(message, "reasoning_content", jsonio_text((Str){a->thinking.data, a->thinking.n}));
+            jsonio_put(message, "reasoning_content", jsonio_text(str_of_buf(&a->thinking)));
         if (a->found) jsonio_share(message, "tool_calls", a->found);
         if (a->found && answer_text(a).n == 0) jsonio_put(message, "content", json_null());
         jsonio_put(j, "message", message);

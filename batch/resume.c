@@ -119,7 +119,7 @@ Status resume_open(const char *path, Resume *out) {
     Status st = fd_read_all(fd, path, &text);
     size_t end = 0;
     long long number = 0;
-    if (!st.code && !read_answers(out, (Str){text.data, text.n}, &end, &number))
+    if (!st.code && !read_answers(out, str_of_buf(&text), &end, &number))
         st = status_error(QUILL_USAGE,
                           "--resume %.500s: line %lld: an answer of quill batch expected, found something else; the "
                           "file was not changed",

@@ -52,7 +52,7 @@ typedef struct {
 // ---- policies -------------------------------------------------------------------------------------------------------
 
 // Accepts the tokens of Work.forced instead of sampling.
-static void replay_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static void replay_accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     const Work *w = rows->request->arg;
     (void)p, (void)n;
     for (int i = 0; i < rows->n_out; i++) {
@@ -63,7 +63,7 @@ static void replay_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
 }
 
 // Proposes the tokens of Work.forced as drafts, as many as a step of BOUND_ROWS has room for.
-static void oracle_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+static void oracle_propose(const Policy *p, Scheduler *s, StepRows *rows) {
     const Work *w = rows->request->arg;
     (void)p, (void)s;
     if (rows->n_out == 0) return;

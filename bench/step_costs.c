@@ -19,7 +19,7 @@ static double step_seconds(Engine *e, Sequence *q, Step *t, int rows) {
         steps_push(e, q, rows, &drawn);
         kvcache_reserve(&e->kv, q, rows);
         step_clear(t);
-        SeqRows *r = step_add(t, NULL, q, rows, true);
+        StepRows *r = step_add(t, NULL, q, rows, true);
         r->first_out = 0;
         r->n_out = t->batch.n_out = rows;
         double start = clock_now();

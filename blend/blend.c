@@ -213,7 +213,7 @@ static bool fetch(const Policy *p, Request *r, int most) {
     return true;
 }
 
-static int pick(const Policy *p, Scheduler *s, SeqRows *rows, int most) {
+static int pick(const Policy *p, Scheduler *s, StepRows *rows, int most) {
     Blend *b = p->arg;
     (void)s;
     if (b->phase == BLEND_PLAIN) return 0;
@@ -257,7 +257,7 @@ static bool may_load_on(const Blend *b, bool last) {
     return b->loader && !last && !loader_over(b->loader) && (!kv->partner || kv->keep_partners);
 }
 
-static bool picked(const Policy *p, Scheduler *s, SeqRows *rows) {
+static bool picked(const Policy *p, Scheduler *s, StepRows *rows) {
     Blend *b = p->arg;
     Sequence *q = rows->seq;
     (void)s;

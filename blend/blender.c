@@ -191,7 +191,7 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
     memcpy(all, messages, (size_t)n_messages * sizeof *all);
     buf_append(&last, joined.data, joined.n);
     buf_append(&last, messages[n_messages - 1].text.data, messages[n_messages - 1].text.n);
-    all[n_messages - 1].text = (Str){last.data, last.n};
+    all[n_messages - 1].text = str_of_buf(&last);
     // Without a question the message ends with the blank line of the last chunk, which a template may strip.
     if (str_trim(messages[n_messages - 1].text).n == 0) joined.n -= 2;
     Status st = answer_render(config, template, all, n_messages, true, text);

@@ -86,7 +86,7 @@ Status commands_say(Chat *c, Str text) {
     buf_append(&whole, c->beginning.data, c->beginning.n);
     if (text.n) buf_str(&whole, "\n\n");
     buf_append(&whole, text.data, text.n);
-    Status st = conversation_say(c->talk, (Str){whole.data, whole.n});
+    Status st = conversation_say(c->talk, str_of_buf(&whole));
     if (c->talk->n_messages > before) c->beginning.n = 0;
     buf_free(&whole);
     return st;
@@ -106,12 +106,12 @@ static Status edit(Chat *c, const char *arg, Status *end) {
     Buf text = {0};
     buf_append(&text, last ? last->text.data : "", last ? last->text.n : 0);
     Status st = programs_edit(&text);
-    bool same = last && is_same((Str){text.data, text.n}, (Str){last->text.data, last->text.n});
+    bool same = last && is_same(str_of_buf(&text), (Str){last->text.data, last->text.n});
     if (!st.code && (same || text.n == 0))
         fprintf(stderr, "%s: nothing is sent\n", same ? "the message is unchanged" : "an empty message");
     else if (!st.code)
-        *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
-                    : commands_say(c, (Str){text.data, text.n});
+        *end = last ? conversation_say_instead(c->talk, str_of_buf(&text))
+                    : commands_say(c, str_of_buf(&text));
     buf_free(&text);
     return st;
 }
@@ -420,7 +420,7 @@ static Status copy(Chat *c, const char *arg, Status *end) {
     Buf answer = {0};
     if (!conversation_last_said(c->talk, &answer))
         return status_error(QUILL_USAGE, "/copy: an answer expected, found none yet");
-    Status st = programs_copy((Str){answer.data, answer.n}, &how);
+    Status st = programs_copy(str_of_buf(&answer), &how);
     if (!st.code) fprintf(stderr, "%zu bytes to the clipboard, by %s\n", answer.n, how);
     buf_free(&answer);
     return st;
@@ -479,7 +479,7 @@ static void print_row(const char *name, const char *what, int columns) {
     Buf out = {0}, left = {0};
     buf_printf(&left, "%-*s", below ? 0 : LEFT, name);
     buf_str(&left, below ? "\n    " : "");
-    wrap_text(&w, (Str){left.data, left.n}, &out);
+    wrap_text(&w, str_of_buf(&left), &out);
     wrap_hang(&w, below ? "    " : "                       ");
     wrap_text(&w, str_of(what), &out);
     wrap_text(&w, str_of("\n"), &out);

@@ -218,7 +218,7 @@ bool conversation_last_said(const Conversation *c, Buf *out) {
     ThinkStream think = {0};
     size_t before = out->n;
     if (!c->config->special)
-        think = think_begin(chat_template_source(c->template), (Str){prompt.text.data, prompt.text.n});
+        think = think_begin(chat_template_source(c->template), str_of_buf(&prompt.text));
     think_add(&think, last->text.data, last->text.n, false);
     think_end(&think);
     for (Part p; think_next(&think, &p);)
@@ -434,7 +434,7 @@ static void put_chunks(Conversation *c) {
     blender_join(c->chunks.texts, c->chunks.n, &whole);
     buf_append(&whole, said->data, said->n);
     free((void *)said->data);
-    *said = (Str){whole.data, whole.n};
+    *said = str_of_buf(&whole);
 }
 
 // Keeps the first `keep` messages, adds the message `text` (NULL: none) and its answer, and drops the messages that
@@ -454,7 +454,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     bool refused = st.code != 0;
     if (!refused) st = run_answer(c, &prompt, &answer, &said);
     if (said) {
-        add_message(c, "assistant", (Str){answer.data, answer.n});
+        add_message(c, "assistant", str_of_buf(&answer));
         c->n_said = c->stats[c->n_stats - 1].said;
         free_messages(aside, n_aside);
         if (prompt.has_chunks) chunks_drop(&c->chunks);
@@ -614,7 +614,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
     if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->template);
     if (!st.code) st = conversation_check(c);
     if (!st.code) st = prompt_system(config, &system);
-    if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
+    if (!st.code && system.data) add_message(c, "system", str_of_buf(&system));
     buf_free(&system);
     return st;
 }

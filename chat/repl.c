@@ -56,7 +56,7 @@ static Status begin(Chat *c, const Options *o) {
         const Message *given = conversation_last(c->talk, "system");
         if (given) buf_append(&system, given->text.data, given->text.n);
         st = commands_load(c, path, true);
-        if (!st.code && given) st = conversation_system(c->talk, (Str){system.data, system.n});
+        if (!st.code && given) st = conversation_system(c->talk, str_of_buf(&system));
         buf_free(&system);
     }
     for (int i = 0; i < o->answer.n_chunks && !st.code; i++) st = conversation_chunk(c->talk, o->answer.chunks[i]);

@@ -109,7 +109,7 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
 
 enum { MOST_TAPS = 16 }; // load/recurrent.c refuses more
 
-// The convolution of some channels over consecutive rows of one sequence, in place (Recurrence of kernels.h).
+// The convolution of some channels over consecutive rows of one sequence, in place (Recurrence of layer.h).
 typedef struct {
     int n_rows, n_channels, taps;
     const float *weights; // (n_channels, taps)

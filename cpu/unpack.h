@@ -5,7 +5,7 @@
 #ifndef QUILL_UNPACK_H
 #define QUILL_UNPACK_H
 
-#include "kernels.h"
+#include "layer.h"
 #include "cpu/codebooks.h"
 
 // ---- 32 small integers and their weights ----------------------------------------------------------------------------

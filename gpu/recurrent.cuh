@@ -1,5 +1,5 @@
 // gpu/recurrent.cuh: kernels of recurrent layers: the short convolution with what follows it in each channel, the gated
-// delta rule (Recurrence of kernels.h), and the gates of gated attention. gpu/recurrent.h has the shapes.
+// delta rule (Recurrence of layer.h), and the gates of gated attention. gpu/recurrent.h has the shapes.
 //
 // In a step, a state is read once and written once for all rows of a sequence; in between it is in registers. Every sum
 // has a fixed order, which does not depend on how a text was divided into steps.

@@ -1,7 +1,7 @@
 // gpu/sealed.cuh: loads K and V for attention, dense or sealed; seals groups; copies rows of open groups to tail pages.
 //
 // A row reads the groups before its own sealed, directly from the pool. It reads its own group in f32: rows of this
-// batch from GpuScratch.qkv, rows of earlier steps from the tail page. See KvPool in kernels.h.
+// batch from GpuScratch.qkv, rows of earlier steps from the tail page. See KvPool in kv/kvpool.h.
 #ifndef QUILL_SEALED_CUH
 #define QUILL_SEALED_CUH
 

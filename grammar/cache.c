@@ -80,7 +80,7 @@ static void remove_idle(GrammarCache *c) {
 static CachedGrammar *find(GrammarCache *c, GrammarSource s) {
     for (int i = 0; i < c->n; i++)
         if (c->all[i].kind == s.kind && c->all[i].compact == s.compact &&
-            str_eq((Str){c->all[i].text.data, c->all[i].text.n}, s.text))
+            str_eq(str_of_buf(&c->all[i].text), s.text))
             return &c->all[i];
     return NULL;
 }

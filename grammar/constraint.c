@@ -52,7 +52,7 @@ static int state_of(Constraint *c, const int *tokens, int n) {
     if (c->generation != grammar_generation(c->g)) {
         c->n = 0;
         c->generation = grammar_generation(c->g);
-        c->start = grammar_step(c->g, grammar_start(c->g), (Str){c->before.data, c->before.n});
+        c->start = grammar_step(c->g, grammar_start(c->g), str_of_buf(&c->before));
     }
     int same = 0, state = c->start;
     while (same < n && same < c->n && c->tokens[same] == tokens[same]) state = c->states[same++];
@@ -148,7 +148,7 @@ static int state_of_bytes(Constraint *c, const int *tokens, int n, size_t n_cut,
         buf_append(out, piece.data, piece.n);
     }
     out->n -= n_cut < out->n ? n_cut : out->n;
-    return grammar_step(c->g, grammar_start(c->g), (Str){out->data, out->n});
+    return grammar_step(c->g, grammar_start(c->g), str_of_buf(out));
 }
 
 bool constraint_complete(Constraint *c, const int *tokens, int n, size_t n_cut) {

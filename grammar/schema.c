@@ -543,7 +543,7 @@ static int reference(SchemaWalk *w, const json_t *schema) {
     if (w->end) return value_of(w, target);
     Buf name = {0};
     buf_printf(&name, "%s%s", w->scope, json_string_value(ref));
-    int rule = rules_rule(w->r, (Str){name.data, name.n});
+    int rule = rules_rule(w->r, str_of_buf(&name));
     buf_free(&name);
     if (w->r->rules[rule].expr == -1) {
         rules_define(w->r, rule, -2); // marks the rule as being defined

@@ -56,7 +56,7 @@ static Status read_json(const char *dir, const char *name, json_t **out) {
     if (!has_file(dir, name)) return OK;
     Status st = read_text(dir, name, &text);
     if (!st.code) {
-        *out = jsonio_read((Str){text.data, text.n}, HF_JSON, &error);
+        *out = jsonio_read(str_of_buf(&text), HF_JSON, &error);
         if (!*out) st = status_error(QUILL_MODEL, "%s/%s: line %d: %s", dir, name, error.line, error.text);
         else if (!json_is_object(*out)) {
             st = status_error(QUILL_MODEL, "%s/%s: a JSON object expected, another value found", dir, name);

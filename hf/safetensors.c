@@ -215,7 +215,7 @@ static Status open_index(SafeFiles *s, const char *dir, const char *path) {
         return st;
     }
     json_error_t error;
-    json_t *index = jsonio_read((Str){text.data, text.n}, JSON_REJECT_DUPLICATES, &error);
+    json_t *index = jsonio_read(str_of_buf(&text), JSON_REJECT_DUPLICATES, &error);
     buf_free(&text);
     if (!index) return status_error(QUILL_MODEL, "%s: line %d: %s", path, error.line, error.text);
     st = open_shards(s, dir, path, index);

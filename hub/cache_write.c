@@ -90,7 +90,7 @@ Status hub_cache_set_main(const char *folder, const char *commit) {
     Status st = OK;
     if (there && !S_ISREG(info.st_mode)) // a pipe would block
         st = status_error(QUILL_IO, "%s: a file expected, something else found; remove it", path.data);
-    else if (there) same = !file_read(path.data, &now).code && str_is((Str){now.data, now.n}, commit);
+    else if (there) same = !file_read(path.data, &now).code && str_is(str_of_buf(&now), commit);
     if (!same && !st.code) st = tempfile_open(path.data, 0666, &temp);
     if (!same && !st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, commit, strlen(commit)));
     buf_free(&path);

@@ -30,7 +30,7 @@ static bool add_shards(HubSnapshot *s, const char *repo, HubModel *m) {
     buf_printf(&path, "%s/snapshots/%s/%s", s->folder, s->files.commit, m->index->path);
     Status read = file_read(path.data, &text);
     if (read.code) s->unread = read;
-    bool whole = !read.code && !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
+    bool whole = !read.code && !hub_models_add_shards(repo, &s->files, str_of_buf(&text), m).code;
     buf_free(&path);
     buf_free(&text);
     return whole;

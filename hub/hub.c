@@ -32,7 +32,7 @@ static Status read_files(Pull *p) {
     Buf url = {0}, answer = {0};
     buf_printf(&url, "%s/api/models/%s/revision/main?blobs=true", p->fetch.http->endpoint, p->name->repo);
     Status st = hub_http_read(p->fetch.http, p->name->repo, url.data, MOST_ANSWER, &answer);
-    if (!st.code) st = hub_files_read(p->name->repo, (Str){answer.data, answer.n}, &p->files);
+    if (!st.code) st = hub_files_read(p->name->repo, str_of_buf(&answer), &p->files);
     buf_free(&url);
     buf_free(&answer);
     return st;
@@ -71,7 +71,7 @@ static Status read_index(Pull *p) {
     Status st = hub_fetch_file(&p->fetch, p->model->index);
     buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->index->path);
     if (!st.code) st = file_read(path.data, &text);
-    if (!st.code) st = hub_models_add_shards(p->name->repo, &p->files, (Str){text.data, text.n}, p->model);
+    if (!st.code) st = hub_models_add_shards(p->name->repo, &p->files, str_of_buf(&text), p->model);
     p->fetch.meter.before = 0;
     buf_free(&path);
     buf_free(&text);

@@ -80,7 +80,7 @@ static Status family_of_directory(const char *dir, char family[32], char type[32
     json_error_t error;
     buf_printf(&path, "%s/config.json", dir);
     Status st = file_read(path.data, &text);
-    json_t *config = st.code ? NULL : jsonio_read((Str){text.data, text.n}, 0, &error);
+    json_t *config = st.code ? NULL : jsonio_read(str_of_buf(&text), 0, &error);
     const char *name = json_string_value(json_object_get(config, "model_type"));
     const char *dtype = json_string_value(json_object_get(config, "dtype"));
     if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype"));

@@ -355,7 +355,7 @@ Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n) {
 
 static int make_slots(const Policy *p, Request *r) { return evict_room(p->arg, r->seq, r->n_prompt); }
 
-static void watch(const Policy *p, Scheduler *s, SeqRows *rows) {
+static void watch(const Policy *p, Scheduler *s, StepRows *rows) {
     (void)s;
     rows->probe = evict_probe(p->arg, rows->seq, rows->request->n_prompt, rows->n_known);
 }

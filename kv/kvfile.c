@@ -109,9 +109,9 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
     uint32_t n_ctx = (uint32_t)e->kv.max_slots;
     if (h->n_slots > n_ctx || h->n_tokens > n_ctx + 1) // the last token of a full context has no slot
         return status_error(
-            QUILL_CONTEXT, "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u",
-            r->name, kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens,
-            (h->n_tokens + 1023) / 1024 * 1024);
+            QUILL_CONTEXT,
+            "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u", r->name,
+            kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens, (h->n_tokens + 1023) / 1024 * 1024);
     if (!kvcache_reserve_loaded(&e->kv, s, (int)h->n_slots))
         return status_error(
             QUILL_MEMORY,

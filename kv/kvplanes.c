@@ -1,6 +1,8 @@
 // kv/kvplanes.c: the memory of KV pools. See kvplanes.h.
 #include "kv/kvplanes.h"
 
+#include "kernels.h"
+
 // Bytes of one plane's tail pages in the host's memory.
 static size_t tail_bytes(const KvPool *pool, bool value) {
     int layers = pool->n_layers - pool->n_device;

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels.h"
+
 size_t kvrows_bytes(const KvPool *kv, int n) {
     size_t bytes = 0;
     for (int v = 0; v < kv_planes(kv); v++)

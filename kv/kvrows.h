@@ -7,7 +7,7 @@
 #ifndef QUILL_KVROWS_H
 #define QUILL_KVROWS_H
 
-#include "kernels.h"
+#include "kv/kvpool.h"
 
 // Bytes of n slots of one layer.
 size_t kvrows_bytes(const KvPool *kv, int n);

@@ -5,7 +5,8 @@
 #ifndef QUILL_KVSHAPE_H
 #define QUILL_KVSHAPE_H
 
-#include "kernels.h"
+#include "layer.h"
+#include "kv/kvpool.h"
 
 typedef struct {
     int n_layers, n_kv_heads, head_dim; // n_layers: layers that store K and V of their own

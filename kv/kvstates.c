@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels.h"
+
 // Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of prompts.
 enum { GRID_SHARE = 2 };
 

@@ -4,7 +4,8 @@
 #ifndef QUILL_KVTURN_H
 #define QUILL_KVTURN_H
 
-#include "kernels.h"
+#include "layer.h"
+#include "kv/kvpool.h"
 
 // Rotates keys by `positions` (any sign) in place: n heads of a dense type, as kvrows_read returns them, of a layer
 // with RoPE r. Angles are computed in double, products in f32. With 0 the keys do not change.

@@ -117,7 +117,7 @@ Status transfer_prefill(const Options *o) {
     if (!st.code) st = engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true});
     if (!st.code) {
         buf_append(&prompt, "", 0);
-        st = prefill(o, &e, (Str){prompt.data, prompt.n});
+        st = prefill(o, &e, str_of_buf(&prompt));
         engine_close(&e);
     }
     buf_free(&prompt);
@@ -169,7 +169,7 @@ static Status decode(const Options *o, Engine *e) {
     if (!st.code) {
         AnswerSetup setup = {.config = &o->answer, .template = template};
         setup.fresh = !tokens_text(e, r.seq, &given) && !template;
-        setup.prompt = (Str){given.data, given.n};
+        setup.prompt = str_of_buf(&given);
         st = answer_run(e, &setup, &r);
     }
     kvcache_release(&e->kv, &seq);

@@ -80,7 +80,7 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     Status st = file_read(o->input ? o->input : "-", &text);
     *n = text.n;
     if (!st.code) {
-        *out = jsonio_read((Str){text.data, text.n}, JSON_ALLOW_NUL, &error);
+        *out = jsonio_read(str_of_buf(&text), JSON_ALLOW_NUL, &error);
         bool good = *out && (json_is_array(*out) || json_object_get(*out, "messages"));
         const char *name = o->input && strcmp(o->input, "-") ? o->input : "stdin";
         if (!*out)
@@ -104,7 +104,7 @@ Status look_template(const Options *o) {
     TRY(open_template(o, &c));
     Status st = read_messages(o, &input, &n_input);
     if (!st.code) st = render(c, o, input, n_input, &out);
-    if (!st.code) screen_whole(STDOUT_FILENO, (Str){out.text.data, out.text.n}, &shown);
+    if (!st.code) screen_whole(STDOUT_FILENO, str_of_buf(&out.text), &shown);
     if (!st.code) st = output_buf(&shown);
     rendered_free(&out);
     json_decref(input);

@@ -116,7 +116,7 @@ static void set_row(BeamSearch *b, int n_row) {
 }
 
 // Writes the candidates of a step to b->all, best first, at most n_row of each beam; returns their number.
-static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *rows) {
+static int find_candidates(BeamSearch *b, const Scheduler *s, const StepRows *rows) {
     Request *r = rows->request;
     int n = 0;
     for (int i = 0; i < b->n_live; i++) {
@@ -136,7 +136,7 @@ static int find_candidates(BeamSearch *b, const Scheduler *s, const SeqRows *row
 
 // Keeps each beam that no token may follow and whose form is complete as a text: what could still follow does not fit
 // the limit, and its end tokens are forbidden.
-static void keep_complete(BeamSearch *b, const Scheduler *s, const SeqRows *rows, int n_all) {
+static void keep_complete(BeamSearch *b, const Scheduler *s, const StepRows *rows, int n_all) {
     Request *r = rows->request;
     for (int i = 0; i < b->n_live; i++) {
         const Sequence *q = rows[i].seq;
@@ -149,7 +149,7 @@ static void keep_complete(BeamSearch *b, const Scheduler *s, const SeqRows *rows
 }
 
 // Records the log-probabilities of a candidate's token; returns its node.
-static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
+static int add_node(BeamSearch *b, const StepRows *rows, const BeamCandidate *c) {
     if (b->c.n_top < 0) return -1;
     size_t n_top = (size_t)b->c.n_top;
     if (b->n_nodes == b->cap_nodes) {
@@ -164,7 +164,7 @@ static int add_node(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) 
 }
 
 // Whether a candidate ends a text; RUNNING: it continues its beam.
-static Finish finish_of(const BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
+static Finish finish_of(const BeamSearch *b, const StepRows *rows, const BeamCandidate *c) {
     const Request *r = rows->request;
     Sequence *q = rows[c->beam].seq;
     if (!b->c.ends && !r->constraint) return RUNNING;
@@ -179,7 +179,7 @@ static Finish finish_of(const BeamSearch *b, const SeqRows *rows, const BeamCand
 
 // Chooses the next beams among n_all candidates and writes them to b->chosen, and to b->ended the texts among the n
 // best candidates; returns the number of beams. -1: a row may have better candidates than those in b->all.
-static int choose_among(BeamSearch *b, const SeqRows *rows, int n_all) {
+static int choose_among(BeamSearch *b, const StepRows *rows, int n_all) {
     int n = 0;
     b->n_ended = 0;
     for (int i = 0; i < n_all && n < b->c.n; i++) {
@@ -192,7 +192,7 @@ static int choose_among(BeamSearch *b, const SeqRows *rows, int n_all) {
     return n;
 }
 
-static void keep_ended(BeamSearch *b, const SeqRows *rows, const BeamCandidate *c) {
+static void keep_ended(BeamSearch *b, const StepRows *rows, const BeamCandidate *c) {
     Sequence *q = rows[c->beam].seq;
     int n_prompt = rows->request->n_prompt;
     sequence_push(q, &c->id, 1);
@@ -202,7 +202,7 @@ static void keep_ended(BeamSearch *b, const SeqRows *rows, const BeamCandidate *
 
 // Chooses the next beams among all candidates and keeps the texts; returns the number of beams. *n_all: the number of
 // candidates that were considered.
-static int choose(BeamSearch *b, const Scheduler *s, const SeqRows *rows, int *n_all) {
+static int choose(BeamSearch *b, const Scheduler *s, const StepRows *rows, int *n_all) {
     int n = -1, n_vocab = scheduler_n_vocab(s);
     for (int n_row = 2 * b->c.n + SPARE; n < 0; n_row *= WIDER) {
         set_row(b, int_min(n_row, n_vocab));
@@ -280,7 +280,7 @@ static bool is_over(const BeamSearch *b, const Scheduler *s, const Request *r) {
     return score_of(b, b->live[0].sum, n) <= b->kept[b->n_kept - 1].score;
 }
 
-static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static void accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     BeamSearch *b = p->arg;
     Request *r = rows->request;
     KvCache *kv = scheduler_kv(s);

@@ -34,7 +34,7 @@ void draft_steps_free(DraftSteps *d) {
 const float *draft_steps_run(DraftSteps *d) {
     Batch *b = &d->step.batch;
     for (int i = 0; i < b->n_seqs; i++) { // the slots are reserved already; this reserves the states of these rows
-        const SeqRows *rows = &d->step.rows[i];
+        const StepRows *rows = &d->step.rows[i];
         bool there = kvcache_reserve(&d->kv, rows->seq, rows->slot + rows->n_known);
         assert(there);
         (void)there;

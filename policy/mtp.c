@@ -165,7 +165,7 @@ static void add_rows(Mtp *h, MtpText *t, int n, bool wants_logits) {
     const float *from = chained ? t->chain : t->hidden;
     n = int_max(1, n);
     memcpy(h->given + (size_t)step->batch.n_rows * dim_of(h), from, (size_t)n * dim_of(h) * sizeof *from);
-    SeqRows *rows = step_add(step, NULL, &t->rows, n, wants_logits);
+    StepRows *rows = step_add(step, NULL, &t->rows, n, wants_logits);
     rows->wants_hidden = true;
     rows->first += chained ? t->n_chained : 0;
     rows->slot += chained ? t->n_chained : 0;
@@ -297,7 +297,7 @@ static void take_hidden(Mtp *h, MtpText *t, const Sequence *text, int i, int tok
     if (t->n_hidden < MTP_WAITING) keep_hidden(h, t, token, vector);
 }
 
-void mtp_observe(Mtp *h, MtpText **at, const SeqRows *rows) {
+void mtp_observe(Mtp *h, MtpText **at, const StepRows *rows) {
     const Sequence *text = rows->seq;
     if (!*at) *at = new_text(h, text, rows->first);
     MtpText *t = *at;

@@ -40,7 +40,7 @@ void mtp_free(Mtp *h);
 size_t mtp_row_bytes(const Mtp *h); // bytes of weights that one row of the head reads
 
 // Keeps rows->hidden. *t is NULL before the first rows of a text; the head owns it.
-void mtp_observe(Mtp *h, MtpText **t, const SeqRows *rows);
+void mtp_observe(Mtp *h, MtpText **t, const StepRows *rows);
 // Prepares drafts after the last token of a text, which is not computed yet, and reserves slots for `most` of them.
 // False: the head has not seen the token before it, or its cache is full.
 bool mtp_follow(Mtp *h, MtpText *t, const Sequence *text, int most);

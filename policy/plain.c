@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static void accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     (void)p;
     assert(n == 1 && rows->n_out == 1 + rows->n_draft);
     for (int i = 0; i < rows->n_out; i++) {

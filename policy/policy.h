@@ -15,7 +15,7 @@
 // policy of the chain is plain decoding (policy/plain.h), which proposes nothing and accepts one token. The scheduler
 // includes no policy's header: scheduler_new is given one for all requests, and Request.policy may set another.
 //
-//   static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {       // speculation, on top of plain decoding
+//   static void propose(const Policy *p, Scheduler *s, StepRows *rows) {       // speculation, on top of plain decoding
 //       rows->n_draft = guess(p->arg, rows->seq, rows->draft, rows->room);    // tokens that may come next
 //       rows->n_out += rows->n_draft;                                         // their logits too, to judge them
 //   }
@@ -70,7 +70,7 @@ typedef struct {
     int n_emitted;       // number of tokens emitted from these rows
     // May be set by accept: the time of the step and of drafting, relative to a step without drafts; 0 counts as 1.
     double cost;
-} SeqRows;
+} StepRows;
 
 struct Policy {
     // Called between steps for a request that begins, or begins again after a preemption: loads slots of its next
@@ -80,8 +80,8 @@ struct Policy {
     // Chooses up to `most` tokens after n_cached, whose slots are reserved, and returns their number; 0: the scheduler
     // takes the next tokens in order. If it returned more, `picked` is called after the step and advances n_cached;
     // false: the results of the step are void, and the policy has set n_cached back.
-    int (*pick)(const Policy *p, Scheduler *s, SeqRows *rows, int most);
-    bool (*picked)(const Policy *p, Scheduler *s, SeqRows *rows);
+    int (*pick)(const Policy *p, Scheduler *s, StepRows *rows, int most);
+    bool (*picked)(const Policy *p, Scheduler *s, StepRows *rows);
     // Called before the request is preempted: its blocks are freed, and it begins again later.
     void (*give_back)(const Policy *p, Request *r);
     // Returns how many slots the rows of the next step may write, at least 1 unless the context is full. A request of a
@@ -90,15 +90,15 @@ struct Policy {
     bool endless; // with `room`: the context limit never ends a request
     // Called once for each sequence that has rows in the step, also for chunks of a prompt. Unless the rows reach the
     // last token of the sequence, rows->room and rows->n_out are 0.
-    void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
+    void (*propose)(const Policy *p, Scheduler *s, StepRows *rows);
     // Called after the step, before any accept, for each sequence whose propose has set wants_hidden. Not called if
-    // rows of the step have ended early (SeqRows.ends).
-    void (*observe)(const Policy *p, Scheduler *s, SeqRows *rows);
+    // rows of the step have ended early (StepRows.ends).
+    void (*observe)(const Policy *p, Scheduler *s, StepRows *rows);
     // Called once for each request whose rows reach the last token of a sequence, or have logits. rows: those of its n
     // sequences, in the order seq, more[0], more[1], ... May fork, truncate and release sequences and change
     // Request.more. Afterwards either the request has finished (scheduler_emit of scheduler.h), or each of its
     // sequences has a token whose K and V are not computed.
-    void (*accept)(const Policy *p, Scheduler *s, SeqRows *rows, int n);
+    void (*accept)(const Policy *p, Scheduler *s, StepRows *rows, int n);
     bool takes_drawn; // with `accept`: it accepts a token that a device drew, without logits
     // Frees what the policy keeps for a request: Request.more and Request.state, not Request.seq. Called for every
     // request that was added, possibly from inside scheduler_emit.

@@ -40,10 +40,10 @@ struct Speculate {
     double rows;         // number of its rows without drafts
     double rows_planned; // with the drafts that were proposed so far
     StepPlan now;
-    Stream **streams;  // (cap) the streams of this step
-    SeqRows **rows_of; // (cap) their rows
-    Sequence **own;    // (cap) the draft model's sequences that get drafts
-    MtpText **heads;   // (cap) the prediction head's
+    Stream **streams;   // (cap) the streams of this step
+    StepRows **rows_of; // (cap) their rows
+    Sequence **own;     // (cap) the draft model's sequences that get drafts
+    MtpText **heads;    // (cap) the prediction head's
     int cap;
 };
 
@@ -177,7 +177,7 @@ static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
 }
 
 // Adds one draft to a sequence, from the logits after its last token. Returns whether it should get another one.
-static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Stream *t, const float *logits, int most,
+static bool draft_one(Speculate *x, const Scheduler *s, const StepRows *rows, Stream *t, const float *logits, int most,
                       int n_seqs) {
     Guess *g = &t->model;
     int token = scheduler_draw(s, rows->request, drafted_text(x, t), logits);
@@ -203,7 +203,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
         int left = 0;
         for (int i = 0; i < n; i++) {
             Stream *t = x->streams[i];
-            SeqRows *rows = x->rows_of[i];
+            StepRows *rows = x->rows_of[i];
             int room = int_min(most, scheduler_draft_room(s, rows));
             if (!draft_one(x, s, rows, t, logits + (size_t)i * n_vocab, room, n_seqs)) continue;
             x->streams[left] = t;
@@ -247,7 +247,7 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
     if (x->tries) most = TRIED_DRAFTS;
     for (int i = 0; i < n; i++) {
         Stream *t = x->streams[i];
-        SeqRows *rows = x->rows_of[i];
+        StepRows *rows = x->rows_of[i];
         int room = int_min(most, scheduler_draft_room(s, rows));
         if (!(t->asks || (x->tries && room > 0 && t->ngram.gain <= 1))) continue;
         if (!(t->asks = follow(x, t, rows->seq, room))) continue;
@@ -279,7 +279,7 @@ static void begin_step(Speculate *x, const Scheduler *s) {
     x->now.rows = x->now.tokens; // rows of prompts are computed anyway, and make no draft cheaper
     make_room(x, b->n_seqs);
     for (int i = 0; i < b->n_seqs; i++) {
-        SeqRows *rows = (SeqRows *)scheduler_rows(s, i);
+        StepRows *rows = (StepRows *)scheduler_rows(s, i);
         if (rows->n_out == 0 || !is_ours(x, s, rows->request)) continue;
         Stream *t = stream_of(rows->request);
         t->step = x->step;
@@ -294,7 +294,7 @@ static void begin_step(Speculate *x, const Scheduler *s) {
     if ((x->plan.model || x->plan.mtp) && n > 0) guess_by_model(x, s, n);
 }
 
-static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+static void propose(const Policy *p, Scheduler *s, StepRows *rows) {
     Speculate *x = p->arg;
     if (x->step != scheduler_steps(s)) begin_step(x, s);
     rows->wants_hidden = x->plan.mtp && is_ours(x, s, rows->request) && !rows->picked;
@@ -316,7 +316,7 @@ static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
 
 // ---- observe --------------------------------------------------------------------------------------------------------
 
-static void observe(const Policy *p, Scheduler *s, SeqRows *rows) {
+static void observe(const Policy *p, Scheduler *s, StepRows *rows) {
     Speculate *x = p->arg;
     (void)s;
     mtp_observe(x->plan.mtp, &stream_of(rows->request)->head, rows);
@@ -335,7 +335,7 @@ static void judge(const Guess *g, int n_guesses, const int *tokens, int n, Chanc
     }
 }
 
-static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static void accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     Speculate *x = p->arg;
     const Policy *next = policy_with_accept(p->next);
     const Sequence *q = rows->seq;

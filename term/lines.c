@@ -121,7 +121,7 @@ static void judge_sequence(Lines *l, size_t n) {
     Str sequence = {l->keys.data, n};
     Buf text = {0};
     bool meta = n == 2 && (unsigned char)sequence.data[1] < 0x80;
-    if (keys_text(sequence, &text)) replace_keys(l, n, (Str){text.data, text.n});
+    if (keys_text(sequence, &text)) replace_keys(l, n, str_of_buf(&text));
     else if (l->searching && n > 2) replace_keys(l, n, str_of("\033"));
     else if (meta || has_binding(l, NULL, sequence) || has_binding(l, "-a", (Str){sequence.data + 1, n - 1}))
         l->n_judged = n;
@@ -149,7 +149,7 @@ static void end_waiting(Lines *l) {
 // Takes the next whole character for libedit out of the input. False: it is not complete yet.
 static bool take_key(Lines *l, wchar_t *out) {
     while (l->n_judged == 0) {
-        int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length((Str){l->keys.data, l->keys.n});
+        int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length(str_of_buf(&l->keys));
         if (n <= 0) return false;
         if (n > 1 && l->keys.data[0] == '\033') judge_sequence(l, (size_t)n);
         else l->n_judged = (size_t)n;
@@ -257,7 +257,7 @@ static int next_key(EditLine *el, wchar_t *out) {
     return 1;
 }
 
-static bool ends_with(const Buf *b, const char *end) { return str_has_suffix((Str){b->data, b->n}, end); }
+static bool ends_with(const Buf *b, const char *end) { return str_has_suffix(str_of_buf(b), end); }
 
 static void insert(EditLine *el, Str text) {
     wchar_t *wide = wide_of(text);
@@ -328,7 +328,7 @@ static unsigned char complete(EditLine *el, int key) {
     size_t from = 0;
     narrow(line->buffer, (size_t)(line->cursor - line->buffer), &before);
     unsigned char result = CC_REFRESH;
-    if (!l->setup.complete || !l->setup.complete(l->setup.arg, (Str){before.data, before.n}, &from, &words)) {
+    if (!l->setup.complete || !l->setup.complete(l->setup.arg, str_of_buf(&before), &from, &words)) {
         insert(el, str_of("\t"));
     } else if (words.n == 0) {
         result = CC_REFRESH_BEEP;
@@ -545,7 +545,7 @@ typedef enum { WHOLE, CONTINUED, IN_BLOCK } Shape;
 #define QUOTES "\"\"\""
 
 static Shape shape_of(const Buf *typed) {
-    bool block = str_has_prefix((Str){typed->data, typed->n}, QUOTES);
+    bool block = str_has_prefix(str_of_buf(typed), QUOTES);
     if (block) return typed->n >= 6 && ends_with(typed, QUOTES) ? WHOLE : IN_BLOCK;
     return ends_with(typed, "\\") ? CONTINUED : WHOLE;
 }
@@ -597,8 +597,8 @@ static void keep(Lines *l, const Buf *typed) {
     bool again = before.n == typed->n && memcmp(before.data, typed->data, typed->n) == 0;
     buf_free(&before);
     if (again) return;
-    remember(l, (Str){typed->data, typed->n});
-    if (!l->setup.no_history) recall_add((Str){typed->data, typed->n});
+    remember(l, str_of_buf(typed));
+    if (!l->setup.no_history) recall_add(str_of_buf(typed));
 }
 
 Status lines_read(Lines *l, Buf *message, bool *end) {

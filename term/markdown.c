@@ -347,7 +347,7 @@ void markdown_text(Markdown *m, Str text, Wrap *w, Buf *out) {
         const char *end = memchr(text.data + at, '\n', text.n - at);
         size_t n = end ? (size_t)(end - text.data) - at : text.n - at;
         buf_append(&m->held, text.data + at, n);
-        size_t done = put_line(to, (Str){m->held.data, m->held.n}, end != NULL);
+        size_t done = put_line(to, str_of_buf(&m->held), end != NULL);
         buf_drop(&m->held, done);
         if (end) put(to, str_of("\n"), 0), end_line(to);
         at += n + (end != NULL);
@@ -356,7 +356,7 @@ void markdown_text(Markdown *m, Str text, Wrap *w, Buf *out) {
 
 void markdown_end(Markdown *m, Wrap *w, Buf *out) {
     To to = {m, w, out};
-    if (m->held.n) put_line(to, (Str){m->held.data, m->held.n}, true);
+    if (m->held.n) put_line(to, str_of_buf(&m->held), true);
     set_style(to, 0);
     end_line(to);
     m->held.n = 0;

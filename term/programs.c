@@ -70,7 +70,7 @@ Status programs_edit(Buf *text) {
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return status_error(QUILL_USAGE, "%.200s: a terminal on stdin and stderr expected, none found", chosen);
     char path[1024];
-    int fd = file_of((Str){text->data, text->n}, path);
+    int fd = file_of(str_of_buf(text), path);
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot write: %s", path, strerror(errno));
     close(fd);
     Buf command = {0};

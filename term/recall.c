@@ -60,7 +60,7 @@ void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
         line.n = message.n = 0;
         buf_append(&line, at, (size_t)(stop - at));
         utf8_unescape(&message, line.data); // stops at a NUL, which recall_line never writes
-        if (message.n) take(arg, (Str){message.data, message.n});
+        if (message.n) take(arg, str_of_buf(&message));
         at = stop + (stop < end);
     }
     buf_free(&message);

@@ -35,7 +35,7 @@ static void add_clean(Str text, Buf *out) {
 static Str without_controls(Screen *s, Str text) {
     s->clean.n = 0;
     add_clean(text, &s->clean);
-    return (Str){s->clean.data, s->clean.n};
+    return str_of_buf(&s->clean);
 }
 
 void screen_plain(Screen *s, Str text, Buf *out) {

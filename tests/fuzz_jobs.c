@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     buf_printf(&line, whole ? "\"%s\":" : "\"prompt\":\"x\",\"%s\":", key);
     buf_append(&line, data + 1, size - 1);
     buf_str(&line, openai ? "}}" : "}");
-    parse((Str){line.data, line.n});
+    parse(str_of_buf(&line));
     buf_free(&line);
     return 0;
 }

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     shown(given, columns, (size_t)data[1] % 7 + 1, &pieces);
     if (whole.n != pieces.n || memcmp(whole.data, pieces.data, whole.n) != 0) abort();
     shown(given, 0, 3, &bare);
-    if (lines_of((Str){bare.data, bare.n}) != lines_of(given)) abort();
+    if (lines_of(str_of_buf(&bare)) != lines_of(given)) abort();
     buf_free(&text);
     buf_free(&whole);
     buf_free(&pieces);

@@ -24,10 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Buf file = {0}, again = {0};
     Taken first = {0}, second = {0};
     buf_append(&file, data, size);
-    recall_parse((Str){file.data, file.n}, take, &first);
-    recall_parse((Str){file.data, file.n}, write_again, &again);
+    recall_parse(str_of_buf(&file), take, &first);
+    recall_parse(str_of_buf(&file), write_again, &again);
     buf_append(&again, "", 0);
-    recall_parse((Str){again.data, again.n}, take, &second);
+    recall_parse(str_of_buf(&again), take, &second);
     bool same = first.n == second.n && first.messages.n == second.messages.n;
     if (!same || (first.messages.n && memcmp(first.messages.data, second.messages.data, first.messages.n))) abort();
     buf_free(&file);

@@ -45,7 +45,7 @@ static void check_line(Str line, int columns) {
     while (first < text.n && text.data[first] == ' ') first++;
     bool one = !text.n || !memchr(text.data + first, ' ', text.n - first),
          tabs = text.n && memchr(text.data, '\t', text.n);
-    if (!one && !tabs && wrap_width((Str){text.data, text.n}) > columns) {
+    if (!one && !tabs && wrap_width(str_of_buf(&text)) > columns) {
         const char *last = memrchr(text.data, ' ', text.n);
         Str before = {text.data, last ? (size_t)(last - text.data) : 0};
         int width = wrap_width(before), blanks = 0;
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     wrapped(given, columns, 0, &whole);
     wrapped(given, columns, (size_t)data[1] % 7 + 1, &pieces);
     if (whole.n != pieces.n || memcmp(whole.data, pieces.data, whole.n) != 0) abort();
-    if (!same_characters(given, (Str){whole.data, whole.n})) abort();
+    if (!same_characters(given, str_of_buf(&whole))) abort();
     for (size_t at = 0; columns >= 10 && at < whole.n;) {
         const char *end = memchr(whole.data + at, '\n', whole.n - at);
         size_t n = end ? (size_t)(end - whole.data) - at : whole.n - at;

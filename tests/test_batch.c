@@ -254,7 +254,7 @@ static void soak_types(const char *words, const char *types, int n, uint64_t see
     }
     char all_words[1400];
     snprintf(all_words, sizeof all_words, "%s %s", words, types);
-    Status st = run_batch(all_words, (Str){lines.data, lines.n}, &out);
+    Status st = run_batch(all_words, str_of_buf(&lines), &out);
     assert_int_equal(st.code, n_broken ? QUILL_USAGE : QUILL_OK);
     json_t **all = replies(&out, n_lines, NULL);
     Alone a;
@@ -370,7 +370,7 @@ static void test_short_jobs_leave_first(void **state) {
         buf_str(&lines, "{\"prompt\":\"long\",\"max_tokens\":90,\"ignore_eos\":true}\n");
         for (int i = 0; i < 6; i++) buf_str(&lines, "{\"prompt\":\"short\",\"max_tokens\":5,\"ignore_eos\":true}\n");
         int order[7];
-        assert_ok(run_batch(keep ? "-np 2 --keep-order" : "-np 2", (Str){lines.data, lines.n}, &out));
+        assert_ok(run_batch(keep ? "-np 2 --keep-order" : "-np 2", str_of_buf(&lines), &out));
         json_t **all = replies(&out, 7, order);
         for (int i = 0; i < 7; i++) assert_int_equal(order[i], keep ? i + 1 : i == 6 ? 1 : i + 2);
         assert_int_equal(json_integer_value(json_object_get(json_object_get(all[1], "usage"), "completion_tokens")),
@@ -394,7 +394,7 @@ static void test_shared_prefix(void **state) {
                    "{\"prompt\":\"a beginning of more than sixty-four bytes, which they all have, then %d\","
                    "\"raw\":true,\"max_tokens\":3}\n",
                    i);
-    assert_ok(run_batch("--kv-block 16 -ub 32", (Str){lines.data, lines.n}, &out));
+    assert_ok(run_batch("--kv-block 16 -ub 32", str_of_buf(&lines), &out));
     json_t **all = replies(&out, 8, NULL);
     assert_int_equal(cached_tokens(all[1]), 0);
     for (int i = 2; i <= 8; i++) assert_in_range(cached_tokens(all[i]), 16, 128);
@@ -424,13 +424,13 @@ static void test_prefix_on_disk(void **state) {
                    "{\"prompt\":\"a beginning of more than sixty-four bytes, which they all have, then %d\","
                    "\"raw\":true,\"max_tokens\":20,\"ignore_eos\":true,\"greedy\":true,\"n\":%d}\n",
                    i, i == 3 ? 3 : 1);
-    assert_ok(run_batch("--kv-block 16", (Str){lines.data, lines.n}, &want));
+    assert_ok(run_batch("--kv-block 16", str_of_buf(&lines), &want));
     json_t **alone = replies(&want, 6, NULL);
     for (int round = 0; round < 3; round++) {
         static const char *const ways[] = {"-ub 32", "-np 2 --static", "--kv-mem 60k -np 4"};
         Buf out = {0};
         snprintf(words, sizeof words, "--kv-block 16 --kv-dir %s %s", dir, ways[round]);
-        assert_ok(run_batch(words, (Str){lines.data, lines.n}, &out));
+        assert_ok(run_batch(words, str_of_buf(&lines), &out));
         assert_said("\nKV dir     ");
         json_t **all = replies(&out, 6, NULL);
         for (int i = 1; i <= 6; i++) {
@@ -462,12 +462,12 @@ static void test_more_on_disk_than_in_memory(void **state) {
             "\"raw\":true,\"max_tokens\":8,\"ignore_eos\":true,\"greedy\":true}\n",
             'a' + i, i);
     snprintf(words, sizeof words, "-c 128 --kv-block 16 --kv-mem 48k -np 8 -ub 40 --kv-dir %s", dir);
-    assert_ok(run_batch(words, (Str){lines.data, lines.n}, &want));
+    assert_ok(run_batch(words, str_of_buf(&lines), &want));
     json_t **first = replies(&want, JOBS, NULL);
     for (int width = 1; width <= 64; width *= 8) {
         Buf out = {0};
         snprintf(words, sizeof words, "-c 128 --kv-block 16 --kv-mem 48k -np %d -ub 40 --kv-dir %s", width, dir);
-        assert_ok(run_batch(words, (Str){lines.data, lines.n}, &out));
+        assert_ok(run_batch(words, str_of_buf(&lines), &out));
         json_t **all = replies(&out, JOBS, NULL);
         for (int i = 1; i <= JOBS; i++) {
             const json_t *usage = json_object_get(all[i], "usage");
@@ -545,8 +545,8 @@ static void test_rate(void **state) {
     (void)state;
     Buf lines = {0}, first = {0}, second = {0};
     for (int i = 0; i < 10; i++) buf_str(&lines, "{\"prompt\":\"x\",\"max_tokens\":4}\n");
-    assert_ok(run_batch("--rate 200 --slo ttft=1000,tpot=100 --seed 5", (Str){lines.data, lines.n}, &first));
-    assert_ok(run_batch("--rate 1000 --seed 5 --static -np 2", (Str){lines.data, lines.n}, &second));
+    assert_ok(run_batch("--rate 200 --slo ttft=1000,tpot=100 --seed 5", str_of_buf(&lines), &first));
+    assert_ok(run_batch("--rate 1000 --seed 5 --static -np 2", str_of_buf(&lines), &second));
     json_t **a = replies(&first, 10, NULL), **b = replies(&second, 10, NULL);
     for (int i = 1; i <= 10; i++) { // a seed follows from the run's seed and the line
         assert_true(str_eq(text_of_reply(a[i], 0), text_of_reply(b[i], 0)));
@@ -626,7 +626,7 @@ static void test_too_long(void **state) {
     buf_str(&lines, "{\"prompt\":\"");
     for (int i = 0; i < 300; i++) buf_str(&lines, "x ");
     buf_str(&lines, "\"}\n{\"prompt\":\"y\",\"max_tokens\":2}\n{\"prompt\":\"z\",\"logit_bias\":{\"99999\":1}}\n\n");
-    Status st = run_batch("-c 64", (Str){lines.data, lines.n}, &out);
+    Status st = run_batch("-c 64", str_of_buf(&lines), &out);
     assert_int_equal(st.code, QUILL_CONTEXT);
     assert_non_null(strstr(st.message, "2 of 3 jobs failed; the first: line 1: the prompt has"));
     json_t **all = replies(&out, 3, NULL);

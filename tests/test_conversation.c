@@ -22,7 +22,7 @@ typedef struct {
 static Status load_file(Conversation *c, const char *path) {
     Buf text = {0};
     Status st = file_read(path, &text);
-    if (!st.code) st = conversation_load(c, path, (Str){text.data, text.n});
+    if (!st.code) st = conversation_load(c, path, str_of_buf(&text));
     buf_free(&text);
     return st;
 }

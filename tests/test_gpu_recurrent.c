@@ -1,5 +1,5 @@
 // tests/test_gpu_recurrent.c: the kernels of recurrent layers (gpu/recurrent.cuh) against the formulas of Recurrence
-// (kernels.h) in double: odd shapes, sequences of several lengths, states that are kept after rows and overwritten.
+// (layer.h) in double: odd shapes, sequences of several lengths, states that are kept after rows and overwritten.
 // Runs on a GPU, or on the host that stands for one (tests/rig/gpu_memory.h).
 #include "tests/rig/testing.h"
 

@@ -114,7 +114,7 @@ static void test_real_vocabulary(void **state) {
         Buf text = {0};
         snprintf(file, sizeof file, "tokenizers/ggml-vocab-%s.gguf.inp", files[k]);
         assert_ok(file_read(test_data(file), &text));
-        int ids[MOST_IDS], n = encode(want, (Str){text.data, text.n}, ids);
+        int ids[MOST_IDS], n = encode(want, str_of_buf(&text), ids);
         check_ids(got, text.data, ids, (size_t)n);
         buf_free(&text);
         tokenizer_free(want);
@@ -135,7 +135,7 @@ static Tokenizer *tokenizer_of(const char *parts, const char *model, const char 
     buf_printf(&text, "{%s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {%s}}}", parts, model, vocab);
     Gguf *g = gguf_new("t");
     Tokenizer *t;
-    assert_ok(hf_tokenizer_memory("t", (Str){text.data, text.n}, config, g));
+    assert_ok(hf_tokenizer_memory("t", str_of_buf(&text), config, g));
     assert_ok(tokenizer_load(g, &t));
     gguf_close(g);
     buf_free(&text);
@@ -334,7 +334,7 @@ static void test_forms(void **state) {
     }
     Buf marks = {0}, out = {0}; // a sort in quadratic time would take minutes
     for (int i = 0; i < 100000; i++) buf_str(&marks, i % 2 ? "\xcc\x81" : "\xcc\x96");
-    normalize_append(&out, NORMALIZE_NFC, (Str){marks.data, marks.n});
+    normalize_append(&out, NORMALIZE_NFC, str_of_buf(&marks));
     assert_int_equal(out.n, marks.n);
     buf_free(&marks);
     buf_free(&out);

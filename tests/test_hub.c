@@ -167,7 +167,7 @@ static HubFiles files_of(const char *paths) {
         at += n;
     }
     buf_str(&json, "]}");
-    assert_ok(hub_files_read("a/b", (Str){json.data, json.n}, &files));
+    assert_ok(hub_files_read("a/b", str_of_buf(&json), &files));
     buf_free(&json);
     return files;
 }

@@ -39,7 +39,7 @@ static void compute(HeadRig *r, MtpText **t, Sequence *q, int n, const int *draf
     Engine *e = &r->e;
     assert_true(kvcache_reserve_drafts(&e->kv, q, q->n_cached + n + n_drafts, n_drafts));
     step_clear(&r->step);
-    SeqRows *rows = step_add(&r->step, NULL, q, n, false);
+    StepRows *rows = step_add(&r->step, NULL, q, n, false);
     rows->wants_hidden = true;
     rows->draft = (int *)drafts;
     rows->n_draft = n_drafts;

@@ -25,7 +25,7 @@ static void check_cache(FakeEngine *f, const Sequence *q) {
 }
 
 // Each row of logits must be that of its own token, also for drafts.
-static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
+static void look_at_logits(void *arg, Scheduler *s, const StepRows *rows) {
     (void)arg;
     (void)s;
     float want[FAKE_VOCAB];

@@ -103,7 +103,7 @@ typedef struct {
     int n_text;
 } Forced;
 
-static void forced_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+static void forced_propose(const Policy *p, Scheduler *s, StepRows *rows) {
     Forced *f = p->arg;
     (void)s;
     if (rows->n_out == 0) return;

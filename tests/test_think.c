@@ -260,7 +260,7 @@ static void test_real_templates(void **state) {
         char path[96];
         snprintf(path, sizeof path, "templates/%s.jinja", none[i]);
         assert_ok(file_read(test_data(path), &template));
-        ThinkStream t = think_begin((Str){template.data, template.n}, str_of(""));
+        ThinkStream t = think_begin(str_of_buf(&template), str_of(""));
         assert_null(t.family);
         buf_free(&template);
     }

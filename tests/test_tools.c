@@ -91,7 +91,7 @@ static ChatTemplate *open_template(size_t i) {
     ChatTemplate *c;
     snprintf(path, sizeof path, "templates/%s.jinja", templates[i].file);
     assert_ok(file_read(test_data(path), &source));
-    assert_ok(chat_template_open(path, path, (Str){source.data, source.n}, str_of("<s>"), str_of("</s>"), &c));
+    assert_ok(chat_template_open(path, path, str_of_buf(&source), str_of("<s>"), str_of("</s>"), &c));
     buf_free(&source);
     return c;
 }
@@ -159,7 +159,7 @@ static bool check_rendered(const World *w, size_t i, const ChatTemplate *c, cons
     Rendered r = {0};
     Buf rest = {0};
     render_call(c, w, &r);
-    json_t *calls = call_format_read(f, &w->tools, (Str){r.text.data, r.text.n}, &rest);
+    json_t *calls = call_format_read(f, &w->tools, str_of_buf(&r.text), &rest);
     if (!calls) {
         print_error("%s: no call found in %s\n", templates[i].file, r.text.data);
         rendered_free(&r);

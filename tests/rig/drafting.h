@@ -24,7 +24,7 @@ typedef struct {
     bool jumps; // sometimes emits one more token than its rows give, as a grammar can
     // proposes as many drafts as there is room for, all right if possible, and lets plain decoding accept them
     bool whole;
-    void (*look)(void *arg, Scheduler *s, const SeqRows *rows); // NULL, or called with the rows and their logits
+    void (*look)(void *arg, Scheduler *s, const StepRows *rows); // NULL, or called with the rows and their logits
     void *arg;
     int n_drafts, n_kept, n_dropped; // number of drafts; of emitted drafts; of steps whose tokens were all dropped
 } Drafter;
@@ -32,7 +32,7 @@ typedef struct {
 static inline int drafter_pick(Drafter *d, int n) { return (int)(test_random(&d->random) % (uint64_t)n); }
 
 // Proposes some drafts, and asks for the logits of the rows from the last known one on, or of random rows.
-static inline void drafter_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+static inline void drafter_propose(const Policy *p, Scheduler *s, StepRows *rows) {
     (void)s;
     Drafter *d = p->arg;
     const Foreseen *text = rows->request->state;
@@ -58,7 +58,7 @@ static inline void drafter_drop(Scheduler *s, Sequence *q) {
 }
 
 // Like the accept of plain decoding, but stops at random places.
-static inline void drafter_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static inline void drafter_accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     Drafter *d = p->arg;
     assert_int_equal(n, 1);
     if (d->look) d->look(d->arg, s, rows);
@@ -139,7 +139,7 @@ static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
     f->n_parents++;
 }
 
-static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
+static inline void forker_end_text(Forker *f, Scheduler *s, StepRows *rows) {
     Request *r = rows->request;
     int n = r->max_new, *text = mem_alloc((size_t)n * sizeof *text);
     if (f->last) f->last(f->arg, s, r);
@@ -150,7 +150,7 @@ static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
     free(text);
 }
 
-static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+static inline void forker_accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     Forker *f = p->arg;
     Request *r = rows->request;
     bool first = r->n_more == 0 && r->seq->n_tokens == r->n_prompt;

@@ -1,0 +1,274 @@
+// layer.h: a layer of a model: its hyper-parameters and weights, and the parts of the model before the first layer and
+// after the last one.
+#ifndef QUILL_LAYER_H
+#define QUILL_LAYER_H
+
+#include "formats/types.h"
+#include "base/base.h"
+
+#include <math.h>
+
+typedef struct Backend Backend;
+
+// A matrix as it is stored in the model file: n_out rows of n_in elements. The data belongs to the file.
+typedef struct {
+    const void *data;
+    const float *scales; // (n_out * n_in / group), unaligned; NULL unless the type stores its scales apart
+    const float *bias;   // (n_out), or NULL
+    int type;            // TYPE_ of formats/types.h
+    int group;           // with scales: elements per scale, counted over the flat tensor
+    int n_out, n_in;
+    int stack;      // number of consecutive n_out x n_in matrices, each with its bias (experts, heads); 0: one matrix
+    int stack_rows; // rows from one matrix of a stack to the next, at least n_out; 0: n_out
+    size_t row_bytes;
+    const void *device; // a copy in the memory and layout of the backend that uses the tensor; NULL: `data` is used
+} Tensor;
+
+// Number of rows of all matrices of a stack.
+static inline size_t tensor_rows(const Tensor *t) { return (size_t)t->n_out * (size_t)(t->stack > 0 ? t->stack : 1); }
+
+// Matrix i of a stack.
+static inline Tensor tensor_of_stack(const Tensor *t, int i) {
+    Tensor one = *t;
+    size_t rows = (size_t)i * (size_t)(t->stack_rows > 0 ? t->stack_rows : t->n_out);
+    one.stack = 0;
+    one.data = (const char *)t->data + rows * t->row_bytes;
+    if (t->bias) one.bias = t->bias + rows;
+    if (t->scales) // unaligned
+        one.scales = (const float *)(const void *)((const char *)t->scales +
+                                                   rows * (size_t)t->n_in / (size_t)t->group * sizeof(float));
+    return one;
+}
+
+// The rotary position embedding (RoPE) of a layer's Q and K. Layers with the same RoPE share a table.
+typedef struct {
+    int table;          // index of its cosines and sines in Workspace.rope_cos and rope_sin
+    int n_rot;          // number of leading elements of a head that are rotated, even; 0: none
+    int adjacent;       // 1: pairs are (2i, 2i+1); 0: (i, i + n_rot/2)
+    float mscale;       // factor of cos and sin: the magnitude of YaRN or LongRoPE; otherwise 1
+    float temperature;  // see rope_temperature; 0: Q is not scaled
+    int span;           // positions that share a temperature, at least 1
+    const double *freq; // (n_rot/2) radians per position
+} Rope;
+
+enum { ROPE_TABLES = 2 }; // the most tables of one model
+
+// Rotates a head that is already rotated to some position further by `positions`. Does not multiply by mscale again.
+static inline void rope_turn(const Rope *r, float *head, double positions) {
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
+        float *a = &head[r->adjacent ? 2 * i : i], *b = &head[r->adjacent ? 2 * i + 1 : i + r->n_rot / 2];
+        double x = (double)*a, y = (double)*b;
+        *a = (float)(x * c - y * s);
+        *b = (float)(x * s + y * c);
+    }
+}
+
+// The factor of the rotated Q at a position. It makes scores grow slowly beyond the context of training.
+HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
+    return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + pos / r->span));
+}
+
+// The attention of a layer. All fields have 4 bytes, without padding: kv/fingerprint.c hashes them as bytes.
+typedef struct {
+    int n_heads, n_kv_heads, head_dim; // head_dim: of Q and K
+    int v_dim;                         // elements of a head of V and of the attention output, <= head_dim; 0: head_dim
+    int window;                        // a row sees its last `window` slots; 0: all
+    float scale;                       // factor of the scores
+    float softcap;                     // scores become softcap * tanh(score / softcap); 0: no cap
+} Heads;
+
+static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim : h->head_dim; }
+
+// A layer has a mixer, which combines the rows of a sequence, and a feed-forward, which computes each row by itself.
+// MIXER_ATTENTION and MIXER_LATENT have K and V. MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): a slot
+// has one KV head, which is the compressed vector (used as V) followed by the rotated part of K. A matrix of each head
+// maps Q into the compressed space (k_b), and another one maps the attention output out of it (v_b).
+// The two recurrent mixers have a state of fixed size for each sequence instead (StatePool): MIXER_DELTA is gated
+// DeltaNet (Yang et al. 2024), MIXER_CONV a short convolution between two gates (LFM2).
+typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT, MIXER_DELTA, MIXER_CONV } Mixer;
+static inline bool mixer_is_recurrent(Mixer m) { return m == MIXER_DELTA || m == MIXER_CONV; }
+typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
+// The activation of the gate in FFN_GATED and in every expert.
+// ACT_SILU: act(v) = v * sigmoid(v).
+// ACT_GELU: act(v) = v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU in its tanh form.
+// ACT_SWIGLU_CLAMPED (experts only): v * sigmoid(1.702 v) with v = min(gate, 7), times clamp(up, -7, 7) + 1.
+typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
+// The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
+// softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
+// chosen experts. ROUTE_SIGMOID: sigmoids as they are. Both sigmoid kinds choose by sigmoid + expert_bias.
+typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
+// Whether the norms of Q and K normalise each head separately or all heads of a row together.
+typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
+#define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
+#define GELU_CUBE 0.044715f
+#define SWIGLU_SLOPE 1.702f
+#define SWIGLU_LIMIT 7.0f
+// act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them.
+#define sigmoid_of(act, v)                                                                                             \
+    ((act) == ACT_GELU             ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v))                                 \
+     : (act) == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE * (v)                                                                \
+                                   : (v))
+
+HOST_DEVICE static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
+
+// The hyper-parameters of a layer that are not in Heads. As in Heads all fields have 4 bytes, without padding.
+typedef struct {
+    Mixer mixer;
+    FeedForward ffn;
+    Activation act;
+    QkNorm qk_norm;
+    int gated; // 1: for each head Wq has head_dim rows of Q, then head_dim of a gate, whose sigmoid multiplies `a`
+    float eps; // of all norms of the layer
+    // FFN_EXPERTS: number of experts, number used by each row, and their weights, which are multiplied by route_scale
+    int n_experts, n_used;
+    Routing routing;
+    float route_scale;
+    int n_groups, n_groups_used; // consecutive experts form groups; a row's experts come from its best groups; 0: none
+    float out_scale;             // factor of the residual stream after the layer; 0: no scaling
+} LayerKind;
+
+// The recurrence of a recurrent layer. As in Heads all fields have 4 bytes, without padding. Each channel has a causal
+// convolution of its own with `taps` inputs:
+//     u_t[c] = sum over j of conv[c][j] in_{t - taps + 1 + j}[c], zeros before the sequence's start.
+// MIXER_CONV: in = B * X and a = C * u, where B, C and X are the three parts of w_mix h.
+// MIXER_DELTA: in = w_mix h, and silu(u) holds q, k (n_keys, key_dim) and v (n_values, value_dim). q and k become
+// x / sqrt(x.x + 1e-6), and q is divided by sqrt(key_dim). Each value head has a matrix M (key_dim, value_dim), zeros
+// at the start: M *= exp(decay * softplus(alpha + dt_bias)); M += k d^T with d = sigmoid(beta) (v - M^T k); then
+// a = norm(M^T q) * silu(z). Value head h uses q and k of key head h / (n_values / n_keys) if `grouped`, else of
+// h % n_keys. If there is no w_alpha, w_beta holds both: for each key head the rows of beta of its value heads, then
+// those of alpha.
+typedef struct {
+    int channels, taps;
+    int n_keys, n_values, key_dim, value_dim; // MIXER_DELTA; otherwise 0
+    int grouped;
+} Recurrence;
+#define DELTA_EPS 1e-6f
+
+// A layer: hyper-parameters and weights. Every norm is an RMSNorm with weights; NULL: the layer does not have it.
+typedef struct {
+    LayerKind kind;
+    Heads heads;
+    Recurrence rec;
+    Rope rope;
+    // (n_heads*head_dim, dim), (n_kv_heads*head_dim, dim), (n_kv_heads*v_dim, dim), (dim, n_heads*v_dim). A layer
+    // without wk uses the K and V of an earlier layer, the one with the same kv_kind and kv_layer. With wk but without
+    // wv, V is K before its norm and RoPE.
+    Tensor wq, wk, wv, wo;
+    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts
+    Tensor router;               // (n_experts, dim) of FFN_EXPERTS
+    // The shared expert, which every row uses in addition; no data: there is none. Its output is multiplied by
+    // sigmoid(shared_route x) if shared_route has data.
+    Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
+    Tensor shared_route;                        // (1, dim)
+    // The input matrix of recurrent mixers: (channels, dim), for MIXER_CONV (3 dim, dim). Their output matrix is wo
+    // (dim, layer_mixed).
+    Tensor w_mix;
+    Tensor w_z, w_beta, w_alpha;               // MIXER_DELTA: (n_values*value_dim, dim), 2 x (n_values, dim)
+    const float *conv;                         // (channels, taps)
+    const float *decay, *dt_bias, *norm_state; // MIXER_DELTA: 2 x (n_values), (value_dim)
+    // MIXER_LATENT. wk (v_dim + n_rot, dim) computes the stored vector; wq (n_heads * (n + n_rot), dim or q_a.n_out)
+    Tensor q_a;      // (any, dim) applied before wq; no data: wq takes x
+    Tensor k_b, v_b; // stacks of n_heads: (v_dim, n) for the unrotated part of Q, (v, v_dim) for the attention output
+    // A further term of x: per_out (act(per_gate x) * the layer's part of Workspace.per); no data: none
+    Tensor per_gate, per_out;         // (Ends.per, dim), (dim, Ends.per)
+    const float *norm_att, *norm_ffn; // (dim) before the mixer and before the feed-forward
+    // (layer_norm_q, layer_norm_k) of Q and K, before RoPE; for MIXER_LATENT norm_k is of the compressed vector
+    const float *norm_q, *norm_k;
+    const float *norm_att_out, *norm_ffn_out; // (dim) of the outputs of mixer and feed-forward, before they are added
+    const float *norm_v;                      // (v_dim) of each head of V
+    const float *norm_q_a;                    // (q_a.n_out) of the output of q_a
+    const float *norm_per;                    // (dim) of the output of per_out
+    // FFN_EXPERTS, (dim). norm_router, norm_experts: of the inputs of the router and of the routed experts; NULL: their
+    // input is that of the shared expert (norm_ffn). The others: of the outputs of the shared and of the routed experts
+    const float *norm_router, *norm_experts, *norm_shared_out, *norm_experts_out;
+    const float *expert_bias, *expert_scale; // (n_experts) added to scores for the choice; factors of weights
+    const float *sinks;    // (n_heads) an additional score in the softmax of each head, without a value; NULL: none
+    int index;             // of the layer in the model
+    int kv_kind, kv_layer; // which of the model's pools holds its K and V, and its index there; -1: no K and V
+    int state_layer;       // its index among the layers with a state; -1: it has no state
+    bool kv_used_later;    // a later layer uses the same K and V, also the rows in Workspace.k and v
+    int host_ffn;          // 1: the host computes its feed-forward even if a device has the layer (model_keep_experts)
+    const Backend *be;
+    const void *device; // the backend's copy of the layer; NULL: the backend uses the fields above
+} Layer;
+
+static inline bool layer_attends(const Layer *l) {
+    return l->kind.mixer == MIXER_ATTENTION || l->kind.mixer == MIXER_LATENT;
+}
+// Whether a layer computes K and V of its own. Otherwise it attends to those of the layer with the same kv_layer.
+static inline bool layer_owns_kv(const Layer *l) { return l->kv_kind >= 0 && l->wk.data; }
+
+// Number of elements of the norms of Q and of K.
+static inline int layer_norm_q(const Layer *l) {
+    return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_heads : 1);
+}
+static inline int layer_norm_k(const Layer *l) {
+    if (l->kind.mixer == MIXER_LATENT) return heads_v_dim(&l->heads);
+    return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
+}
+
+// Elements of a row of Workspace.a, the input of Wo.
+static inline int layer_mixed(const Layer *l) {
+    if (!mixer_is_recurrent(l->kind.mixer)) return l->heads.n_heads * l->heads.head_dim;
+    return l->kind.mixer == MIXER_DELTA ? l->rec.n_values * l->rec.value_dim : l->rec.channels;
+}
+// Elements of a row of Workspace.mix. MIXER_DELTA: the outputs of w_mix, w_z, w_beta and w_alpha, then the final beta
+// and decay of each value head. MIXER_CONV: the output of w_mix. Gated attention: the output of Wq.
+static inline int layer_mix_width(const Layer *l) {
+    const Recurrence *r = &l->rec;
+    if (l->kind.mixer == MIXER_CONV) return 3 * r->channels;
+    if (l->kind.mixer == MIXER_DELTA) return r->channels + r->n_values * (r->value_dim + 4);
+    return l->kind.gated ? 2 * l->heads.n_heads * l->heads.head_dim : 0;
+}
+// Floats of a layer's state: the last taps - 1 inputs of the convolution, (taps - 1, channels), oldest first, then the
+// matrices of the value heads, (n_values, key_dim, value_dim).
+static inline size_t recurrence_floats(const Recurrence *r) {
+    return (size_t)(r->taps - 1) * (size_t)r->channels +
+           (size_t)r->n_values * (size_t)r->key_dim * (size_t)r->value_dim;
+}
+
+// EACH_LAYER_MATRIX: X(field) for every matrix of a Layer: those of attention, those of the feed-forward with its
+// experts, then those that only some families have. EACH_LAYER_VECTOR: X(field, elements) for its vectors except those
+// of recurrent mixers, which EACH_RECURRENT_VECTOR has; the norms of Q and K come last.
+// clang-format off
+#define EACH_ATTENTION_MATRIX(X) X(wq) X(wk) X(wv) X(wo)
+#define EACH_FFN_MATRIX(X) \
+    X(w_gate) X(w_up) X(w_down) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
+#define EACH_RECURRENT_MATRIX(X) X(w_mix) X(w_z) X(w_beta) X(w_alpha)
+#define EACH_LATENT_MATRIX(X) X(q_a) X(k_b) X(v_b)
+#define EACH_PER_LAYER_MATRIX(X) X(per_gate) X(per_out)
+#define EACH_LAYER_MATRIX(X) \
+    EACH_ATTENTION_MATRIX(X) EACH_FFN_MATRIX(X) EACH_LATENT_MATRIX(X) EACH_PER_LAYER_MATRIX(X) \
+    EACH_RECURRENT_MATRIX(X)
+#define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
+    X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
+#define EACH_RECURRENT_VECTOR(X, r) \
+    X(conv, (r)->channels * (r)->taps) X(decay, (r)->n_values) X(dt_bias, (r)->n_values) X(norm_state, (r)->value_dim)
+#define EACH_FAMILY_VECTOR(X, dim, l) /* that only some families have; without norm_v, which is all ones */ \
+    X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
+    X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \
+    X(expert_bias, (l)->kind.n_experts) X(expert_scale, (l)->kind.n_experts)
+// clang-format on
+
+// The parts of the model before the first layer and after the last one.
+typedef struct {
+    Tensor tok_embd, head;
+    const float *norm_out; // (dim)
+    float eps;
+    float embd_scale; // x = embd_scale * row of tok_embd
+    float softcap;    // logits become softcap * tanh(logit / softcap); 0: no cap
+    // Per-layer embeddings: each layer gets `per` additional values for a token, its part of
+    // (norm_per(per_proj x) + sqrt(per) * row of per_embd) / sqrt(2).
+    int per;                   // 0: the model has none
+    Tensor per_embd, per_proj; // (n_vocab, n_layers*per), (n_layers*per, dim)
+    const float *norm_per;     // (per)
+    // A prediction head (model_load_head): x = join [norm_embd(embedding), norm_given(Batch.given)]. No data: x is the
+    // embedding
+    Tensor join;                         // (dim, 2 dim)
+    const float *norm_embd, *norm_given; // (dim)
+    int n_ropes;
+    Rope ropes[ROPE_TABLES]; // (n_ropes) all different RoPEs of the layers
+} Ends;
+
+#endif
