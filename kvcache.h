@@ -100,7 +100,13 @@ void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, in
 void kvcache_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
-void sequence_free(Sequence *s);                           // frees the arrays; call kvcache_release first
+// The number of tokens at the beginning of a that are those of b.
+static inline int sequence_common(const Sequence *a, const int *b, int n_b) {
+    int n = 0, most = int_min(a->n_tokens, n_b);
+    while (n < most && a->tokens[n] == b[n]) n++;
+    return n;
+}
+void sequence_free(Sequence *s); // frees the arrays; call kvcache_release first
 
 // Sets the states of a sequence in a batch (Batch.states, state_in, state_out). seq: its index in the batch; first: the
 // number of tokens before its rows.

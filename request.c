@@ -41,9 +41,7 @@ bool request_is_decoding(const Request *r) {
 // Length of the common prefix of a and b in whole blocks, in slots. The last token of b does not count: it has to be
 // computed.
 static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
-    int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
-    while (n < most && a->tokens[n] == b->tokens[n]) n++;
-    return n / kv->pool->block * kv->pool->block;
+    return sequence_common(a, b->tokens, b->n_tokens - 1) / kv->pool->block * kv->pool->block;
 }
 
 bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv) {

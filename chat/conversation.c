@@ -158,8 +158,7 @@ static Status tokens_of(const Conversation *c, const Rendered *text, const ChatC
 static void continue_from_cache(Conversation *c, const EncodedPrompt *prompt) {
     const Rendered *text = &prompt->text;
     const int *ids = prompt->encoded.tokens;
-    int n = prompt->encoded.n, same = 0;
-    while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
+    int n = prompt->encoded.n, same = int_min(c->seq.n_cached, sequence_common(&c->seq, ids, n - 1));
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kvcache_truncate(&c->e->kv, &c->seq, same);
     if (same == 0) c->seq.own = false; // no K and V are left that chunks or eviction have changed

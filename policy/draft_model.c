@@ -7,7 +7,7 @@
 
 #include "policy/draft_steps.h"
 
-enum { CHUNK = 256, FEW_ROWS = 8 }; // the most rows of a step; of one sequence in a step with others
+enum { CHUNK = 256 }; // the most rows of one sequence in a step
 
 struct DraftModel {
     Gguf *gguf;
@@ -47,8 +47,6 @@ Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_na
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-static int rows_of_step(int n_seqs) { return int_max(CHUNK, FEW_ROWS * n_seqs); }
-
 Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **out) {
     DraftModel *d = mem_alloc(sizeof *d);
     *d = (DraftModel){.gguf = g, .n_vocab = n_vocab};
@@ -59,12 +57,12 @@ Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **ou
 }
 
 DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs) {
-    return draft_steps_memory(&d->m, n_threads, rows_of_step(n_seqs), n_seqs);
+    return draft_steps_memory(&d->m, n_threads, draft_steps_rows(CHUNK, n_seqs), n_seqs);
 }
 
 Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv) {
     model_set_context(&d->m, kv.n_ctx);
-    TRY(draft_steps_begin(&d->steps, &d->m, pool, kv, rows_of_step(kv.n_seqs)));
+    TRY(draft_steps_begin(&d->steps, &d->m, pool, kv, draft_steps_rows(CHUNK, kv.n_seqs)));
     if (d->m.c.n_vocab != d->n_vocab) d->logits = mem_alloc((size_t)kv.n_seqs * (size_t)d->n_vocab * sizeof(float));
     return OK;
 }
@@ -82,23 +80,37 @@ const Model *draft_model_weights(const DraftModel *d) { return &d->m; }
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
-void draft_model_release(DraftModel *d, Sequence *own) {
-    kvcache_release(&d->steps.kv, own);
-    sequence_free(own);
-    *own = (Sequence){0};
+// What the draft model keeps of a text is a sequence of its own: the same tokens, then drafts.
+static void leave(void *arg, void *t, const Sequence *text) {
+    DraftModel *d = arg;
+    (void)text;
+    if (!t) return;
+    kvcache_release(&d->steps.kv, t);
+    sequence_free(t);
+    free(t);
 }
 
-bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int most) {
-    int n = 0, n_same = int_min(own->n_tokens, text->n_tokens);
-    while (n < n_same && own->tokens[n] == text->tokens[n]) n++;
-    kvcache_truncate(&d->steps.kv, own, int_min(n, text->n_tokens - 1)); // the last token's row gives the logits
+static bool follow(void *arg, void **t, const Sequence *text, int most) {
+    DraftModel *d = arg;
+    if (!*t) *t = mem_alloc(sizeof(Sequence));
+    Sequence *own = *t;
+    int same = sequence_common(own, text->tokens, text->n_tokens - 1); // the last token's row gives the logits
+    kvcache_truncate(&d->steps.kv, own, same);
     sequence_push(own, text->tokens + own->n_tokens, text->n_tokens - own->n_tokens);
     if (own->n_cached == 0) kvcache_match_prefix(&d->steps.kv, own);
     if (own->n_tokens + most <= d->steps.kv.max_slots && kvcache_reserve(&d->steps.kv, own, own->n_tokens + most))
         return true;
-    draft_model_release(d, own);
+    leave(d, own, text);
+    *t = NULL;
     return false;
 }
+
+static int behind(const void *t, const Sequence *text) {
+    return text->n_tokens - (t ? ((const Sequence *)t)->n_cached : 0);
+}
+
+static void push(void *t, int token) { sequence_push(t, &token, 1); }
+static const Sequence *tokens(const void *t) { return t; }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
@@ -110,17 +122,21 @@ static const float *forward(DraftModel *d) {
 
 // If a sequence has many uncomputed tokens, computes all but a few of them, without logits.
 static void catch_up(DraftModel *d, Sequence *q) {
-    for (int n; (n = int_min(CHUNK, q->n_tokens - q->n_cached - 1)) >= FEW_ROWS;) {
+    for (int n; (n = int_min(CHUNK, q->n_tokens - q->n_cached - 1)) >= DRAFT_STEPS_FEW;) {
         step_clear(&d->steps.step);
         step_add(&d->steps.step, NULL, q, n, false);
         forward(d);
     }
 }
 
-const float *draft_model_step(DraftModel *d, Sequence *const *own, int n) {
-    for (int i = 0; i < n; i++) catch_up(d, own[i]);
+static const float *step(void *arg, void *const *texts, int n) {
+    DraftModel *d = arg;
+    for (int i = 0; i < n; i++) catch_up(d, texts[i]);
     step_clear(&d->steps.step);
-    for (int i = 0; i < n; i++) step_add(&d->steps.step, NULL, own[i], own[i]->n_tokens - own[i]->n_cached, true);
+    for (int i = 0; i < n; i++) {
+        Sequence *own = texts[i];
+        step_add(&d->steps.step, NULL, own, own->n_tokens - own->n_cached, true);
+    }
     const float *logits = forward(d);
     if (!d->logits) return logits;
     int mine = d->m.c.n_vocab, both = int_min(mine, d->n_vocab);
@@ -130,4 +146,9 @@ const float *draft_model_step(DraftModel *d, Sequence *const *own, int n) {
         for (int k = both; k < d->n_vocab; k++) out[k] = -INFINITY;
     }
     return d->logits;
+}
+
+Drafter draft_model_drafter(DraftModel *d) {
+    return (Drafter){
+        .follow = follow, .behind = behind, .step = step, .push = push, .tokens = tokens, .leave = leave, .arg = d};
 }

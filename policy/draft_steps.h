@@ -24,6 +24,10 @@ typedef struct {
     size_t slot;             // bytes of one slot of its cache
 } DraftMemory;
 
+enum { DRAFT_STEPS_FEW = 8 }; // the most rows of a sequence in a step with others
+// The rows of the largest step: `most` of one sequence, or a few of each.
+static inline int draft_steps_rows(int most, int n_seqs) { return int_max(most, DRAFT_STEPS_FEW * n_seqs); }
+
 DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs);
 // Allocates for steps of up to max_rows rows. kv: context, sequences and blocks of the cache; this function sets layers
 // and types. QUILL_MEMORY.

@@ -111,21 +111,21 @@ Status drafters_open(const EngineConfig *config, const DraftTarget *target, int 
 
 Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget *target) {
     SpeculatePlan plan = {.ngram = drafters_use_ngram(config->speculate),
-                          .model = d->model,
-                          .mtp = d->mtp,
                           .tok = target->tok,
                           .most = config->draft_max,
                           .least = config->draft_min,
                           .least_p = config->draft_p_min,
                           .costs = costs_for(target->model, target->unit)};
-    if (d->model) TRY(draft_model_begin(d->model, target->pool, draft_kv(target)));
     if (d->model) {
+        TRY(draft_model_begin(d->model, target->pool, draft_kv(target)));
+        plan.drafter = draft_model_drafter(d->model);
         const Model *draft = draft_model_weights(d->model);
         plan.draft_cost = draft_cost(draft, target->model);
         plan.draft_costs = costs_for(draft, target->unit);
     }
     if (d->mtp) {
         TRY(mtp_begin(d->mtp, target->pool, draft_kv(target)));
+        plan.drafter = mtp_drafter(d->mtp);
         plan.draft_cost = head_cost(d->mtp, target->model);
         plan.draft_costs = plan.costs;
     }

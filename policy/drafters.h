@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "engine_config.h"
+#include "policy/draft_model.h"
+#include "policy/mtp.h"
 #include "policy/speculate.h"
 
 #define DRAFTERS_NGRAM "ngram" // the word for n-grams in --speculate

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_ROWS = 8, ENDED = 8 }; // rows of a text in a step with others; ended texts that are kept
+enum { ENDED = 8 }; // ended texts that are kept
 
-struct MtpText {
+typedef struct MtpText MtpText;
+struct MtpText { // the head's rows of a text
     // Slot i holds the head's K and V of token base + i. n_cached of the rows are computed from vectors of the model;
     // n_chained rows after them from vectors of the head, for drafts.
     Sequence rows;
@@ -31,8 +32,6 @@ struct Mtp {
 };
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
-
-static int rows_of_step(int n_seqs) { return int_max(MTP_WAITING, FEW_ROWS * n_seqs); }
 
 static size_t dim_of(const Mtp *h) { return (size_t)h->head.c.dim; }
 
@@ -60,15 +59,15 @@ size_t mtp_row_bytes(const Mtp *h) {
 }
 
 DraftMemory mtp_memory(const Mtp *h, int n_threads, int n_seqs) {
-    DraftMemory memory = draft_steps_memory(&h->head, n_threads, rows_of_step(n_seqs), n_seqs);
-    size_t vectors = (size_t)(rows_of_step(n_seqs) + (n_seqs + ENDED) * MTP_WAITING);
+    DraftMemory memory = draft_steps_memory(&h->head, n_threads, draft_steps_rows(MTP_WAITING, n_seqs), n_seqs);
+    size_t vectors = (size_t)(draft_steps_rows(MTP_WAITING, n_seqs) + (n_seqs + ENDED) * MTP_WAITING);
     memory.weights -= shared_bytes(h);
     memory.scratch += vectors * dim_of(h) * sizeof(float);
     return memory;
 }
 
 Status mtp_begin(Mtp *h, ThreadPool *pool, KvShape kv) {
-    int most = rows_of_step(kv.n_seqs);
+    int most = draft_steps_rows(MTP_WAITING, kv.n_seqs);
     kv.share = false; // equal tokens do not mean equal rows: a text may lack some
     TRY(draft_steps_begin(&h->steps, &h->head, pool, kv, most));
     h->given = mem_alloc((size_t)most * dim_of(h) * sizeof *h->given);
@@ -104,11 +103,7 @@ void mtp_free(Mtp *h) {
 // The token whose vector the next row takes. That row is of the token after it.
 static int next_hidden(const MtpText *t) { return t->base + t->rows.n_cached - 1; }
 
-static int same_tokens(const Sequence *a, const Sequence *b) {
-    int n = 0, most = int_min(a->n_tokens, b->n_tokens);
-    while (n < most && a->tokens[n] == b->tokens[n]) n++;
-    return n;
-}
+static int same_tokens(const Sequence *a, const Sequence *b) { return sequence_common(a, b->tokens, b->n_tokens); }
 
 // Drops the drafts and those vectors that do not belong to tokens of the text.
 static void forget_drafts(Mtp *h, MtpText *t, const Sequence *text) {
@@ -172,13 +167,13 @@ static void add_rows(Mtp *h, MtpText *t, int n, bool wants_logits) {
 }
 
 // Computes the step's rows. Then each text has the hidden vector of its last row.
-static const float *run(Mtp *h, MtpText *const *texts, int n) {
+static const float *run(Mtp *h, void *const *texts, int n) {
     const float *logits = draft_steps_run(&h->steps);
     const Batch *b = &h->steps.step.batch;
     const float *vectors = model_last_hidden(&h->head, &h->steps.work, b->n_rows);
     for (int i = 0; i < n; i++) {
         vectors += (size_t)h->steps.step.rows[i].n_known * dim_of(h);
-        memcpy(texts[i]->chain, vectors - dim_of(h), dim_of(h) * sizeof *vectors);
+        memcpy(((MtpText *)texts[i])->chain, vectors - dim_of(h), dim_of(h) * sizeof *vectors);
     }
     return logits;
 }
@@ -198,7 +193,7 @@ static void compute(Mtp *h, MtpText *t, int n) {
     if (n == 0) return;
     step_clear(&h->steps.step);
     add_rows(h, t, n, false);
-    run(h, &t, 1);
+    run(h, &(void *){t}, 1);
     count(h, t, n);
 }
 
@@ -297,7 +292,8 @@ static void take_hidden(Mtp *h, MtpText *t, const Sequence *text, int i, int tok
     if (t->n_hidden < MTP_WAITING) keep_hidden(h, t, token, vector);
 }
 
-void mtp_observe(Mtp *h, MtpText **at, const StepRows *rows) {
+static void observe(void *arg, void **at, const StepRows *rows) {
+    Mtp *h = arg;
     const Sequence *text = rows->seq;
     if (!*at) *at = new_text(h, text, rows->first);
     MtpText *t = *at;
@@ -310,48 +306,65 @@ void mtp_observe(Mtp *h, MtpText **at, const StepRows *rows) {
 
 // ---- drafts ---------------------------------------------------------------------------------------------------------
 
-bool mtp_follow(Mtp *h, MtpText *t, const Sequence *text, int most) {
+// Gives the text its tokens without drafts.
+static void become(Mtp *h, MtpText *t, const Sequence *text) {
+    int same = same_tokens(&t->text, text);
+    t->text.n_tokens = same;
+    sequence_push(&t->text, text->tokens + same, text->n_tokens - same);
+    forget_drafts(h, t, text);
+}
+
+static bool follow(void *arg, void **at, const Sequence *text, int most) {
+    Mtp *h = arg;
+    MtpText *t = *at;
     if (!t) return false;
     forget_drafts(h, t, text);
     int n = n_computable(t, text);
     if (n < 1 || next_hidden(t) + n != text->n_tokens - 1) return false;
-    int same = same_tokens(&t->text, text);
-    t->text.n_tokens = same;
-    sequence_push(&t->text, text->tokens + same, text->n_tokens - same);
+    become(h, t, text);
     t->n_hidden = n; // the model computes the last token again
     if (prepare(h, t, text, n, most)) return true;
     begin_at(h, t, text->n_tokens - 1);
     return false;
 }
 
-int mtp_behind(const MtpText *t) { return t ? t->n_hidden : 0; }
+static int behind(const void *at, const Sequence *text) {
+    const MtpText *t = at;
+    (void)text;
+    return t ? t->n_hidden : 0;
+}
 
-const float *mtp_step(Mtp *h, MtpText *const *texts, int n) {
-    for (int i = 0; i < n; i++)
-        if (texts[i]->n_hidden > FEW_ROWS) compute(h, texts[i], texts[i]->n_hidden - 1);
+static const float *step(void *arg, void *const *texts, int n) {
+    Mtp *h = arg;
+    for (int i = 0; i < n; i++) {
+        MtpText *t = texts[i];
+        if (t->n_hidden > DRAFT_STEPS_FEW) compute(h, t, t->n_hidden - 1);
+    }
     step_clear(&h->steps.step);
-    for (int i = 0; i < n; i++) add_rows(h, texts[i], texts[i]->n_hidden, true);
+    for (int i = 0; i < n; i++) add_rows(h, texts[i], ((const MtpText *)texts[i])->n_hidden, true);
     const float *logits = run(h, texts, n);
     for (int i = 0; i < n; i++) {
-        if (texts[i]->n_hidden == 0) texts[i]->n_chained++;
-        count(h, texts[i], texts[i]->n_hidden);
+        MtpText *t = texts[i];
+        if (t->n_hidden == 0) t->n_chained++;
+        count(h, t, t->n_hidden);
     }
     return logits;
 }
 
-void mtp_push(MtpText *t, int token) {
+static void push(void *at, int token) {
+    MtpText *t = at;
     sequence_push(&t->text, &token, 1);
     sequence_push(&t->rows, &token, 1);
 }
 
-const Sequence *mtp_tokens(const MtpText *t) { return &t->text; }
+static const Sequence *tokens(const void *t) { return &((const MtpText *)t)->text; }
 
-void mtp_leave(Mtp *h, MtpText *t, const Sequence *text) {
+static void leave(void *arg, void *at, const Sequence *text) {
+    Mtp *h = arg;
+    MtpText *t = at;
+    int n_ended = 0;
     if (!t) return;
-    int same = same_tokens(&t->text, text), n_ended = 0;
-    t->text.n_tokens = same;
-    sequence_push(&t->text, text->tokens + same, text->n_tokens - same);
-    forget_drafts(h, t, text);
+    become(h, t, text);
     t->followed = NULL;
     MtpText *oldest = NULL;
     for (MtpText *other = h->texts; other; other = other->next) {
@@ -360,4 +373,15 @@ void mtp_leave(Mtp *h, MtpText *t, const Sequence *text) {
         oldest = other;
     }
     if (n_ended > ENDED) drop(h, oldest);
+}
+
+Drafter mtp_drafter(Mtp *h) {
+    return (Drafter){.observe = observe,
+                     .follow = follow,
+                     .behind = behind,
+                     .step = step,
+                     .push = push,
+                     .tokens = tokens,
+                     .leave = leave,
+                     .arg = h};
 }

@@ -1,5 +1,4 @@
-// policy/speculate.c: proposes drafts by n-grams, by a draft model and by the model's own prediction head. See
-// policy/speculate.h.
+// policy/speculate.c: proposes drafts by n-grams and by a drafter. See policy/speculate.h.
 #include "policy/speculate.h"
 
 #include <assert.h>
@@ -21,12 +20,11 @@ typedef struct {
 typedef struct {
     int text; // number of its text in the n-gram index; -1: none
     Guess ngram, model;
-    Sequence own;  // the draft model's sequence
-    MtpText *head; // the prediction head's
-    bool asks;     // the draft model drafts for it in this step
-    bool by_model; // the drafts of this step come from the draft model
-    int64_t step;  // the step that the guesses are for
-    int n_new;     // Request.n_new at that step
+    void *drafting; // what the drafter keeps of its text
+    bool asks;      // the draft model drafts for it in this step
+    bool by_model;  // the drafts of this step come from the draft model
+    int64_t step;   // the step that the guesses are for
+    int n_new;      // Request.n_new at that step
 } Stream;
 
 struct Speculate {
@@ -42,8 +40,7 @@ struct Speculate {
     StepPlan now;
     Stream **streams;   // (cap) the streams of this step
     StepRows **rows_of; // (cap) their rows
-    Sequence **own;     // (cap) the draft model's sequences that get drafts
-    MtpText **heads;    // (cap) the prediction head's
+    void **texts;       // (cap) what the drafter keeps of the texts of a step of its own
     int cap;
 };
 
@@ -64,8 +61,7 @@ void speculate_free(Speculate *x) {
     ngram_free(x->ngram);
     free(x->streams);
     free(x->rows_of);
-    free(x->own);
-    free(x->heads);
+    free(x->texts);
     free(x);
 }
 
@@ -124,40 +120,6 @@ static double draft_cost(const Speculate *x, int n) {
     return x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n) / int_max(1, n);
 }
 
-// ---- a draft model, or the model's own prediction head --------------------------------------------------------------
-
-static bool follow(const Speculate *x, Stream *t, const Sequence *text, int most) {
-    if (x->plan.mtp) return mtp_follow(x->plan.mtp, t->head, text, most);
-    return draft_model_follow(x->plan.model, &t->own, text, most);
-}
-
-// One step for the first n streams.
-static const float *draft_step(Speculate *x, int n) {
-    for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
-    for (int i = 0; i < n; i++) x->heads[i] = x->streams[i]->head;
-    return x->plan.mtp ? mtp_step(x->plan.mtp, x->heads, n) : draft_model_step(x->plan.model, x->own, n);
-}
-
-// The text with the drafts so far.
-static const Sequence *drafted_text(const Speculate *x, const Stream *t) {
-    return x->plan.mtp ? mtp_tokens(t->head) : &t->own;
-}
-
-static void push_draft(const Speculate *x, Stream *t, int token) {
-    if (x->plan.mtp) mtp_push(t->head, token);
-    else sequence_push(&t->own, &token, 1);
-}
-
-// Rows that the drafter has not computed before the draft's.
-static int rows_behind(const Speculate *x, const Stream *t, const Sequence *text) {
-    return x->plan.mtp ? mtp_behind(t->head) : text->n_tokens - t->own.n_cached;
-}
-
-static void release(const Speculate *x, Stream *t, const Sequence *text) {
-    if (x->plan.mtp) mtp_leave(x->plan.mtp, t->head, text);
-    if (x->plan.model) draft_model_release(x->plan.model, &t->own);
-}
-
 // ---- the draft model ------------------------------------------------------------------------------------------------
 
 static double probability(const float *logits, int n, int token) {
@@ -180,7 +142,7 @@ static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
 static bool draft_one(Speculate *x, const Scheduler *s, const StepRows *rows, Stream *t, const float *logits, int most,
                       int n_seqs) {
     Guess *g = &t->model;
-    int token = scheduler_draw(s, rows->request, drafted_text(x, t), logits);
+    int token = scheduler_draw(s, rows->request, x->plan.drafter.tokens(t->drafting), logits);
     if (token < 0) return false;
     double p = probability(logits, scheduler_n_vocab(s), token);
     if (p < (double)x->plan.least_p) return false;
@@ -188,17 +150,18 @@ static bool draft_one(Speculate *x, const Scheduler *s, const StepRows *rows, St
     g->kind[g->n++] = chance_of_p(p);
     if (g->n >= most || (x->plan.tok && token < tokenizer_n(x->plan.tok) && tokenizer_is_eog(x->plan.tok, token)))
         return false;
-    push_draft(x, t, token);
+    x->plan.drafter.push(t->drafting, token);
     return x->plan.fixed || best_length(x, g, x->model_chance, most, most, draft_cost(x, n_seqs)) > g->n;
 }
 
-// Drafts for the first n streams, for all of them together, one token per step of the draft model. Before,
-// draft_model_follow was called for each.
+// Drafts for the first n streams, for all of them together, one token per step of the draft model, which follows their
+// texts already.
 static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     size_t n_vocab = (size_t)scheduler_n_vocab(s);
     int n_seqs = n;
     while (n > 0) {
-        const float *logits = draft_step(x, n);
+        for (int i = 0; i < n; i++) x->texts[i] = x->streams[i]->drafting;
+        const float *logits = x->plan.drafter.step(x->plan.drafter.arg, x->texts, n);
         x->now.extra += x->plan.draft_cost * step_costs_at(&x->plan.draft_costs, n);
         int left = 0;
         for (int i = 0; i < n; i++) {
@@ -225,7 +188,7 @@ static bool can_pay(const Speculate *x, int n_seqs) {
 static bool may_try(Speculate *x, int n) {
     const StepCosts *c = &x->plan.costs;
     double base = step_costs_at(c, x->now.rows), behind = 0; // tokens that the draft model has not computed
-    for (int i = 0; i < n; i++) behind += rows_behind(x, x->streams[i], x->rows_of[i]->seq);
+    for (int i = 0; i < n; i++) behind += x->plan.drafter.behind(x->streams[i]->drafting, x->rows_of[i]->seq);
     double steps = step_costs_at(&x->plan.draft_costs, behind) + TRIED_DRAFTS * step_costs_at(&x->plan.draft_costs, n);
     double cost = x->plan.draft_cost * steps + step_costs_at(c, x->now.rows + TRIED_DRAFTS * n) - base;
     x->saved += SHARE_OF_TRIES * base;
@@ -236,6 +199,7 @@ static bool may_try(Speculate *x, int n) {
 
 // Drafts with the draft model for those sequences of the step where it is expected to gain more than n-grams.
 static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
+    const Drafter *d = &x->plan.drafter;
     int asked = 0, most = x->plan.most;
     bool promises = false;
     for (int i = 0; i < n; i++) {
@@ -250,7 +214,7 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
         StepRows *rows = x->rows_of[i];
         int room = int_min(most, scheduler_draft_room(s, rows));
         if (!(t->asks || (x->tries && room > 0 && t->ngram.gain <= 1))) continue;
-        if (!(t->asks = follow(x, t, rows->seq, room))) continue;
+        if (!(t->asks = d->follow(d->arg, &t->drafting, rows->seq, room))) continue;
         x->streams[asked] = t;
         x->rows_of[asked++] = rows;
     }
@@ -264,8 +228,7 @@ static void make_room(Speculate *x, int n) {
     x->cap = n;
     x->streams = mem_resize(x->streams, (size_t)n * sizeof *x->streams);
     x->rows_of = mem_resize(x->rows_of, (size_t)n * sizeof *x->rows_of);
-    x->own = mem_resize(x->own, (size_t)n * sizeof *x->own);
-    x->heads = mem_resize(x->heads, (size_t)n * sizeof *x->heads);
+    x->texts = mem_resize(x->texts, (size_t)n * sizeof *x->texts);
 }
 
 // Makes the guesses for all sequences of a step. Called when the first of them proposes.
@@ -291,13 +254,13 @@ static void begin_step(Speculate *x, const Scheduler *s) {
         x->streams[n] = t;
         x->rows_of[n++] = rows;
     }
-    if ((x->plan.model || x->plan.mtp) && n > 0) guess_by_model(x, s, n);
+    if (x->plan.drafter.step && n > 0) guess_by_model(x, s, n);
 }
 
 static void propose(const Policy *p, Scheduler *s, StepRows *rows) {
     Speculate *x = p->arg;
     if (x->step != scheduler_steps(s)) begin_step(x, s);
-    rows->wants_hidden = x->plan.mtp && is_ours(x, s, rows->request) && !rows->picked;
+    rows->wants_hidden = x->plan.drafter.observe && is_ours(x, s, rows->request) && !rows->picked;
     Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
     if (!t || t->step != x->step || rows->room == 0) return;
     x->now.rows += scheduler_batch(s)->n_rows - x->rows_planned;
@@ -319,7 +282,7 @@ static void propose(const Policy *p, Scheduler *s, StepRows *rows) {
 static void observe(const Policy *p, Scheduler *s, StepRows *rows) {
     Speculate *x = p->arg;
     (void)s;
-    mtp_observe(x->plan.mtp, &stream_of(rows->request)->head, rows);
+    x->plan.drafter.observe(x->plan.drafter.arg, &stream_of(rows->request)->drafting, rows);
 }
 
 // ---- accept ---------------------------------------------------------------------------------------------------------
@@ -359,7 +322,7 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
     Stream *t = is_ours(x, s, r) ? r->state : NULL;
     if (t) {
         if (t->text >= 0) ngram_end(x->ngram, t->text);
-        release(x, t, r->seq);
+        if (x->plan.drafter.leave) x->plan.drafter.leave(x->plan.drafter.arg, t->drafting, r->seq);
         free(t);
         r->state = NULL;
     }

@@ -10,7 +10,7 @@
 // same as without speculation, whatever the drafters propose. The draft model draws its drafts with the target's
 // sampling parameters and random numbers, so that equal logits of both models give equal tokens.
 //
-// A draft model and a prediction head (policy/mtp.h) are used alike; "draft model" below means either.
+// A draft model and a prediction head are used alike, as a Drafter; "draft model" below means either.
 // policy/draft_length.h decides the number of drafts. First every sequence of a step gets a guess from n-grams. For
 // those sequences where the draft model is expected to gain more, it drafts in steps of its own, for all of them
 // together. Guesses are judged by every emitted token, even if they were not proposed. If no gain is
@@ -21,16 +21,15 @@
 #define QUILL_SPECULATE_H
 
 #include "policy/draft_length.h"
-#include "policy/draft_model.h"
-#include "policy/mtp.h"
+#include "policy/drafter.h"
 #include "policy/policy.h"
+#include "tokenizer.h"
 
 typedef struct Speculate Speculate;
 
 typedef struct {
     bool ngram;
-    DraftModel *model;     // owned by the caller, as mtp is; NULL: none. At most one of both
-    Mtp *mtp;              // NULL: none
+    Drafter drafter;       // zeros: none
     const Tokenizer *tok;  // knows which tokens end a text; NULL: none does
     int most;              // the most drafts of a sequence in a step, at most DRAFT_MOST
     int least;             // if fewer drafts would be best, none are proposed
@@ -41,7 +40,7 @@ typedef struct {
     StepCosts draft_costs; // of the draft model's steps
 } SpeculatePlan;
 
-// Copies the plan; its drafters and its vocabulary must outlive the result.
+// Copies the plan; its drafter and its vocabulary must outlive the result.
 Speculate *speculate_new(const SpeculatePlan *plan);
 void speculate_free(Speculate *x); // call it after scheduler_free
 // The policy of x, in front of `next`; both must outlive it. Make one policy for each x.

@@ -189,8 +189,8 @@ static void test_drafts(void **state) {
         for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
             Rig r;
             Drafted want[TEXTS], got[TEXTS];
-            Drafter d = {.random = t, .n_vocab = 320};
-            const Policy drafting = drafter_policy(&d, &plain_policy);
+            Proposer d = {.random = t, .n_vocab = 320};
+            const Policy drafting = proposer_policy(&d, &plain_policy);
             cuda_rig_open(&r, g, (CudaSetup){.n_gpu = n_gpu, .kv_type = types[t].kv_type, .block = 32});
             generate_with(&r, &plain_policy, NULL, want);
             generate_with(&r, &drafting, want, got);

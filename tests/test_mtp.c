@@ -35,7 +35,7 @@ static void close_rig(HeadRig *r) {
 
 // The model computes the next n tokens of a text, the last n_drafts of them as drafts; the head gets their hidden
 // vectors.
-static void compute(HeadRig *r, MtpText **t, Sequence *q, int n, const int *drafts, int n_drafts) {
+static void compute(HeadRig *r, void **t, Sequence *q, int n, const int *drafts, int n_drafts) {
     Engine *e = &r->e;
     assert_true(kvcache_reserve_drafts(&e->kv, q, q->n_cached + n + n_drafts, n_drafts));
     step_clear(&r->step);
@@ -50,25 +50,26 @@ static void compute(HeadRig *r, MtpText **t, Sequence *q, int n, const int *draf
     model_forward(&e->model, &e->work, e->kv.pool, &r->step.batch);
     e->kv.n_copies = 0;
     rows->hidden = model_last_hidden(&e->model, &e->work, r->step.batch.n_rows);
-    mtp_observe(r->h, t, rows);
+    mtp_drafter(r->h).observe(r->h, t, rows);
     kvcache_advance(&e->kv, q, n);
     kvcache_truncate(&e->kv, q, q->n_tokens);
 }
 
 // The logits of the head after the text, and after each of n further tokens.
-static float *draft_logits(HeadRig *r, MtpText *t, const Sequence *text, const int *drafts, int n) {
+static float *draft_logits(HeadRig *r, void *t, const Sequence *text, const int *drafts, int n) {
+    const Drafter d = mtp_drafter(r->h);
     float *all = malloc((size_t)(n + 1) * ENGINE_VOCAB * sizeof *all);
-    if (!mtp_follow(r->h, t, text, n)) fail_msg("%d tokens: a head that follows expected", text->n_tokens);
+    if (!d.follow(d.arg, &t, text, n)) fail_msg("%d tokens: a head that follows expected", text->n_tokens);
     for (int i = 0; i <= n; i++) {
-        memcpy(all + i * ENGINE_VOCAB, mtp_step(r->h, &t, 1), ENGINE_VOCAB * sizeof *all);
-        if (i < n) mtp_push(t, drafts[i]);
+        memcpy(all + i * ENGINE_VOCAB, d.step(d.arg, &t, 1), ENGINE_VOCAB * sizeof *all);
+        if (i < n) d.push(t, drafts[i]);
     }
-    assert_int_equal(mtp_tokens(t)->n_tokens, text->n_tokens + n);
+    assert_int_equal(d.tokens(t)->n_tokens, text->n_tokens + n);
     return all;
 }
 
-static void free_text(HeadRig *r, MtpText *t, Sequence *q) {
-    mtp_leave(r->h, t, q);
+static void free_text(HeadRig *r, void *t, Sequence *q) {
+    mtp_drafter(r->h).leave(r->h, t, q);
     kvcache_release(&r->e.kv, q);
     sequence_free(q);
 }
@@ -98,7 +99,7 @@ static void test_logits(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (int block = 0; block < 9; block += 8) {
             HeadRig r;
-            MtpText *t = NULL;
+            void *t = NULL;
             Sequence q = {0};
             int tokens[N], drafts[DRAFTS], wrong[2] = {7, 8};
             random_tokens(tokens, N, ENGINE_VOCAB, i + 20);
@@ -131,13 +132,13 @@ static void test_steps(void **state) {
     random_tokens(drafts, DRAFTS, ENGINE_VOCAB, 2);
     for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
         HeadRig r;
-        MtpText *t = NULL;
+        void *t = NULL;
         Sequence q = {0};
         open_rig(&r, shapes[0], i % 2 ? 8 : 0);
         push_random(&q, N, 6);
         while (q.n_cached < N - 1) {
             compute(&r, &t, &q, int_min(chunks[i], N - 1 - q.n_cached), NULL, 0);
-            assert_in_range(mtp_behind(t), 1, MTP_WAITING);
+            assert_in_range(mtp_drafter(r.h).behind(t, &q), 1, MTP_WAITING);
         }
         float *got = draft_logits(&r, t, &q, drafts, DRAFTS);
         if (!want) want = got;
@@ -158,7 +159,7 @@ static void test_computed_again(void **state) {
     float *logits[2];
     for (int again = 0; again < 2; again++) {
         HeadRig r;
-        MtpText *t = NULL;
+        void *t = NULL;
         Sequence q = {0};
         open_rig(&r, shapes[0], 8);
         push_random(&q, 50, 6);
@@ -181,7 +182,7 @@ static void two_heads(bool few, float *logits[2]) {
     enum { N = 50 };
     int drafts[DRAFTS] = {4, 5, 6};
     HeadRig r;
-    MtpText *a = NULL, *b = NULL;
+    void *a = NULL, *b = NULL;
     Sequence first = {0}, second = {0};
     open_rig(&r, shapes[0], 8);
     mtp_free(r.h);
@@ -197,7 +198,7 @@ static void two_heads(bool few, float *logits[2]) {
     logits[0] = draft_logits(&r, b, &second, drafts, DRAFTS);
     free_text(&r, b, &second);
     compute(&r, &a, &first, N - 1, NULL, 0);
-    assert_int_equal(mtp_behind(a), few ? N - 1 : 0);
+    assert_int_equal(mtp_drafter(r.h).behind(a, &first), few ? N - 1 : 0);
     sequence_push(&first, &(int){9}, 1);
     compute(&r, &a, &first, 1, NULL, 0);
     logits[1] = draft_logits(&r, a, &first, drafts, DRAFTS);
@@ -227,7 +228,7 @@ static void check_continued(bool ended, bool other_token, bool waits, int block)
     enum { FIRST = 40, MORE = 25 };
     int drafts[DRAFTS];
     HeadRig r, fresh;
-    MtpText *one = NULL, *t = NULL, *whole = NULL;
+    void *one = NULL, *t = NULL, *whole = NULL;
     Sequence q = {0}, next = {0}, all = {0};
     random_tokens(drafts, DRAFTS, ENGINE_VOCAB, 2);
     open_rig(&r, shapes[0], block);
@@ -271,13 +272,13 @@ static void test_gaps(void **state) {
     (void)state;
     int drafts[DRAFTS] = {1, 2, 3};
     HeadRig r;
-    MtpText *t = NULL, *later = NULL, *back = NULL;
+    void *t = NULL, *later = NULL, *back = NULL;
     Sequence q = {0}, other = {0};
     open_rig(&r, shapes[0], 8);
     push_random(&q, 60, 6);
     compute(&r, &t, &q, 30, NULL, 0);
-    assert_false(mtp_follow(r.h, t, &q, 4)); // the vectors of 29 tokens are missing
-    compute(&r, &later, &q, 29, NULL, 0);    // another text, which begins where the rows of the first one end
+    assert_false(mtp_drafter(r.h).follow(r.h, &t, &q, 4)); // the vectors of 29 tokens are missing
+    compute(&r, &later, &q, 29, NULL, 0); // another text, which begins where the rows of the first one end
     float *a = draft_logits(&r, later, &q, drafts, DRAFTS);
     kvcache_fork(&r.e.kv, &q, &other);
     kvcache_truncate(&r.e.kv, &other, 48);
@@ -287,7 +288,7 @@ static void test_gaps(void **state) {
     for (int i = 0; i < (DRAFTS + 1) * ENGINE_VOCAB; i++) assert_true(isfinite(a[i]) && isfinite(b[i]));
     free(a);
     free(b);
-    mtp_leave(r.h, t, &q);
+    mtp_drafter(r.h).leave(r.h, t, &q);
     free_text(&r, back, &other);
     free_text(&r, later, &q);
     close_rig(&r);
@@ -354,7 +355,7 @@ static void run_texts(const TextSetup *u, Texts *out) {
         KvShape kv = {.n_ctx = 320, .n_seqs = u->n_seqs, .share = u->pooled, .block = u->pooled ? 16 : 0};
         assert_ok(mtp_open(&e.model, &h));
         assert_ok(mtp_begin(h, e.pool, kv));
-        x = speculate_new(&(SpeculatePlan){.mtp = h, .most = 6, .fixed = true});
+        x = speculate_new(&(SpeculatePlan){.drafter = mtp_drafter(h), .most = 6, .fixed = true});
     }
     const Policy forced = x ? speculate_policy(x, e.policy) : (Policy){0};
     Sequence seqs[ANSWERS] = {0};
@@ -514,7 +515,7 @@ static void check_heads(const HeadRig *r, const Sequence *seqs) {
     for (int i = 0; i < CROWD; i++) {
         float *logits[2];
         for (int fresh = 0; fresh < 2; fresh++) {
-            MtpText *t = NULL;
+            void *t = NULL;
             HeadRig with = *r;
             Sequence q = {0};
             KvShape kv = {.n_ctx = 320, .n_seqs = 1};
@@ -523,7 +524,9 @@ static void check_heads(const HeadRig *r, const Sequence *seqs) {
             sequence_push(&q, seqs[i].tokens, seqs[i].n_tokens);
             while (q.n_cached < q.n_tokens - 1)
                 compute(&with, &t, &q, int_min(16, q.n_tokens - 1 - q.n_cached), NULL, 0);
-            if (!fresh) assert_in_range(mtp_behind(t), 1, 20); // the others were computed while the crowd ran
+            if (!fresh)
+                assert_in_range(mtp_drafter(with.h).behind(t, &q), 1,
+                                20); // the others were computed while the crowd ran
             logits[fresh] = draft_logits(&with, t, &q, drafts, DRAFTS);
             free_text(&with, t, &q);
             if (fresh) mtp_free(with.h);
@@ -552,7 +555,7 @@ static void crowd_with(const TextSetup *u, CrowdWay way, Crowd *out) {
         kv.n_blocks = way == FORCED ? 0 : r.e.shape.n_blocks;
         assert_ok(mtp_open(&r.e.model, &r.h));
         assert_ok(mtp_begin(r.h, r.e.pool, kv));
-        x = speculate_new(&(SpeculatePlan){.mtp = r.h, .most = 6, .fixed = true});
+        x = speculate_new(&(SpeculatePlan){.drafter = mtp_drafter(r.h), .most = 6, .fixed = true});
     }
     Policy p = way == NOBODY ? *r.e.policy : speculate_policy(x ? x : planned.speculate, r.e.policy);
     run_crowd(&r.e, &p, seqs, out);

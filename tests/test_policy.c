@@ -51,7 +51,7 @@ enum { MANY = 24 };
 
 typedef struct {
     FakeEngine f;
-    Drafter d;
+    Proposer d;
     Request r[MANY];
     Foreseen text[MANY];
     uint64_t random;
@@ -98,8 +98,8 @@ static void one_round(Round *t, bool sealed) {
     int max_seqs = 1 + pick(t, MOST_REQUESTS), max_rows = 1 + pick(t, 50), added = 0;
     Batch *b;
     fake_open_shape(&t->f, random_shape(t, sealed, max_seqs), max_rows, max_seqs);
-    t->d = (Drafter){.random = t->random, .n_vocab = FAKE_VOCAB, .jumps = true, .look = look_at_logits};
-    const Policy drafting = drafter_policy(&t->d, &plain_policy);
+    t->d = (Proposer){.random = t->random, .n_vocab = FAKE_VOCAB, .jumps = true, .look = look_at_logits};
+    const Policy drafting = proposer_policy(&t->d, &plain_policy);
     fake_policy(&t->f, &drafting, false);
     random_requests(t);
     for (bool any = true; any || added < MANY; check_step(t, added)) {
@@ -161,8 +161,8 @@ static void test_several_tokens_a_step(void **state) {
     for (int stop = 1; stop <= 30; stop++) {
         Request r;
         Foreseen text;
-        Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
-        const Policy drafting = drafter_policy(&d, &plain_policy);
+        Proposer d = {.n_vocab = FAKE_VOCAB, .whole = true};
+        const Policy drafting = proposer_policy(&d, &plain_policy);
         fake_open(&f, 8, 0, 7, 2);
         fake_policy(&f, &drafting, false);
         request_new(&r, 4, 30, 1);
@@ -195,8 +195,8 @@ static void test_drafts_come_last(void **state) {
     static FakeEngine f;
     Request r[3];
     Batch *b;
-    Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
-    const Policy drafting = drafter_policy(&d, &plain_policy);
+    Proposer d = {.n_vocab = FAKE_VOCAB, .whole = true};
+    const Policy drafting = proposer_policy(&d, &plain_policy);
     fake_open(&f, 4, 12, 12, 4); // 48 slots
     f.shape.max_out = 6;
     fake_policy(&f, &drafting, false);
@@ -232,8 +232,8 @@ static void test_no_draws_for_drafts(void **state) {
     (void)state;
     static Device dev;
     Batch *b, *ahead;
-    Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
-    const Policy drafting = drafter_policy(&d, &plain_policy);
+    Proposer d = {.n_vocab = FAKE_VOCAB, .whole = true};
+    const Policy drafting = proposer_policy(&d, &plain_policy);
     for (int n_drafting = 0; n_drafting <= 2; n_drafting++) {
         Request r[2];
         dev = (Device){.sampler = sampler_new(FAKE_VOCAB)};

@@ -176,8 +176,8 @@ static int same_bits(const Gguf *g, const char *isa, int type_k, int type_v) {
     for (size_t i = 0; i < ARRAY_LEN(plans); i++) {
         Plan p = plans[i];
         p.isa = isa, p.exact = true, p.type_k = type_k, p.type_v = type_v;
-        Drafter d = {.random = i, .n_vocab = 320};
-        const Policy drafting = drafter_policy(&d, &plain_policy);
+        Proposer d = {.random = i, .n_vocab = 320};
+        const Policy drafting = proposer_policy(&d, &plain_policy);
         open_plan(&r, g, &p);
         run_texts(&r, &p, &plain_policy, NULL, plain);
         rig_close(&r);
@@ -236,8 +236,8 @@ static void near_texts(const Gguf *g, const char *isa, int type_k, int type_v, d
     open_plan(&r, g, &p);
     run_texts(&r, &p, &plain_policy, NULL, want);
     rig_close(&r);
-    Drafter d = {.random = 3, .n_vocab = 320};
-    const Policy drafting = drafter_policy(&d, &plain_policy);
+    Proposer d = {.random = 3, .n_vocab = 320};
+    const Policy drafting = proposer_policy(&d, &plain_policy);
     open_plan(&r, g, &p);
     run_texts(&r, &p, &drafting, want, got);
     rig_close(&r);
@@ -376,7 +376,7 @@ static void hash_files(const char *dir, Kept *out) {
 }
 
 // Runs two requests with the same beginning, with a directory for their blocks; drafter NULL: plain decoding.
-static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
+static void run_engine(Proposer *d, Foreseen *foreseen, Kept *out) {
     Engine e;
     const char *dir = test_tmp("policy_kv");
     EngineConfig o = {.device = "cpu",
@@ -393,7 +393,7 @@ static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
     remove_directory(dir);
     assert_ok(engine_open_view(&e, &o, (EngineNeeds){.n_ctx = FAKE_CTX, .n_seqs = 2, .max_out = 32, .pooled = true},
                                tiny_model(&(TinyModel){.seed = 5})));
-    const Policy drafting = d ? drafter_policy(d, e.policy) : (Policy){0};
+    const Policy drafting = d ? proposer_policy(d, e.policy) : (Policy){0};
     for (int i = 0; i < 2; i++) {
         int prompt[50];
         Sequence seq = {0};
@@ -425,7 +425,7 @@ static void test_nothing_of_drafts_is_kept(void **state) {
     static Kept want, got;
     run_engine(NULL, NULL, &want);
     Foreseen text[2] = {{want.tokens[0], 110}, {want.tokens[1], 109}};
-    Drafter d = {.random = 7, .n_vocab = 320};
+    Proposer d = {.random = 7, .n_vocab = 320};
     run_engine(&d, text, &got);
     assert_true(d.n_kept > 10 && d.n_drafts > 2 * d.n_kept);
     assert_memory_equal(want.tokens, got.tokens, sizeof want.tokens);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
 #include "engine.h"
+#include "policy/draft_model.h"
 #include "policy/speculate.h"
 #include "tests/rig/drafting.h"
 #include "tests/rig/engine_rig.h"
@@ -317,7 +318,8 @@ static Speculate *forced_drafters(Engine *e, const DraftSetup *u, DraftModel **m
     KvShape kv = {.n_ctx = 160, .n_seqs = u->n_seqs, .share = u->pooled, .block = u->pooled ? 16 : 0};
     assert_ok(draft_model_open(tiny_model(u->draft), e->be, e->model.c.n_vocab, model));
     assert_ok(draft_model_begin(*model, e->pool, kv));
-    return speculate_new(&(SpeculatePlan){.ngram = u->ngram, .model = *model, .most = 6, .fixed = true});
+    return speculate_new(
+        &(SpeculatePlan){.ngram = u->ngram, .drafter = draft_model_drafter(*model), .most = 6, .fixed = true});
 }
 
 static void answer_all(const DraftSetup *u, Answers *out) {
@@ -441,8 +443,12 @@ static void test_useless_drafts_cost_little(void **state) {
             assert_ok(draft_model_begin(model, e.pool, (KvShape){.n_ctx = 700, .n_seqs = 1}));
         }
         StepCosts costs = step_costs_of("vnni", 8.5, WEIGHTS_IN_MEMORY);
-        Speculate *x = speculate_new(&(SpeculatePlan){
-            .ngram = !with_model, .model = model, .most = 16, .costs = costs, .draft_cost = 0.1, .draft_costs = costs});
+        Speculate *x = speculate_new(&(SpeculatePlan){.ngram = !with_model,
+                                                      .drafter = with_model ? draft_model_drafter(model) : (Drafter){0},
+                                                      .most = 16,
+                                                      .costs = costs,
+                                                      .draft_cost = 0.1,
+                                                      .draft_costs = costs});
         Policy policy = speculate_policy(x, e.policy);
         Sequence q = {0};
         Request r = {.seq = &q, .sampling = sampler_defaults(), .max_new = LONG, .policy = &policy};

@@ -1,4 +1,4 @@
-// tests/rig/drafting.h: two policies for tests. Drafter proposes right and wrong tokens and drops some of its steps.
+// tests/rig/drafting.h: two policies for tests. Proposer proposes right and wrong tokens and drops some of its steps.
 // Forker makes several sequences of a request, which share blocks and replace each other.
 #ifndef QUILL_DRAFTING_H
 #define QUILL_DRAFTING_H
@@ -27,27 +27,27 @@ typedef struct {
     void (*look)(void *arg, Scheduler *s, const StepRows *rows); // NULL, or called with the rows and their logits
     void *arg;
     int n_drafts, n_kept, n_dropped; // number of drafts; of emitted drafts; of steps whose tokens were all dropped
-} Drafter;
+} Proposer;
 
-static inline int drafter_pick(Drafter *d, int n) { return (int)(test_random(&d->random) % (uint64_t)n); }
+static inline int proposer_pick(Proposer *d, int n) { return (int)(test_random(&d->random) % (uint64_t)n); }
 
 // Proposes some drafts, and asks for the logits of the rows from the last known one on, or of random rows.
-static inline void drafter_propose(const Policy *p, Scheduler *s, StepRows *rows) {
+static inline void proposer_propose(const Policy *p, Scheduler *s, StepRows *rows) {
     (void)s;
-    Drafter *d = p->arg;
+    Proposer *d = p->arg;
     const Foreseen *text = rows->request->state;
     if (rows->n_out == 0) return;
-    rows->n_draft = d->whole ? rows->room : drafter_pick(d, rows->room + 1);
+    rows->n_draft = d->whole ? rows->room : proposer_pick(d, rows->room + 1);
     for (int i = 0; i < rows->n_draft; i++) {
         int at = rows->first + rows->n_known + i;
-        bool right = text && at < text->n && (d->whole || drafter_pick(d, 4) > 0);
-        rows->draft[i] = right ? text->tokens[at] : drafter_pick(d, d->n_vocab);
+        bool right = text && at < text->n && (d->whole || proposer_pick(d, 4) > 0);
+        rows->draft[i] = right ? text->tokens[at] : proposer_pick(d, d->n_vocab);
     }
-    rows->n_out = 1 + (d->whole ? rows->n_draft : drafter_pick(d, 1 + rows->n_draft));
-    if (d->whole || drafter_pick(d, 8) > 0) return;
+    rows->n_out = 1 + (d->whole ? rows->n_draft : proposer_pick(d, 1 + rows->n_draft));
+    if (d->whole || proposer_pick(d, 8) > 0) return;
     int all = rows->n_known + rows->n_draft;
-    rows->first_out = drafter_pick(d, all);
-    rows->n_out = drafter_pick(d, 1 + int_min(all - rows->first_out, rows->room_out));
+    rows->first_out = proposer_pick(d, all);
+    rows->n_out = proposer_pick(d, 1 + int_min(all - rows->first_out, rows->room_out));
 }
 
 // Drops the whole step, including the row of the last token, which was not a draft.
@@ -58,18 +58,18 @@ static inline void drafter_drop(Scheduler *s, Sequence *q) {
 }
 
 // Like the accept of plain decoding, but stops at random places.
-static inline void drafter_accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
-    Drafter *d = p->arg;
+static inline void proposer_accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
+    Proposer *d = p->arg;
     assert_int_equal(n, 1);
     if (d->look) d->look(d->arg, s, rows);
     bool from_last = rows->first_out == rows->n_known - 1 && rows->n_out > 0;
     d->n_drafts += rows->n_draft;
-    if (!from_last || drafter_pick(d, 10) == 0) {
+    if (!from_last || proposer_pick(d, 10) == 0) {
         d->n_dropped++;
         drafter_drop(s, rows->seq);
         return;
     }
-    int most = 1 + drafter_pick(d, rows->n_out);
+    int most = 1 + proposer_pick(d, rows->n_out);
     for (int i = 0; i < most; i++) {
         const float *logits = rows->logits + (size_t)i * (size_t)scheduler_n_vocab(s);
         int token = scheduler_draw(s, rows->request, rows->seq, logits);
@@ -78,11 +78,11 @@ static inline void drafter_accept(const Policy *p, Scheduler *s, StepRows *rows,
         if (i >= rows->n_draft || token != rows->draft[i]) break;
     }
     const Foreseen *text = rows->request->state;
-    if (d->jumps && drafter_pick(d, 4) == 0) scheduler_emit(s, rows, text->tokens[rows->seq->n_tokens], NULL);
+    if (d->jumps && proposer_pick(d, 4) == 0) scheduler_emit(s, rows, text->tokens[rows->seq->n_tokens], NULL);
 }
 
-static inline Policy drafter_policy(Drafter *d, const Policy *next) {
-    return (Policy){.propose = drafter_propose, .accept = d->whole ? NULL : drafter_accept, .arg = d, .next = next};
+static inline Policy proposer_policy(Proposer *d, const Policy *next) {
+    return (Policy){.propose = proposer_propose, .accept = d->whole ? NULL : proposer_accept, .arg = d, .next = next};
 }
 
 // Compares two greedy texts of n tokens and the logits (n, n_vocab) that they were drawn from. While the texts agree,
