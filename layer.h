@@ -27,6 +27,14 @@ typedef struct {
 // Number of rows of all matrices of a stack.
 static inline size_t tensor_rows(const Tensor *t) { return (size_t)t->n_out * (size_t)(t->stack > 0 ? t->stack : 1); }
 
+// Bytes of a tensor with its scales and its bias.
+static inline size_t tensor_bytes(const Tensor *t) {
+    size_t n = tensor_rows(t) * t->row_bytes;
+    if (t->scales) n += tensor_rows(t) * (size_t)t->n_in / (size_t)t->group * sizeof *t->scales;
+    if (t->bias) n += tensor_rows(t) * sizeof *t->bias;
+    return n;
+}
+
 // Matrix i of a stack.
 static inline Tensor tensor_of_stack(const Tensor *t, int i) {
     Tensor one = *t;

@@ -25,7 +25,7 @@ size_t model_kept_bytes(const Model *m, int first) {
     for (int i = first; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
         if (!l->host_ffn) continue;
-#define ADD_BYTES(field) bytes += tensor_rows(&l->field) * l->field.row_bytes;
+#define ADD_BYTES(field) bytes += tensor_bytes(&l->field);
         EACH_FFN_MATRIX(ADD_BYTES)
     }
     return bytes;

@@ -249,13 +249,11 @@ static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg
     if (!m->c.tied) visit(&m->ends.head, arg);
 }
 
-static void add_bytes(const Tensor *t, void *arg) {
-    size_t n = tensor_rows(t) * t->row_bytes;
-    if (t->scales) n += tensor_rows(t) * (size_t)t->n_in / (size_t)t->group * sizeof(float);
-    *(size_t *)arg += n;
-}
+static void add_bytes(const Tensor *t, void *arg) { *(size_t *)arg += tensor_bytes(t); }
 
-static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += tensor_rows(t) * (size_t)t->n_in; }
+static void add_params(const Tensor *t, void *arg) {
+    *(size_t *)arg += tensor_rows(t) * ((size_t)t->n_in + (t->bias ? 1 : 0));
+}
 
 int layer_norm_floats(const Layer *l, int dim) {
     int n = 0;
@@ -269,12 +267,7 @@ int layer_norm_floats(const Layer *l, int dim) {
 
 static size_t norm_params(const Model *m) {
     size_t n = (size_t)m->c.dim * (m->ends.join.data ? 3 : 1) + (size_t)m->ends.per;
-    for (int i = 0; i < m->c.n_layers; i++) {
-        const Layer *y = &m->layers[i];
-        n += (size_t)layer_norm_floats(y, m->c.dim);
-#define ADD_BIAS(field) n += y->field.bias ? tensor_rows(&y->field) : 0;
-        EACH_LAYER_MATRIX(ADD_BIAS)
-    }
+    for (int i = 0; i < m->c.n_layers; i++) n += (size_t)layer_norm_floats(&m->layers[i], m->c.dim);
     return n;
 }
 
@@ -293,15 +286,15 @@ size_t model_n_params(const Model *m) {
 }
 
 // The bytes or parameters that one row does not use: of each layer n_experts - n_used experts. add: add_bytes or
-// add_params; of_bias: its count for an element of a bias.
-static size_t idle(const Model *m, void (*add)(const Tensor *t, void *arg), size_t of_bias) {
+// add_params.
+static size_t idle(const Model *m, void (*add)(const Tensor *t, void *arg)) {
     size_t n = 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
         const Tensor *stacks[] = {&y->w_gate, &y->w_up, &y->w_down};
         for (size_t k = 0; k < ARRAY_LEN(stacks) && y->kind.ffn == FFN_EXPERTS; k++) {
             Tensor one = tensor_of_stack(stacks[k], 0);
-            size_t each = one.bias ? (size_t)one.n_out * of_bias : 0;
+            size_t each = 0;
             add(&one, &each);
             n += each * (size_t)(y->kind.n_experts - y->kind.n_used);
         }
@@ -309,9 +302,9 @@ static size_t idle(const Model *m, void (*add)(const Tensor *t, void *arg), size
     return n;
 }
 
-size_t model_active_bytes(const Model *m) { return model_weight_bytes(m) - idle(m, add_bytes, sizeof(float)); }
+size_t model_active_bytes(const Model *m) { return model_weight_bytes(m) - idle(m, add_bytes); }
 
-size_t model_active_params(const Model *m) { return model_n_params(m) - idle(m, add_params, 1); }
+size_t model_active_params(const Model *m) { return model_n_params(m) - idle(m, add_params); }
 
 static Status not_finite(const Model *m, const GgufTensor *t, double value, size_t element) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: finite weights expected, %g found at element %zu",

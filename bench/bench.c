@@ -227,7 +227,7 @@ static const char *main_type(const Model *m) {
             int at = 0;
             while (at < n && types[at] != all[k]->type) at++;
             if (at == n && n < (int)ARRAY_LEN(types)) types[n++] = all[k]->type, bytes[at] = 0;
-            if (at < n) bytes[at] += (double)tensor_rows(all[k]) * (double)all[k]->row_bytes;
+            if (at < n) bytes[at] += (double)tensor_bytes(all[k]);
         }
     }
     int best = 0;

@@ -44,18 +44,16 @@ Status mtp_open(const Model *m, Mtp **out) {
     return st;
 }
 
-static size_t matrix_bytes(const Tensor *t) { return (size_t)t->n_out * t->row_bytes; }
-
 // The bytes of those ends that are the model's.
 static size_t shared_bytes(const Mtp *h) {
     const Ends *own = &h->head.ends, *theirs = &h->m->ends;
-    size_t n = own->tok_embd.data == theirs->tok_embd.data ? matrix_bytes(&own->tok_embd) : 0;
+    size_t n = own->tok_embd.data == theirs->tok_embd.data ? tensor_bytes(&own->tok_embd) : 0;
     bool counted = h->head.c.tied; // model_weight_bytes counts a tied head once
-    return n + (!counted && own->head.data == theirs->head.data ? matrix_bytes(&own->head) : 0);
+    return n + (!counted && own->head.data == theirs->head.data ? tensor_bytes(&own->head) : 0);
 }
 
 size_t mtp_row_bytes(const Mtp *h) {
-    return model_active_bytes(&h->head) - (h->head.c.tied ? 0 : matrix_bytes(&h->head.ends.tok_embd));
+    return model_active_bytes(&h->head) - (h->head.c.tied ? 0 : tensor_bytes(&h->head.ends.tok_embd));
 }
 
 DraftMemory mtp_memory(const Mtp *h, int n_threads, int n_seqs) {
