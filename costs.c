@@ -7,12 +7,13 @@
 //                            2 seen(s) n_heads (head_dim + v_dim) for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
 //   Compressed K and V count as in the absorbed form (cpu/latent.h), also where the expanded form computes them.
-//   In the last layer, a row without logits needs only Wq, Wk and Wv, or what the state takes of it (model_last_rows
-//   names the exceptions).
+//   In the layer in which a row ends (Batch.ended) it needs only Wq, Wk and Wv, or what the state takes of it; in the
+//   layers after it nothing. A row without logits ends in the last layer (model_last_rows names the exceptions).
 //   Norms, biases, RoPE, softmax and the gate are not counted, as in published figures.
 //
 // Bytes read from or written to memory, once a step for all rows together:
-//     weights: the matrices, norms and biases of every layer; the output norm and the head if there are logits
+//     weights: the matrices, norms and biases of every layer that a row enters; the output norm and the head if there
+//              are logits
 //     experts: n_experts (1 - (1 - n_used / n_experts)^rows) of them: the expected number of different experts if rows
 //              choose independently and uniformly; exactly n_used for one row
 //     the embedding: one row of the table for each row of the batch
@@ -26,13 +27,10 @@
 #include "costs.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-static double weight_bytes(const Tensor *t) { // the bytes of one matrix; of a stack, those of one of its matrices
-    double n = (double)t->n_out * (double)t->row_bytes;
-    if (t->scales) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
-    if (t->bias) n += (double)t->n_out * (double)sizeof(float);
-    return n;
-}
+// The bytes of one matrix; of a stack, those of one of its matrices.
+static double weight_bytes(const Tensor *t) { return (double)tensor_bytes(t) / (t->stack > 0 ? t->stack : 1); }
 
 static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (double)t->n_in; }
 
@@ -56,33 +54,35 @@ double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
     return n_rows > 0 ? weight_bytes(t) * all : 0;
 }
 
-#define ADDRESS(field) &l->field,
-#define ALL_MATRICES EACH_LAYER_MATRIX(ADDRESS)
+// ---- the parts of a step --------------------------------------------------------------------------------------------
 
-// The part of the cost that does not depend on slots. n_last rows go through all of the last layer.
-static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
-    Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
-    if (m->ends.per > 0) {
-        c.flops += n_rows * weight_flops(&m->ends.per_proj);
-        c.bytes += (double)n_rows * (double)m->ends.per_embd.row_bytes + weight_bytes(&m->ends.per_proj);
+// The embedding and the head.
+static Cost ends_cost(const Model *m, int n_rows, int n_out) {
+    const Ends *e = &m->ends;
+    Cost c = {.bytes = (double)n_rows * (double)e->tok_embd.row_bytes};
+    if (e->per > 0) {
+        c.flops += n_rows * weight_flops(&e->per_proj);
+        c.bytes += (double)n_rows * (double)e->per_embd.row_bytes + weight_bytes(&e->per_proj);
     }
-    if (m->ends.tok_embd.scales) c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
-    for (int i = 0; i < m->c.n_layers; i++) {
-        const Layer *l = &m->layers[i];
-        const Tensor *all[] = {ALL_MATRICES};
-        for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-            int n = i == m->c.n_layers - 1 && !before_attention(l, all[k]) ? n_last : n_rows;
-            int used = of_heads(l, all[k]) ? all[k]->stack : all[k]->stack ? l->kind.n_used : 1;
-            c.flops += n * weight_flops(all[k]) * used;
-            c.bytes += costs_matrix_bytes(l, all[k], n);
-        }
-        c.bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
-    }
+    if (e->tok_embd.scales) c.bytes += (double)n_rows * m->c.dim / e->tok_embd.group * (double)sizeof(float);
     if (n_out > 0) {
-        c.flops += n_out * weight_flops(&m->ends.head);
-        c.bytes += weight_bytes(&m->ends.head) + (double)m->c.dim * (double)sizeof(float);
+        c.flops += n_out * weight_flops(&e->head);
+        c.bytes += weight_bytes(&e->head) + (double)m->c.dim * (double)sizeof(float);
     }
     return c;
+}
+
+// Adds the weights of a layer, which n_rows enter and n_on leave.
+static void add_weights(Cost *c, const Model *m, const Layer *l, int n_rows, int n_on) {
+#define ADDRESS(field) &l->field,
+    const Tensor *all[] = {EACH_LAYER_MATRIX(ADDRESS)};
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+        int n = before_attention(l, all[k]) ? n_rows : n_on;
+        int used = of_heads(l, all[k]) ? all[k]->stack : all[k]->stack ? l->kind.n_used : 1;
+        c->flops += n * weight_flops(all[k]) * used;
+        c->bytes += costs_matrix_bytes(l, all[k], n);
+    }
+    c->bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
 }
 
 static int seen(const Layer *l, int slot) {
@@ -90,56 +90,35 @@ static int seen(const Layer *l, int slot) {
     return w > 0 ? int_min(slot + 1, w) : slot + 1;
 }
 
-// Layers [from, to).
-typedef struct {
-    int from, to;
-} LayerSpan;
-
-// FLOPs of attention for one row.
-static double row_flops(const Model *m, LayerSpan layers, int slot) {
-    double n = 0;
-    for (int i = layers.from; i < layers.to; i++) {
-        const Heads *h = &m->layers[i].heads;
-        const Recurrence *r = &m->layers[i].rec;
-        if (mixer_is_recurrent(m->layers[i].kind.mixer)) {
-            n += 2.0 * r->channels * r->taps + 6.0 * r->n_values * r->key_dim * r->value_dim;
-            continue;
-        }
-        n += 2.0 * seen(&m->layers[i], slot) * h->n_heads * (h->head_dim + heads_v_dim(h));
-    }
-    return n;
+// FLOPs of a layer's attention or recurrence for one row.
+static double mixer_flops(const Layer *l, int slot) {
+    const Heads *h = &l->heads;
+    const Recurrence *r = &l->rec;
+    if (mixer_is_recurrent(l->kind.mixer))
+        return 2.0 * r->channels * r->taps + 6.0 * r->n_values * r->key_dim * r->value_dim;
+    return 2.0 * seen(l, slot) * h->n_heads * (h->head_dim + heads_v_dim(h));
 }
 
-// Bytes of K and V that one sequence's rows read, the first and the last of them at these slots.
-static double slots_read(const Model *m, LayerSpan layers, const KvPool kv[KV_KINDS], int first, int last) {
-    double bytes = 0;
-    for (int i = layers.from; i < layers.to; i++) {
-        const Layer *l = &m->layers[i];
-        if (l->kv_kind >= 0) bytes += (last - first + seen(l, first)) * (double)kv_slot_bytes_both(&kv[l->kv_kind]);
-    }
-    return bytes;
+// Bytes of K and V of one slot in a layer.
+static double slot_bytes(const Layer *l, const KvPool kv[KV_KINDS]) {
+    return l->kv_kind < 0 ? 0 : (double)kv_slot_bytes_both(&kv[l->kv_kind]);
 }
 
-// Bytes of K and V that a row writes.
-static double row_bytes(const KvPool kv[KV_KINDS]) {
-    double bytes = 0;
-    for (int kind = 0; kind < KV_KINDS; kind++) bytes += (double)kv_slot_bytes_both(&kv[kind]) * kv[kind].n_layers;
-    return bytes;
+// Adds the attention or recurrence of those rows of the batch that end in no layer before `end`; ended NULL: of all.
+static void add_mixer(Cost *c, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b, const int *ended, int end) {
+    int before = -1; // the row before this one
+    for (int i = 0; i < b->n_rows; i++) {
+        if (ended && ended[i] < end) continue;
+        bool next = before >= 0 && b->seq[i] == b->seq[before]; // it sees the slots up to its own, read already or not
+        c->flops += mixer_flops(l, b->slot[i]);
+        c->bytes += (next ? b->slot[i] - b->slot[before] : seen(l, b->slot[i])) * slot_bytes(l, kv);
+        before = i;
+    }
 }
 
-// Adds the attention of rows, all n of the batch or those named, in some layers.
-static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch *b, const int *rows, int n_rows,
-                          const KvPool kv[KV_KINDS]) {
-    for (int i = 0, n; i < n_rows; i += n) {
-        int first = rows ? rows[i] : i, last = first;
-        for (n = 0; i + n < n_rows; n++) {
-            int row = rows ? rows[i + n] : i + n;
-            if (b->seq[row] != b->seq[first]) break;
-            c->flops += row_flops(m, layers, b->slot[row]);
-            last = row;
-        }
-        c->bytes += slots_read(m, layers, kv, b->slot[first], b->slot[last]);
-    }
+// Bytes of K and V that n rows write in a layer.
+static double bytes_written(const Layer *l, const KvPool kv[KV_KINDS], int n) {
+    return layer_owns_kv(l) ? n * slot_bytes(l, kv) : 0;
 }
 
 // Bytes of states that n_seqs sequences read and write in a step.
@@ -149,27 +128,42 @@ static double state_bytes(const Model *m, int n_seqs) {
 }
 
 Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
-    Cost c = {.bytes = row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs)};
-    add_attention(&c, m, (LayerSpan){0, m->c.n_layers}, b, NULL, b->n_rows, kv);
+    Cost c = {.bytes = state_bytes(m, b->n_seqs)};
+    for (int i = 0; i < m->c.n_layers; i++) {
+        c.bytes += bytes_written(&m->layers[i], kv, b->n_rows);
+        add_mixer(&c, &m->layers[i], kv, b, NULL, 0);
+    }
     return c;
 }
 
-// How many rows the last layer's attention or recurrence computes, if n_last of n_rows continue after it. A recurrence
-// needs all rows for its state.
-static int rows_of_last_mixer(const Model *m, int n_rows, int n_last) {
-    return mixer_is_recurrent(m->layers[m->c.n_layers - 1].kind.mixer) ? n_rows : n_last;
+// ---- a step ---------------------------------------------------------------------------------------------------------
+
+static void add_layer(Cost *c, const Model *m, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b,
+                      const int *ended) {
+    int n = 0, n_on = 0; // rows that enter the layer, and rows that leave it
+    for (int i = 0; i < b->n_rows; i++) n += ended[i] >= l->index, n_on += ended[i] > l->index;
+    if (n == 0) return;
+    add_weights(c, m, l, n, n_on);
+    c->bytes += bytes_written(l, kv, n);
+    // A state depends on every row: in a recurrent layer rows end after the mixer.
+    add_mixer(c, l, kv, b, ended, mixer_is_recurrent(l->kind.mixer) ? l->index : l->index + 1);
+}
+
+// Writes to `ended` where the rows will end (Batch.ended) in a step without Batch.narrow.
+static void foresee(const Model *m, const KvPool *kv, const Batch *b, int *ended) {
+    bool sealed = kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v);
+    bool all = b->probe || b->whole || model_last_rows(m, sealed, b->n_rows, b->n_out) == b->n_rows;
+    for (int i = 0; i < b->n_rows; i++) ended[i] = m->c.n_layers - (all ? 0 : 1);
+    for (int i = 0; i < b->n_out; i++) ended[b->out_row[i]] = m->c.n_layers;
 }
 
 Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
-    int n_last = b->probe || b->whole
-                     ? b->n_rows
-                     : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
-    int last = m->c.n_layers - 1;
-    Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
-    c.bytes += row_bytes(kv) * b->n_rows + state_bytes(m, b->n_seqs); // state_bytes: read and written
-    add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, kv);
-    n_last = rows_of_last_mixer(m, b->n_rows, n_last);
-    add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, kv);
+    int *foreseen = b->ended ? NULL : mem_alloc((size_t)(b->n_rows + 1) * sizeof *foreseen);
+    if (foreseen) foresee(m, kv, b, foreseen);
+    Cost c = ends_cost(m, b->n_rows, b->n_out);
+    c.bytes += state_bytes(m, b->n_seqs);
+    for (int i = 0; i < m->c.n_layers; i++) add_layer(&c, m, &m->layers[i], kv, b, foreseen ? foreseen : b->ended);
+    free(foreseen);
     return c;
 }
 
@@ -177,17 +171,12 @@ Cost costs_rows(const Model *m, const KvShape *s, int first, int n_rows, int n_o
     KvShape one = *s; // a copy with one block of one slot, which is enough to know the bytes of a slot
     one.block = one.n_blocks = 1;
     const KvPool kv[KV_KINDS] = {kvshape_pool(&one, KV_FULL), kvshape_pool(&one, KV_WINDOW)};
-    int n_last = model_last_rows(m, kv_is_sealed(s->type_k) || kv_is_sealed(s->type_v), n_rows, n_out);
-    Cost c = cost_linear(m, n_rows, n_last, n_out);
-    if (n_rows <= 0) return c;
-    c.bytes += row_bytes(kv) * n_rows + state_bytes(m, 1);
-    n_last = rows_of_last_mixer(m, n_rows, n_last);
-    for (int part = 0; part < 2; part++) { // 0: all layers but the last; 1: n_last rows in the last layer
-        LayerSpan layers =
-            part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};
-        int n = part == 0 ? n_rows : n_last, end = first + n_rows;
-        for (int i = end - n; i < end; i++) c.flops += row_flops(m, layers, i);
-        if (n > 0) c.bytes += slots_read(m, layers, kv, end - n, end - 1);
-    }
+    int *rows = mem_alloc((size_t)(2 * n_rows + n_out + 1) * sizeof *rows);
+    int *slot = rows, *seq = slot + n_rows, *out_row = seq + n_rows;
+    for (int i = 0; i < n_rows; i++) slot[i] = first + i, seq[i] = 0;
+    for (int i = 0; i < n_out; i++) out_row[i] = n_rows - n_out + i;
+    Batch b = {.n_rows = n_rows, .n_out = n_out, .n_seqs = 1, .slot = slot, .seq = seq, .out_row = out_row};
+    Cost c = costs_batch(m, kv, &b);
+    free(rows);
     return c;
 }

@@ -209,29 +209,30 @@ void engine_close(Engine *e) {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-// Divides the cost of a step among its requests in proportion to their rows. Rows of the prompt count as prefill, the
-// others as decoding.
+// Divides the cost of a computed step among its requests in proportion to their rows, each counted once for every layer
+// that it entered and once for the head. Rows of the prompt count as prefill, the others as decoding.
 static void count_costs(Engine *e, const Batch *b) {
     Cost c = costs_batch(&e->model, e->kv.pool, b);
-    for (int row = 0, n; row < b->n_rows; row += n) {
+    double all = 0, part;
+    for (int row = 0; row < b->n_rows; row++) all += b->ended[row] + 1;
+    for (int row = 0, first; row < b->n_rows;) {
         Request *r = scheduler_request(e->sched, b->seq[row]);
         int n_prompt = r->n_prompt - r->seq->n_gone; // slots of the prompt; token i is in slot i - n_gone
         bool prefill = b->slot[row] < n_prompt;
-        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) {
-            if ((b->slot[row + n] < n_prompt) != prefill) break;
-            n++;
+        for (first = row, part = 0; row < b->n_rows && b->seq[row] == b->seq[first]; row++) {
+            if ((b->slot[row] < n_prompt) != prefill) break;
+            part += b->ended[row] + 1;
         }
-        double share = (double)n / b->n_rows;
-        *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += share * c.flops;
-        *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += share * c.bytes;
+        *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += part / all * c.flops;
+        *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += part / all * c.bytes;
     }
 }
 
 // Computes a step. If the model file was truncated meanwhile, all logits become NAN: then the requests end as with
 // broken weights.
 static const float *forward(Engine *e, const Batch *b) {
-    count_costs(e, b);
     const float *logits = model_forward(&e->model, &e->work, e->kv.pool, b);
+    count_costs(e, b);
     size_t n = logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
     for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // the array belongs to the workspace
     return logits;

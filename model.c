@@ -219,12 +219,24 @@ static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, c
     return rows_of_head(b, rows);
 }
 
+// Writes to b->ended that the rows of the batch end in layer l, except those n of them that go on. b: before it becomes
+// narrower. Its rows are those of the whole step that have not ended before, in order.
+static void note_ended(const Model *m, const Layer *l, const Batch *b, const int *rows, int n) {
+    for (int at = 0, row = 0, on = 0; b->ended && row < b->n_rows; at++) {
+        if (b->ended[at] < m->c.n_layers) continue;
+        if (on < n && rows[on] == row) on++;
+        else b->ended[at] = l->index;
+        row++;
+    }
+}
+
 // Removes the rows that end in layer l from the batch and from x and q.
 static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *kv, Batch *b) {
     int most = w->max_rows, *rows = w->narrowed, *pos = rows + most, *slot = pos + most, *seq = slot + most;
     int *out_row = seq + most;
     int n = rows_that_go_on(m, w, l, kv, b, rows), out = 0;
     if (n == b->n_rows) return;
+    note_ended(m, l, b, rows, n);
     for (int i = 0; i < n; i++) {
         pos[i] = b->pos[rows[i]], slot[i] = b->slot[rows[i]], seq[i] = b->seq[rows[i]];
         if (out < b->n_out && b->out_row[out] == rows[i]) out_row[out++] = i;
@@ -290,6 +302,7 @@ static void run_layers(const Model *m, Workspace *w, int first, int n, KvPool *k
 // The host's layers come first, then the device's.
 static void all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b) {
     int n_host = m->c.n_layers - m->n_device;
+    for (int i = 0; i < b->n_rows && b->ended; i++) b->ended[i] = m->c.n_layers;
     embed(m, w, kv, b);
     run_layers(m, w, 0, n_host, kv, b);
     if (m->n_device == 0) return;

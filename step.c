@@ -16,6 +16,7 @@ void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
     b->slot = mem_alloc(row_ints);
     b->seq = mem_alloc(row_ints);
     b->out_row = mem_alloc(row_ints);
+    b->ended = mem_alloc(row_ints);
     b->max_blocks = (kv->max_slots + kv->pool->block - 1) / kv->pool->block;
     b->block_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
     if (kv->states.pool.n_layers > 0) {
@@ -34,6 +35,7 @@ void step_free(Step *t) {
     free(t->batch.slot);
     free(t->batch.seq);
     free(t->batch.out_row);
+    free(t->batch.ended);
     free(t->batch.block_table);
     free(t->batch.window_table);
     free(t->batch.state_in);

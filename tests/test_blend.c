@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "costs.h"
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
 #include "tests/rig/blend_rig.h"
@@ -63,6 +64,37 @@ static void test_ratio_one_is_a_prefill(void **state) {
                                  .block = 16,
                                  .ubatch = 50},
                    isa_name(i));
+}
+
+// ---- what it costs --------------------------------------------------------------------------------------------------
+
+// FLOPs of 5 tokens, which pass all layers, and of a chunk of 60 after them, which ends in the second.
+static double check_flops(const Engine *e) {
+    int slot[65], seq[65] = {0}, ended[65];
+    for (int i = 0; i < 65; i++) slot[i] = i, ended[i] = i < 5 ? e->model.c.n_layers - 1 : 1;
+    Batch b = {.n_rows = 65, .n_seqs = 1, .slot = slot, .seq = seq, .ended = ended};
+    return costs_batch(&e->model, e->kv.pool, &b).flops;
+}
+
+static void test_rows_that_end_are_not_counted(void **state) {
+    (void)state;
+    for (int ubatch = 30; ubatch <= 140; ubatch += 110) {
+        BlendRig r;
+        BlendText t;
+        BlendResult got[3];
+        assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.n_layers = 4, .seed = 3}, .ubatch = ubatch}));
+        blend_text(&t, 5, (int[]){60}, 1, 0, 13, 7);
+        blend_rig_add(&r, &t);
+        blend_run(&r.e, t.tokens, t.n, NULL, &got[0]);
+        blend_rig_run(&r, &t, "cacheblend,ratio=1", &got[1]);
+        blend_rig_run(&r, &t, "cacheblend,ratio=0.1", &got[2]);
+        double again = costs_rows(&r.e.model, &r.e.shape, 5, t.n - 5, 1).flops;
+        assert_true(fabs(got[0].flops - costs_rows(&r.e.model, &r.e.shape, 0, t.n, 1).flops) < 1);
+        assert_true(fabs(got[1].flops - check_flops(&r.e) - again) < 1);
+        assert_true(got[2].flops < got[0].flops);
+        free_results(got, 3);
+        blend_rig_close(&r);
+    }
 }
 
 // ---- no second computation ------------------------------------------------------------------------------------------
@@ -610,6 +642,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ratio_one_is_a_prefill),
+        cmocka_unit_test(test_rows_that_end_are_not_counted),
         cmocka_unit_test(test_reuse_takes_what_was_kept),
         cmocka_unit_test(test_a_chunk_that_is_the_prefix),
         cmocka_unit_test(test_error_falls_with_the_ratio),

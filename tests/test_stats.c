@@ -125,6 +125,33 @@ static void test_cost_batch(void **state) {
     gguf_close(g);
 }
 
+// Rows that end in a layer before the last need nothing of the layers after it.
+static void test_cost_ended(void **state) {
+    (void)state;
+    Gguf *g;
+    Model m;
+    open_model(SMALL, TYPE_F32, &g, &m);
+    KvPool kv[KV_KINDS] = {{.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16}};
+    int slot[] = {0, 1, 2, 3}, seq[4] = {0}, out_row[] = {3}, ended[] = {0, 2, 0, 2};
+    Batch b = {.n_rows = 4, .n_out = 1, .n_seqs = 1, .slot = slot, .seq = seq, .out_row = out_row, .ended = ended};
+    double weights = 2 * (30720 * 4 + 2 * 64 * 4), head = 300 * 64 * 4 + 64 * 4, rows = 4 * 64 * 4;
+    Cost c = costs_batch(&m, kv, &b); // rows 1 and 3 pass both layers, the others store K and V in the first
+    assert_true(c.flops == 2 * 2 * 61440 + 2 * 2 * 8192 + 2 * 256 * (2 + 4) + 2 * 300 * 64);
+    assert_true(c.bytes == weights + head + rows + 128 * (4 + 4) + 128 * (4 + 2));
+    for (int i = 0; i < 4; i++) ended[i] = 0;
+    b.n_out = 0; // no row enters the second layer
+    c = costs_batch(&m, kv, &b);
+    assert_true(c.flops == 4 * 2 * 8192);
+    assert_true(c.bytes == 8192 * 4 + 2 * 64 * 4 + rows + 128 * 4);
+    for (int i = 0; i < 4; i++) ended[i] = i == 3 ? 2 : 1;
+    b.n_out = 1; // a plain prefill, as it is counted when nothing was computed
+    c = costs_batch(&m, kv, &b);
+    Cost plain = costs_rows(&m, &small_kv, 0, 4, 1);
+    assert_true(c.flops == plain.flops && c.bytes == plain.bytes);
+    model_free(&m);
+    gguf_close(g);
+}
+
 static void test_cost_types(void **state) {
     (void)state;
     Gguf *g;
@@ -324,13 +351,13 @@ static void test_samples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_percentile),       cmocka_unit_test(test_median),
-        cmocka_unit_test(test_timeline),         cmocka_unit_test(test_cost_rows),
-        cmocka_unit_test(test_cost_batch),       cmocka_unit_test(test_cost_types),
-        cmocka_unit_test(test_shape_blocks),     cmocka_unit_test(test_shape_seed),
-        cmocka_unit_test(test_shape_vocabulary), cmocka_unit_test(test_shape_file),
-        cmocka_unit_test(test_shape_presets),    cmocka_unit_test(test_shape_errors),
-        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_percentile),   cmocka_unit_test(test_median),
+        cmocka_unit_test(test_timeline),     cmocka_unit_test(test_cost_rows),
+        cmocka_unit_test(test_cost_batch),   cmocka_unit_test(test_cost_ended),
+        cmocka_unit_test(test_cost_types),   cmocka_unit_test(test_shape_blocks),
+        cmocka_unit_test(test_shape_seed),   cmocka_unit_test(test_shape_vocabulary),
+        cmocka_unit_test(test_shape_file),   cmocka_unit_test(test_shape_presets),
+        cmocka_unit_test(test_shape_errors), cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests_name("stats", tests, NULL, NULL);
 }

@@ -67,6 +67,7 @@ typedef struct {
     uint8_t *rows;
     size_t layer_bytes, n_bytes;
     BlendStats stats;
+    double flops; // of the prompt
 } BlendResult;
 
 static inline Finish blend_keep_logits(Request *r, int token, const float *logits) {
@@ -95,6 +96,7 @@ static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, Blen
     assert_int_equal(r.finish, FINISH_STOP);
     blend_read(e, &q, n, out);
     if (b) out->stats = blend_stats(b);
+    out->flops = r.time.prefill_flops;
     kvcache_release(&e->kv, &q);
     sequence_free(&q);
     timeline_free(&r.time);
