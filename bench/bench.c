@@ -478,8 +478,8 @@ static Status measure_steps(Bench *b) {
     return st;
 }
 
-// Measures, stores and prints the ceilings. With --output json they are printed later, as part of the JSON; with csv
-// they go to stderr.
+// Measures, stores and prints the ceilings. They replace the stored ones, even larger ones, which may be wrong. With
+// --output json they are printed later, as part of the JSON; with csv they go to stderr.
 static Status measure_roofline(Bench *b) {
     progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
     Status measured = roofline_measure(&b->roof);
@@ -487,11 +487,8 @@ static Status measure_roofline(Bench *b) {
     if (!measured.code) measured = measure_gpu(b);
     progress_erase(&b->progress);
     TRY(measured);
-    Roofline stored;
-    bool there = roofline_load(&stored), disturbed = b->roof.cpu_share < 0.9;
-    if (there) roofline_keep_larger(&b->roof, &stored);
     bool quiet = b->o->answer.quiet;
-    if (disturbed && !there) { // too low to store: later runs would exceed 100% of them
+    if (b->roof.cpu_share < 0.9) { // too low to store: later runs would exceed 100% of them
         if (!quiet)
             fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
                     100 * (1 - b->roof.cpu_share));

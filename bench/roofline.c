@@ -166,7 +166,8 @@ bool roofline_load(Roofline *out) {
     return good;
 }
 
-void roofline_keep_larger(Roofline *r, const Roofline *other) {
+// Each ceiling becomes the larger of the two.
+static void keep_larger(Roofline *r, const Roofline *other) {
     r->read_gbs = fmax(r->read_gbs, other->read_gbs);
     r->read_gbs_1 = fmax(r->read_gbs_1, other->read_gbs_1);
     for (int i = 0; i < ROOFLINE_UNITS; i++) r->gflops[i] = fmax(r->gflops[i], other->gflops[i]);
@@ -249,7 +250,7 @@ void roofline_keep_raised(Roofline *r, bool quiet) {
     tell_raised(&what, "that of 1 thread", stored.read_gbs_1, r->read_gbs_1, "GB/s");
     for (int i = 0; i < ROOFLINE_UNITS; i++)
         tell_raised(&what, roofline_units[i].label, stored.gflops[i], r->gflops[i], unit_measure(i));
-    roofline_keep_larger(&stored, r);
+    keep_larger(&stored, r);
     if (what.n > 0 && roofline_save(&stored) && !quiet)
         fprintf(stderr, "quill: faster than this machine's stored ceilings, which were raised: %s\n", what.data);
     buf_free(&what);

@@ -1,8 +1,9 @@
 // bench/roofline.h: peak rates of this machine ("ceilings"): its read bandwidth and the throughput of its arithmetic
 // units. They are measured once and stored in the user's cache directory.
 //
-// A ceiling is the highest rate seen so far. If a run is faster than the stored ceiling, that was measured too low:
-// roofline_share_* raise it, and roofline_keep_raised stores the new value.
+// A ceiling is the highest rate seen since it was measured. If a run is faster than the stored ceiling, that was
+// measured too low: roofline_share_* raise it, and roofline_keep_raised stores the new value. A new measurement
+// replaces the stored ceilings.
 #ifndef QUILL_ROOFLINE_H
 #define QUILL_ROOFLINE_H
 
@@ -39,12 +40,11 @@ typedef struct {
 Status roofline_measure(Roofline *out);
 // False: no file, a damaged one, or one of another machine, number of threads or version of the measurement.
 bool roofline_load(Roofline *out);
-void roofline_keep_larger(Roofline *r, const Roofline *other); // each ceiling becomes the larger of the two
-bool roofline_save(const Roofline *r);                         // false: no cache directory can be written
-void roofline_print(const Roofline *r, Buf *out);              // a small table
-json_t *roofline_json(const Roofline *r);      // keys: threads, read_gbs, read_gbs_1, those of the units
-void roofline_cpu_name(char *out, size_t cap); // "AMD EPYC, family 26 model 2"
-size_t roofline_cache_bytes(void);             // total size of all last-level caches
+bool roofline_save(const Roofline *r);            // false: no cache directory can be written
+void roofline_print(const Roofline *r, Buf *out); // a small table
+json_t *roofline_json(const Roofline *r);         // keys: threads, read_gbs, read_gbs_1, those of the units
+void roofline_cpu_name(char *out, size_t cap);    // "AMD EPYC, family 26 model 2"
+size_t roofline_cache_bytes(void);                // total size of all last-level caches
 
 // Ceilings for `threads` threads; more threads than r->threads do not raise them. The bandwidth of fewer threads is
 // that of one times their number, at most read_gbs; the rate of a unit is proportional to the threads.

@@ -646,6 +646,24 @@ PYTHON
     grep -q '^quill: faster than ' errors
 }
 
+@test "a new measurement replaces the stored ceilings, even larger ones" {
+    needs python3
+    "$QUILL" bench -q --roofline -o json >machine
+    mkdir -p "$XDG_CACHE_HOME/quill"
+    python3 - machine "$TOP/bench/roofline.c" "$XDG_CACHE_HOME/quill/roofline.json" <<'PYTHON'
+import json, re, sys
+machine, source = json.load(open(sys.argv[1]))["machine"], open(sys.argv[2]).read()
+high = dict(machine["roofline"], version=int(re.search(r" VERSION = (\d+)", source)[1]), cpu=machine["cpu"])
+for key in high:
+    if key.startswith("read_gbs") or key.endswith("ops"): high[key] = 9e8
+json.dump(high, open(sys.argv[3], "w"))
+PYTHON
+    "$QUILL" bench --roofline -o json >again 2>errors
+    jq -e '.machine.roofline | .read_gbs < 1e6 and ([.[] | numbers] | max) < 1e8' again
+    # What was measured while other programs took the CPU is not stored.
+    grep -q 'were not stored: other programs' errors || jq -e '.read_gbs < 1e6' "$XDG_CACHE_HOME/quill/roofline.json"
+}
+
 @test "progress is shown only on a terminal that can erase it" {
     script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
     esc="$(printf '\033')"
