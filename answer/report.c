@@ -22,9 +22,9 @@ static double rate(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms
 Timing report_timing(const Engine *e, const Request *r) {
     const Timeline *t = &r->time;
     Timing out = {.tokens = r->n_new, .load_ms = rounded(1e3 * e->load_seconds, 4)};
-    if (t->prefill_end > t->start) out.prefill_ms = rounded(1e3 * (t->prefill_end - t->start), 4);
+    if (t->begun > 0 && t->prefill_end > t->begun) out.prefill_ms = rounded(1e3 * (t->prefill_end - t->begun), 4);
     out.prefill_tps = rounded(rate(r->n_prompt - r->n_reused, out.prefill_ms), 2);
-    out.total_ms = out.prefill_ms;
+    if (t->prefill_end > t->start) out.total_ms = rounded(1e3 * (t->prefill_end - t->start), 4);
     if (r->n_new == 0) return out;
     out.ttft_ms = rounded(1e3 * timeline_ttft(t), 4);
     if (r->n_new > 1) {

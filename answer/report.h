@@ -9,6 +9,8 @@
 // Milliseconds are rounded to 4 decimals, so that total = ttft + tpot x (tokens - 1) holds for the printed figures.
 typedef struct {
     int tokens; // number of generated tokens; ttft is valid from 1 on, tpot and itl from 2 on
+    // prefill_ms: of the rows of the prompt alone. ttft_ms is longer: it has the time before the first of them too, in
+    // which chunks are computed (--chunk) and K and V loaded (--kv-dir)
     double load_ms, prefill_ms, ttft_ms, tpot_ms, itl_p50_ms, itl_p99_ms, decode_ms, total_ms;
     double prefill_tps, decode_tps; // tokens per second; 0: nothing was measured
 } Timing;

@@ -60,6 +60,24 @@ tokens_of() { # of a prompt, in lines
     [ "$(jq .usage.cached_tokens out)" -gt 5 ]
 }
 
+figure() { # KEY OPTIONS...
+    for n in 1 2; do seq -s ' ' $n 2 200 >$n.txt; done
+    "${ask[@]}" --raw --json -n 2 --chunk 1.txt --chunk 2.txt "${@:2}" "So?" | jq "$1"
+}
+
+@test "a blended prompt costs less than a full one" {
+    full=$(figure .prefill_flops --blend full)
+    "$QUILL" chunk add --no-config -q --kv-dir d 1.txt 2.txt
+    for mode in cacheblend cacheblend,gradual=0.5 epic reuse; do
+        jq -en "$(figure .prefill_flops --kv-dir d --blend $mode) | 0 < . and . < $full"
+    done
+}
+
+@test "the time in which missing chunks are computed belongs to the first token, not to the prefill" {
+    figure '[.prefill_ms, .ttft_ms]' >first
+    jq -e '0 < .[0] and .[0] < 0.8 * .[1]' first
+}
+
 @test "blended KV is never kept as a prefix" {
     "${ask[@]}" --kv-dir d --kv-block 4 --chunk a.txt --chunk b.txt "Where is the blue cup?"
     [ -z "$(ls d/*.kv 2>/dev/null)" ]
