@@ -22,6 +22,7 @@ struct Blend {
     const BlendContext *context;
     Policy policy;
     BlendSpan *spans;
+    bool *damaged; // (n_spans) the chunk's file could not be read: it is not opened again
     int n_spans;
     BlendPlan plan;          // a copy of the context's; with ratio=auto its ratio may grow
     double stepped, checked; // start of the current BLEND_CHECK step; total time of these steps without waiting
@@ -109,7 +110,7 @@ static LoaderChunk *open_chunks(Blend *b, const Sequence *q, int from, int *n) {
         int first = int_max(s.first, from);
         if (first >= s.first + s.n) continue;
         LoaderChunk *c = &chunks[*n];
-        if (!open_chunk(b, q->tokens, s, first, c)) {
+        if (b->damaged[i] || !open_chunk(b, q->tokens, s, first, c)) {
             b->stats.n_lost++;
             continue;
         }
@@ -244,7 +245,7 @@ static bool end_loading(Blend *b, Sequence *q, Request *r) {
     forget(b);
     // The chunk is not loaded again: its file may still be there, and would fail again.
     for (int i = 0; i < b->n_spans; i++)
-        if (b->spans[i].first <= bad && bad < b->spans[i].first + b->spans[i].n) b->spans[i].n = 0;
+        b->damaged[i] |= b->spans[i].first <= bad && bad < b->spans[i].first + b->spans[i].n;
     kvcache_release(b->context->kv, q);
     r->fetched = false;
     return false;
@@ -385,6 +386,7 @@ Blend *blend_new(const BlendContext *context, const BlendSpan *spans, int n_span
     *b = (Blend){.context = context, .n_spans = n_spans, .check = second_with_kv(context->m)};
     b->spans = mem_alloc((size_t)n_spans * sizeof *spans);
     memcpy(b->spans, spans, (size_t)n_spans * sizeof *spans);
+    b->damaged = mem_alloc((size_t)n_spans * sizeof *b->damaged);
     b->policy = (Policy){
         .fetch = fetch, .pick = pick, .picked = picked, .give_back = give_back, .end = end, .arg = b, .next = next};
     if (b->check) b->ends = (RowsEnd){b->check->index, end_in_check, b};
@@ -402,5 +404,6 @@ void blend_free(Blend *b) {
     if (!b) return;
     forget(b);
     free(b->spans);
+    free(b->damaged);
     free(b);
 }

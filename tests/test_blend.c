@@ -426,6 +426,7 @@ static void test_files_stay_and_damage_shows(void **state) {
         buf_free(&bytes);
         blend_rig_run(&r, &t, at % 2 ? "cacheblend,ratio=0.2" : "reuse", &got);
         assert_same(&got, &full, "a damaged chunk");
+        assert_int_equal(got.stats.n_lost, 1);
         free(got.rows);
         free(only_chunk(dir, &after, &n));
         if (n != 0) fail_msg("byte %zu is damaged: the file removed expected, found", at);
@@ -436,6 +437,7 @@ static void test_files_stay_and_damage_shows(void **state) {
     fclose(f);
     blend_rig_run(&r, &t, "epic", &got);
     assert_same(&got, &full, "a chunk that was cut");
+    assert_int_equal(got.stats.n_lost, 1);
     free(got.rows);
     free(full.rows);
     free(path);
