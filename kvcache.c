@@ -309,6 +309,11 @@ void kvcache_shuffle(KvCache *kv, uint64_t seed) {
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
+void sequence_alter(Sequence *s, int first) {
+    s->altered_from = s->altered ? int_min(s->altered_from, first) : first;
+    s->altered = true;
+}
+
 void sequence_push(Sequence *s, const int *tokens, int n) {
     if (n == 0) return;
     if (s->n_tokens + n > s->cap_tokens) {
@@ -499,13 +504,14 @@ void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens) {
         s->n_cached = seqstates_return(&kv->states, &s->states, s->blocks, s->n_cached, kv->pool->tail_of ? SEAL : 1);
     if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
+    if (n_tokens <= s->altered_from) s->altered = false;
     drop_behind(kv, s);
 }
 
 void kvcache_give_up(KvCache *kv, Sequence *s, int n) {
     assert(n >= 0 && n <= sequence_slots(s));
     s->n_gone += n;
-    s->own = true;
+    if (n > 0) sequence_alter(s, 0);
     drop_behind(kv, s);
 }
 
@@ -520,7 +526,9 @@ void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     to->n_unseen = from->n_unseen;
     to->n_cached = from->n_cached;
     to->n_named = from->n_named;
-    to->own = from->own;
+    to->alone = from->alone;
+    to->altered = from->altered;
+    to->altered_from = from->altered_from;
     to->n_gone = from->n_gone;
     if (kv->states.pool.n_layers > 0 && from->n_cached > 0)
         seqstates_set(&kv->states, &to->states, to->n_cached, from->states.list->state);
@@ -531,6 +539,7 @@ void kvcache_release(KvCache *kv, Sequence *s) {
     while (s->n_blocks > 0) drop_block(kv, s);
     seqstates_drop(&kv->states, &s->states, -1);
     s->n_cached = s->n_named = s->n_gone = 0;
+    s->altered = false;
 }
 
 // ---- prefixes -------------------------------------------------------------------------------------------------------
@@ -581,7 +590,7 @@ static int with_state(const KvCache *kv, const int *found, int n) {
 int kvcache_match_prefix(KvCache *kv, Sequence *s) {
     int size = kv->pool->block;
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
-    if (!kvcache_shares(kv) || s->own || !at_edge) return s->n_cached;
+    if (!kvcache_shares(kv) || !sequence_shares(s) || !at_edge) return s->n_cached;
     int *found, n = find_prefix(kv, s, &found);
     n = with_state(kv, found, with_partners(kv, s, found, n));
     s->n_cached += n * size;
@@ -600,7 +609,7 @@ int kvcache_match_prefix(KvCache *kv, Sequence *s) {
 void kvcache_commit(KvCache *kv, Sequence *s, int n_slots) {
     assert(n_slots <= s->n_cached);
     int size = kv->pool->block;
-    if (!kvcache_shares(kv) || s->own) return;
+    if (!kvcache_shares(kv) || !sequence_shares(s)) return;
     for (; (s->n_named + 1) * size <= n_slots; s->n_named++) {
         const ChainHash *parent = last_name(kv, s);
         const int block = s->blocks[s->n_named], *ids = s->tokens + s->n_named * size;

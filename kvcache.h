@@ -47,7 +47,9 @@ typedef struct {
     int n_named;                       // leading blocks that kvcache_commit or kvcache_match_prefix has processed
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
     SeqStates states;                  // of recurrent layers
-    bool own;                          // eviction changed its K and V: its blocks are never shared
+    bool alone;                        // set by the caller: its blocks are never shared or stored
+    bool altered;                      // K and V from token altered_from on are not a prefill's (sequence_alter)
+    int altered_from;
 } Sequence;
 
 typedef struct {
@@ -79,6 +81,8 @@ typedef struct {
 // Whether sequences with the same prefix share blocks.
 static inline bool kvcache_shares(const KvCache *kv) { return kv->names.ids != NULL; }
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
+// Whether other sequences and --kv-dir may have its blocks: its K and V are those of a prefill, and the caller agrees.
+static inline bool sequence_shares(const Sequence *s) { return !s->alone && !s->altered; }
 // Number of tokens whose K and V are not computed yet.
 static inline int sequence_uncomputed(const Sequence *s) { return s->n_tokens - s->n_cached; }
 
@@ -99,6 +103,7 @@ void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int firs
 void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
 void kvcache_free(KvCache *kv);
 
+void sequence_alter(Sequence *s, int first);               // K and V from token `first` on are no prefill's any more
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
 // The number of tokens at the beginning of a that are those of b.
 static inline int sequence_common(const Sequence *a, const int *b, int n_b) {
@@ -128,15 +133,15 @@ bool kvcache_reserve_loaded(KvCache *kv, Sequence *s, int n_slots);
 void kvcache_advance(KvCache *kv, Sequence *s, int n);
 // Forgets tokens and slots from n_tokens on. n_cached may become less than n_tokens: with recurrent layers it becomes
 // that of the last checkpoint. Forgets all slots if eviction dropped some, since the tokens of the others are unknown,
-// or if partners were freed that the next row would see.
+// or if partners were freed that the next row would see. Without altered slots the sequence is not `altered` any more.
 void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens);
-// Drops the last n slots and the blocks that hold nothing else. Before, the caller moves the slots to keep to the
-// front.
+// Drops the last n slots and the blocks that hold nothing else; all K and V count as altered. Before, the caller moves
+// the slots to keep to the front.
 void kvcache_give_up(KvCache *kv, Sequence *s, int n);
 // `to`, which is empty, gets the tokens of `from` and shares all its computed blocks. With sealed types `from` must
 // have no reserved slots that are still to be computed: sealing them would write into shared groups.
 void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to);
-void kvcache_release(KvCache *kv, Sequence *s); // frees all blocks; tokens stay, n_cached becomes 0
+void kvcache_release(KvCache *kv, Sequence *s); // frees all blocks; tokens stay, n_cached becomes 0, nothing is altered
 
 // Shares the named blocks that hold the next tokens of s, up to the first missing one, and returns the new n_cached.
 // Always leaves at least one token to compute. Call it before kvcache_reserve, and again while s waits for a sequence

@@ -164,7 +164,7 @@ static void begin(Blend *b, Request *r) {
     if (!chunks) return;
     b->rows = mem_alloc(n * sizeof *b->rows);
     b->kept[n - 1] = 0; // computed in any case, for its logits
-    q->own = true;
+    sequence_alter(q, b->first);
     b->q = q;
     if (checks) {
         b->deviation = mem_alloc(n * sizeof *b->deviation);

@@ -6,8 +6,8 @@
 // the first two layers. Their K and V are exact there; comparing V of the second layer with the stored V tells which
 // tokens to recompute. Then these tokens pass all layers.
 //
-// K and V of such a sequence differ from those of a prefill. The sequence is therefore marked as Sequence.own: its
-// blocks are never shared or saved. Tokens before the first chunk are computed, or found as a cached prefix.
+// K and V of such a sequence differ from those of a prefill. The sequence is therefore marked as Sequence.altered:
+// its blocks are never shared or saved. Tokens before the first chunk are computed, or found as a cached prefix.
 #ifndef QUILL_BLEND_H
 #define QUILL_BLEND_H
 

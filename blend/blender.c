@@ -233,7 +233,7 @@ static bool begin_chunk(Blender *b, const int *tokens, BlendSpan s) {
     bool wanted = !chunkstore_has(b->store, ids, n) && !is_running(b, ids, n);
     if (wanted) {
         ChunkRequest *c = mem_alloc(sizeof *c);
-        *c = (ChunkRequest){.seq = {.own = true}, .request = {.max_new = 0}, .next = b->running};
+        *c = (ChunkRequest){.seq = {.alone = true}, .request = {.max_new = 0}, .next = b->running};
         c->request.seq = &c->seq;
         c->request.sampling = sampler_defaults();
         sequence_push(&c->seq, ids, n);

@@ -39,7 +39,7 @@ Status blend_errors(Engine *e, const BlenderPrompt *p, Sequence *q, double *out)
     size_t n_values;
     for (int i = 0; i < n_layers; i++) blended[i] = load_layer(&e->kv, q, i, first, n, &n_values);
     kvcache_release(&e->kv, q);
-    Sequence whole = {.own = true};
+    Sequence whole = {.alone = true};
     Request r = {.seq = &whole, .sampling = sampler_defaults()};
     sequence_push(&whole, p->tokens, p->n);
     scheduler_add(e->sched, &r);

@@ -161,7 +161,6 @@ static void continue_from_cache(Conversation *c, const EncodedPrompt *prompt) {
     int n = prompt->encoded.n, same = int_min(c->seq.n_cached, sequence_common(&c->seq, ids, n - 1));
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kvcache_truncate(&c->e->kv, &c->seq, same);
-    if (same == 0) c->seq.own = false; // no K and V are left that chunks or eviction have changed
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = prompt->n_cuts;
     size_t kept = c->n_cuts ? c->cuts[c->n_cuts - 1].byte : 0;

@@ -32,7 +32,7 @@ static Status check_whole(const Engine *e, const Sequence *s) {
         return status_error(QUILL_USAGE,
                             "a KV file: the K and V of all %d tokens expected, those of %d were removed by --evict",
                             s->n_cached, s->n_gone);
-    if (s->own)
+    if (s->altered)
         return status_error(QUILL_USAGE,
                             "a KV file: K and V computed over the whole text expected, found those of chunks (--chunk, "
                             "/chunk), which were computed separately and cannot be saved");

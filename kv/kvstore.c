@@ -159,7 +159,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     Status st = OK;
     double start = clock_now();
     int had = q->n_cached;
-    if (q->own || had % s->block || had + s->block >= q->n_tokens) return OK;
+    if (!sequence_shares(q) || had % s->block || had + s->block >= q->n_tokens) return OK;
     BlockCursor p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
@@ -323,7 +323,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
     double start = clock_now();
     int64_t end = s->stats.n_saved + most;
     BlockCursor p = place_before(s);
-    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
+    for (int i = 0, n = sequence_shares(q) ? q->n_cached / s->block : 0; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
         if (p.first < *first) continue;
         char *path = path_of(s, &p.name, KVSTORE_BLOCK);

@@ -39,9 +39,10 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
 void kvstore_close(KvStore *s);
 
 // Loads the blocks of q's next tokens that the directory has: at most `most` slots, rounded up to a block; at least one
-// token is left to compute. Loads nothing if n_cached is not a multiple of `block`, if q->own, or if the cache has no
-// free block. An error (a damaged file, which is removed; QUILL_IO) says why fewer slots were loaded; q stays valid
-// with the loaded ones. Do not call it between kvcache_reserve and the step that makes its copies.
+// token is left to compute. Loads nothing if n_cached is not a multiple of `block`, if q does not share
+// (sequence_shares), or if the cache has no free block. An error (a damaged file, which is removed; QUILL_IO) says why
+// fewer slots were loaded; q stays valid with the loaded ones. Do not call it between kvcache_reserve and the step that
+// makes its copies.
 Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most);
 
 // Writes the full blocks of q's cached slots that the directory lacks and marks all of them as used now. After an error

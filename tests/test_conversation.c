@@ -28,7 +28,7 @@ static Status load_file(Conversation *c, const char *path) {
 }
 
 // Opens a tiny model with this template (NULL: none, SentencePiece).
-static void open_talk(Talk *t, const char *template, int n_ctx) {
+static void open_talk_with(Talk *t, const char *template, int n_ctx, const char *evict) {
     static char path[1024];
     snprintf(path, sizeof path, "%s", test_tmp(template ? "talk_chat.gguf" : "talk_raw.gguf"));
     TinyModel shape = {.arch = template ? "qwen2" : "llama", .chat_template = template, .ctx = 512, .seed = 3};
@@ -42,6 +42,7 @@ static void open_talk(Talk *t, const char *template, int n_ctx) {
                            .gpu_layers = -1,
                            .type_k = KV_TYPE_AUTO,
                            .type_v = KV_TYPE_AUTO,
+                           .evict = evict,
                            .ctx_size = n_ctx};
     t->config =
         (AnswerConfig){.color = "never", .quiet = true, .predict = 6, .logprobs = -1, .sampling = sampler_defaults()};
@@ -53,6 +54,8 @@ static void open_talk(Talk *t, const char *template, int n_ctx) {
     dup2(nowhere, STDOUT_FILENO);
     close(nowhere);
 }
+
+static void open_talk(Talk *t, const char *template, int n_ctx) { open_talk_with(t, template, n_ctx, NULL); }
 
 static void close_talk(Talk *t) {
     dup2(t->out, STDOUT_FILENO);
@@ -306,6 +309,37 @@ static void test_loaded_kv(void **state) {
     }
 }
 
+// A conversation that has evicted can save its KV again after its tokens were computed anew.
+static void test_kv_after_eviction(void **state) {
+    (void)state;
+    char kv[1024];
+    snprintf(kv, sizeof kv, "%s", test_tmp("talk_evicted.kv"));
+    Talk t;
+    open_talk_with(&t, NULL, 64, "sinks,sink=4,window=28");
+    t.config.ignore_eos = true;
+    t.config.predict = 100;
+    assert_ok(conversation_settings(&t.c));
+    say(&t, "Once upon");
+    assert_true(t.c.seq.n_gone > 0);
+    Status st = conversation_save_kv(&t.c, kv);
+    assert_int_equal(st.code, QUILL_USAGE);
+    assert_non_null(strstr(st.message, "removed by --evict"));
+    t.config.predict = 3;
+    assert_ok(conversation_settings(&t.c));
+    assert_ok(conversation_answer_again(&t.c));
+    int n = t.c.seq.n_tokens;
+    int *tokens = mem_alloc((size_t)n * sizeof *tokens);
+    memcpy(tokens, t.c.seq.tokens, (size_t)n * sizeof *tokens);
+    assert_ok(conversation_save_kv(&t.c, kv));
+    close_talk(&t);
+    open_talk(&t, NULL, 64); // with --evict no KV is loaded
+    assert_ok(conversation_load_kv(&t.c, kv));
+    assert_int_equal(t.c.seq.n_tokens, n);
+    assert_memory_equal(t.c.seq.tokens, tokens, (size_t)n * sizeof *tokens);
+    close_talk(&t);
+    free(tokens);
+}
+
 // If a file's KV has a control token where a message has its name as text, the message must stay text.
 static void test_loaded_kv_forges_nothing(void **state) {
     (void)state;
@@ -385,6 +419,7 @@ int main(void) {
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_loaded_kv),
+        cmocka_unit_test(test_kv_after_eviction),
         cmocka_unit_test(test_loaded_kv_forges_nothing),
         cmocka_unit_test(test_last_tokens),
         cmocka_unit_test(test_long_file),

@@ -354,6 +354,37 @@ static void test_fork_at_an_edge(void **state) {
     book_close(&k);
 }
 
+// K and V count as altered until the altered slots are gone; `alone` stays. Only a sequence with neither is shared.
+static void test_altered_slots(void **state) {
+    (void)state;
+    TaggedCache k;
+    book_open(&k, 4, 40, 20, 1);
+    Sequence *s = &k.seq[0];
+    step_to(&k, 0, 12);
+    assert_true(sequence_shares(s));
+    sequence_alter(s, 8);
+    sequence_alter(s, 5); // the first one counts
+    sequence_alter(s, 9);
+    assert_false(sequence_shares(s));
+    fork(&k, 0, 1);
+    assert_false(sequence_shares(&k.seq[1]));
+    truncate_to(&k, 0, 6);
+    assert_false(sequence_shares(s));
+    truncate_to(&k, 0, 5);
+    assert_true(sequence_shares(s) && k.seq[1].altered);
+    release(&k, 1);
+    assert_true(sequence_shares(&k.seq[1]));
+    kvcache_give_up(&k.kv, s, 0);
+    assert_true(sequence_shares(s));
+    kvcache_give_up(&k.kv, s, 2);
+    assert_false(sequence_shares(s));
+    s->alone = true;
+    kvcache_truncate(&k.kv, s, 2); // returns to the beginning, since slots are gone
+    assert_true(s->n_cached == 0 && !s->altered && !sequence_shares(s));
+    s->alone = false;
+    book_close(&k);
+}
+
 // Sequence 1 has a pending copy A -> B. Sequence 2 is forked from it and writes too: B -> C. Then sequence 1 may be
 // released before the step, and C must still get the content that B was to get. A cache may also refuse the fork.
 static void fork_of_a_pending_copy(bool release_middle) {
@@ -623,6 +654,7 @@ int main(void) {
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_fork_at_an_edge),
+        cmocka_unit_test(test_altered_slots),
         cmocka_unit_test(test_fork_of_a_pending_copy),
         cmocka_unit_test(test_release_of_a_pending_copy),
         cmocka_unit_test(test_full_pool_changes_nothing),

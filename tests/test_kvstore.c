@@ -78,7 +78,7 @@ static void test_where_it_begins(void **state) {
         assert_ok(kvstore_load(s.s, &c.kv, &c.seq, INT_MAX));
         assert_int_equal(c.seq.n_cached, had % BLOCK ? had : 56);
         assert_true(rows_are_right(&c));
-        c.seq.own = true;
+        c.seq.alone = true;
         int saved = kvstore_stats(s.s).n_saved;
         compute(&c, 60);
         assert_ok(kvstore_save(s.s, &c.kv, &c.seq));
@@ -88,7 +88,7 @@ static void test_where_it_begins(void **state) {
     Cache c;
     cache_open(&c, BLOCK, 0);
     push(&c.seq, 60, 1);
-    c.seq.own = true;
+    c.seq.alone = true;
     assert_ok(kvstore_load(s.s, &c.kv, &c.seq, INT_MAX));
     assert_int_equal(c.seq.n_cached, 0);
     cache_close(&c);

@@ -103,7 +103,7 @@ static int naive_find(const SharedCache *p, const int *ids, int n) {
 static int naive_match(SharedCache *p, int seq) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block, n = s->n_cached;
-    if (s->own || p->n[seq] * size != n || p->named[seq] != p->n[seq]) return n;
+    if (s->alone || p->n[seq] * size != n || p->named[seq] != p->n[seq]) return n;
     for (; n + size < s->n_tokens; n += size) {
         int block = naive_find(p, s->tokens, n + size);
         if (block < 0) break;
@@ -118,7 +118,7 @@ static int naive_match(SharedCache *p, int seq) {
 static void naive_commit(SharedCache *p, int seq, int n_slots) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block;
-    for (; !s->own && (p->named[seq] + 1) * size <= n_slots; p->named[seq]++) {
+    for (; !s->alone && (p->named[seq] + 1) * size <= n_slots; p->named[seq]++) {
         int n = (p->named[seq] + 1) * size;
         Known *k = &p->known[p->tables[seq][p->named[seq]]];
         if (k->found || k->twin) continue;
@@ -308,7 +308,7 @@ static void change(SharedCache *p) {
         if (pick(p, 10) == 0) shuffle(p);
         break;
     case 4:
-        if (p->n[seq] == 0) p->seq[seq].own = pick(p, 4) == 0;
+        if (p->n[seq] == 0) p->seq[seq].alone = pick(p, 4) == 0;
         break;
     case 5: restart(p, seq); break;
     case 6:
@@ -516,14 +516,14 @@ static void test_no_sharing(void **state) {
     (void)state;
     SharedCache p;
     pair_open(&p, 4, 40, 12, 1);
-    p.seq[0].own = true;
+    p.seq[0].alone = true;
     give(&p, 0, "abcdefgh");
     finish(&p, 0);
     give(&p, 1, "abcdefgh");
     match(&p, 1);
     assert_int_equal(p.seq[1].n_cached, 0);
     finish(&p, 1);
-    p.seq[2].own = true;
+    p.seq[2].alone = true;
     give(&p, 2, "abcdefgh");
     match(&p, 2);
     assert_int_equal(p.seq[2].n_cached, 0);

@@ -105,7 +105,7 @@ static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, Blen
 // Computes a chunk after the lead-in, without other text, and stores it.
 static inline void blend_add_chunk(Engine *e, ChunkStore *store, const int *lead, int n_lead, const int *tokens,
                                    int n) {
-    Sequence q = {.own = true};
+    Sequence q = {.alone = true};
     Request r = {.seq = &q, .sampling = sampler_defaults(), .max_new = 0};
     sequence_push(&q, lead, n_lead);
     sequence_push(&q, tokens, n);
