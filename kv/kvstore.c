@@ -306,7 +306,7 @@ static void make_room(KvStore *s) {
     for (struct dirent *d; (d = readdir(dir));) list_file(&l, dirfd(dir), d->d_name);
     // Frees more room than is needed, since listing a large directory takes a while.
     size_t most = l.n_bytes > s->most_bytes ? s->most_bytes - s->most_bytes / 16 : s->most_bytes;
-    if (l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
+    if (l.n && l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
     for (size_t i = 0; i < l.n && l.n_bytes > most; i++) {
         s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
         l.n_bytes -= l.entries[i].size;

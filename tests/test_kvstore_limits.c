@@ -189,10 +189,32 @@ static void test_temporary_files(void **state) {
     store_close(&s);
 }
 
+// A living writer's temporary file may be larger than the directory may be, and there may be no block to remove.
+static void test_nothing_to_remove(void **state) {
+    (void)state;
+    Store s;
+    Sequence q = {0};
+    char temp[1300], bytes[4096] = "half";
+    store_open(&s, sizeof bytes / 2);
+    push(&q, 8, 1);
+    snprintf(temp, sizeof temp, "%s", block_path(&s, &like, q.tokens, 0));
+    memcpy(temp + strlen(temp) - 3, ".living", 8);
+    write_bytes(temp, bytes, sizeof bytes);
+    int fd = open(temp, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    save_one(&s, 64, 99);
+    assert_int_equal(count_files(&s, ""), 1);
+    assert_int_equal(access(temp, F_OK), 0);
+    close(fd);
+    sequence_free(&q);
+    store_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_size), cmocka_unit_test(test_two_processes),   cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_kill), cmocka_unit_test(test_temporary_files),
+        cmocka_unit_test(test_kill), cmocka_unit_test(test_temporary_files), cmocka_unit_test(test_nothing_to_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
