@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "answer/report.h"
+#include "base/pairs.h"
 #include "base/paragraph.h"
 #include "base/units.h"
 
@@ -17,16 +18,13 @@ static Status bad_slo(const char *text) {
 
 Status slo_parse(const char *text, Slo *out) {
     *out = (Slo){0};
-    for (const char *at = text; at && *at;) {
-        double *where = strncmp(at, "ttft=", 5) == 0 ? &out->ttft : strncmp(at, "tpot=", 5) == 0 ? &out->tpot : NULL;
-        char *end;
-        if (!where || *where != 0 || !strchr("0123456789.", at[5])) return bad_slo(text);
-        double ms = strtod(at + 5, &end);
-        if (!(ms > 0 && ms <= 1e9) || (*end && *end != ',') || (*end && !end[1])) return bad_slo(text);
-        *where = ms * 1e-3;
-        at = end + (*end == ',');
-    }
-    return text && !*text ? bad_slo(text) : OK;
+    if (!text) return OK;
+    const PairsNumber numbers[] = {{"ttft", &out->ttft, 1e-9, 1e9, .whole = false},
+                                   {"tpot", &out->tpot, 1e-9, 1e9, .whole = false}};
+    if (!*text || !pairs_read(text, numbers, ARRAY_LEN(numbers))) return bad_slo(text);
+    out->ttft *= 1e-3;
+    out->tpot *= 1e-3;
+    return OK;
 }
 
 static bool keeps(const Slo *slo, const Timeline *t) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/pairs.h"
 
 static Status bad_plan(const char *text) {
     return status_error(QUILL_USAGE,
@@ -16,44 +17,18 @@ static Status bad_plan(const char *text) {
                         text);
 }
 
-// Parses "ratio=R", "gradual=R" or "k=N", `n` bytes long. False: wrong.
-static bool read_number(const char *at, size_t n, BlendPlan *out) {
-    char text[32], *end;
-    const char *value = memchr(at, '=', n);
-    size_t name = value ? (size_t)(value - at) : 0, digits = value ? n - name - 1 : 0;
-    if (digits == 0 || digits >= sizeof text || strspn(value + 1, "0123456789.auto") < digits) return false;
-    memcpy(text, value + 1, digits);
-    text[digits] = 0;
-    bool ratio = name == 5 && memcmp(at, "ratio", 5) == 0, gradual = name == 7 && memcmp(at, "gradual", 7) == 0;
-    if (ratio && out->mode == BLEND_CACHEBLEND && strcmp(text, "auto") == 0) return out->by_loading = true;
-    if ((ratio || gradual) && out->mode == BLEND_CACHEBLEND) {
-        double *to = ratio ? &out->ratio : &out->gradual;
-        *to = strtod(text, &end);
-        return !*end && *to >= 0 && *to <= 1;
-    }
-    if (name != 1 || *at != 'k' || (out->mode != BLEND_EPIC && out->mode != BLEND_CACHEBLEND)) return false;
-    long k = strtol(text, &end, 10);
-    out->k = (int)k;
-    return !*end && k >= 0 && k <= 1 << 20;
-}
-
 Status plan_parse(const char *text, BlendPlan *out) {
-    static const struct {
-        const char *word;
-        BlendPlan plan;
-    } modes[] = {{"cacheblend", {.mode = BLEND_CACHEBLEND, .ratio = 0.15}},
-                 {"epic", {.mode = BLEND_EPIC, .k = 16}},
-                 {"reuse", {.mode = BLEND_REUSE}},
-                 {"full", {.mode = BLEND_FULL}}};
+    static const char *const words[] = {"cacheblend", "epic", "reuse", "full"}; // by BlendMode
     const char *at = text ? text : BLEND_DEFAULT;
-    size_t n = strcspn(at, ","), i = 0;
-    while (i < ARRAY_LEN(modes) && (n != strlen(modes[i].word) || memcmp(at, modes[i].word, n) != 0)) i++;
-    if (i == ARRAY_LEN(modes)) return bad_plan(text);
-    *out = modes[i].plan;
-    for (at += n; *at; at += n) {
-        n = strcspn(++at, ",");
-        if (!read_number(at, n, out)) return bad_plan(text);
-    }
+    int mode = pairs_word(&at, words, ARRAY_LEN(words));
+    if (mode < 0) return bad_plan(text);
+    *out = (BlendPlan){.mode = (BlendMode)mode, .ratio = mode == BLEND_CACHEBLEND ? 0.15 : 0};
+    double k = mode == BLEND_EPIC ? 16 : 0;
+    const PairsNumber numbers[] = {{"k", &k, 0, 1 << 20, .whole = true},
+                                   {"ratio", &out->ratio, 0, 1, .by_auto = &out->by_loading},
+                                   {"gradual", &out->gradual, 0, 1, .whole = false}};
+    if (!pairs_read(at, numbers, mode == BLEND_CACHEBLEND ? 3 : mode == BLEND_EPIC ? 1 : 0)) return bad_plan(text);
+    out->k = (int)k;
     return OK;
 }
 

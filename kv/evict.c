@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pairs.h"
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
 #include "request.h"
@@ -26,11 +27,6 @@ struct Evict {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-typedef struct {
-    const char *name;
-    int *to;
-} Number;
-
 static Status bad_plan(const char *text) {
     return status_error(QUILL_USAGE,
                         "--evict %.100s: sinks,sink=4,window=1024 or shift,sink=1 or h2o,heavy=512,recent=512 or "
@@ -38,47 +34,26 @@ static Status bad_plan(const char *text) {
                         text);
 }
 
-// Reads "name=N", the n bytes at `at`, into one of the numbers. False: another name or not a whole number.
-static bool read_number(const char *at, size_t n, const Number *numbers, int n_numbers) {
-    for (int i = 0; i < n_numbers; i++) {
-        size_t length = strlen(numbers[i].name);
-        if (n <= length + 1 || memcmp(at, numbers[i].name, length) != 0 || at[length] != '=') continue;
-        int64_t value = 0;
-        for (size_t k = length + 1; k < n; k++) {
-            if (at[k] < '0' || at[k] > '9' || value > INT_MAX / 20) return false;
-            value = 10 * value + (at[k] - '0');
-        }
-        *numbers[i].to = (int)value;
-        return true;
-    }
-    return false;
-}
-
 Status evict_parse(const char *text, EvictPlan *out) {
-    static const struct {
-        const char *word;
-        EvictPlan plan;
-    } kinds[] = {{"sinks", {EVICT_SINKS, 4, 1024, 0}},
-                 {"shift", {EVICT_SHIFT, 1, 0, 0}},
-                 {"h2o", {EVICT_H2O, 0, 512, 512}},
-                 {"snapkv", {EVICT_SNAPKV, 0, 32, 2048}}};
-    *out = kinds[0].plan;
+    static const char *const words[] = {"sinks", "shift", "h2o", "snapkv"}; // by EvictKind
+    double sink = 4, window = 1024, heavy = 512, cap = 2048;
     const char *at = text;
-    for (size_t i = 0, n = strcspn(text, ","); i < ARRAY_LEN(kinds); i++)
-        if (n == strlen(kinds[i].word) && memcmp(text, kinds[i].word, n) == 0)
-            *out = kinds[i].plan, at += n + (text[n] == ',');
-    const Number of_sinks[] = {{"sink", &out->sink}, {"window", &out->window}}, of_shift[] = {{"sink", &out->sink}};
-    const Number of_h2o[] = {{"heavy", &out->most}, {"recent", &out->window}};
-    const Number of_snapkv[] = {{"cap", &out->most}, {"window", &out->window}};
-    const Number *numbers[] = {of_sinks, of_shift, of_h2o, of_snapkv};
-    static const int n_numbers[] = {2, 1, 2, 2};
-    if (at == text && !strchr(text, '=')) return bad_plan(text);
-    while (*at) {
-        size_t n = strcspn(at, ",");
-        if (!read_number(at, n, numbers[out->kind], n_numbers[out->kind])) return bad_plan(text);
-        at += n + (at[n] == ',');
-    }
-    if (out->kind == EVICT_H2O) out->most = int_min(out->most, INT_MAX - out->window) + out->window;
+    int kind = pairs_word(&at, words, ARRAY_LEN(words));
+    if (kind < 0 && !strchr(text, '=')) return bad_plan(text);
+    out->kind = kind < 0 ? EVICT_SINKS : (EvictKind)kind;
+    if (out->kind == EVICT_SHIFT) sink = 1, window = 0;
+    if (out->kind == EVICT_H2O) window = 512;
+    if (out->kind == EVICT_SNAPKV) window = 32;
+    enum { MOST = INT_MAX / 2 }; // of a number: two of them can be added
+    PairsNumber first = {"sink", &sink, 0, MOST, .whole = true}, second = {"window", &window, 0, MOST, .whole = true};
+    if (out->kind == EVICT_H2O) first = (PairsNumber){"heavy", &heavy, 0, MOST, .whole = true}, second.name = "recent";
+    if (out->kind == EVICT_SNAPKV) first = (PairsNumber){"cap", &cap, 0, MOST, .whole = true};
+    const PairsNumber numbers[] = {first, second};
+    if (!pairs_read(at, numbers, out->kind == EVICT_SHIFT ? 1 : 2)) return bad_plan(text);
+    bool keeps_ends = out->kind == EVICT_SINKS || out->kind == EVICT_SHIFT;
+    out->sink = keeps_ends ? (int)sink : 0;
+    out->window = (int)window;
+    out->most = keeps_ends ? 0 : out->kind == EVICT_H2O ? (int)(heavy + window) : (int)cap;
     bool whole = out->kind == EVICT_SHIFT || (out->window > 0 && (out->kind == EVICT_SINKS || out->most > out->window));
     return whole ? OK : bad_plan(text);
 }

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "base/hash.h"
+#include "base/pairs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,32 @@ static void test_str(void **state) {
     assert_true(str_has_prefix(str_of("blk.0"), "blk."));
     assert_true(str_has_prefix((Str){NULL, 0}, ""));
     assert_false(str_has_prefix(str_of("bl"), "blk."));
+}
+
+// What all options of this form refuse: --evict, --blend, --slo.
+static void test_pairs(void **state) {
+    (void)state;
+    static const char *const words[] = {"one", "two"};
+    double n = 7, x = 0.5;
+    bool by_auto = false;
+    const PairsNumber numbers[] = {{"n", &n, 0, 10, .whole = true}, {"x", &x, 0.25, 1, .by_auto = &by_auto}};
+    static const char *const bad[] = {"two,",       "two,n",    "two,n=",   "two,n=1,",  "two,n=1,n=2", "two,,n=1",
+                                      "two,n=11",   "two,x=.2", "two,n=+1", "two,n=1.0", "two,x=1e0",   "two,x=nan",
+                                      "two,n=auto", "two,y=1",  "two,=1",   "two,x=1=1"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const char *at = bad[i];
+        assert_int_equal(pairs_word(&at, words, 2), 1);
+        if (pairs_read(at, numbers, 2)) fail_msg("\"%s\": an error expected", bad[i]);
+    }
+    const char *at = "three";
+    assert_int_equal(pairs_word(&at, words, 2), -1);
+    assert_string_equal(at, "three");
+    n = 7, x = 0.5;
+    at = "one";
+    assert_int_equal(pairs_word(&at, words, 2), 0);
+    assert_true(pairs_read(at, numbers, 2) && n == 7 && x == 0.5 && !by_auto);
+    assert_true(pairs_read("x=auto,n=010", numbers, 2) && n == 10 && x == 0.5 && by_auto);
+    assert_true(pairs_read("x=.75", numbers, 2) && x == 0.75);
 }
 
 static void test_buf_grows(void **state) {
@@ -356,6 +383,7 @@ int main(void) {
         cmocka_unit_test(test_checked_sizes),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_str),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_buf_grows),
         cmocka_unit_test(test_buf_drop),
         cmocka_unit_test(test_edit_distance),

@@ -368,6 +368,11 @@ static void test_plans(void **state) {
                                       "epic,",
                                       "epic,k=1e3",
                                       "full,k=0",
+                                      "epic,k=4,k=5",
+                                      "reuse,",
+                                      "cacheblend,ratio=0.1,",
+                                      "cacheblend,ratio=0.1,ratio=auto",
+                                      "epic,k=4.0",
                                       "epic,k=99999999999"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) assert_int_equal(plan_parse(bad[i], &p).code, QUILL_USAGE);
 }

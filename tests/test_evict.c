@@ -117,11 +117,27 @@ static void test_plans_are_read(void **state) {
     assert_true(p.kind == EVICT_SNAPKV && p.most == 100 && p.window == 32);
     assert_ok(evict_parse("shift", &p));
     assert_true(p.kind == EVICT_SHIFT && p.sink == 1);
-    static const char *const bad[] = {
-        "",          "sink",          "window",       "sinks,window=",     "sinks,window=0",
-        "sinks,4",   "shift,heavy=2", "h2o,window=3", "h2o,recent=0",      "h2o,heavy=0",
-        "snapkv,-1", "sink=1e3",      "sink=-1",      "sink=999999999999", "snapkv,cap=32",
-        "SINKS"};
+    static const char *const bad[] = {"",
+                                      "sink",
+                                      "window",
+                                      "sinks,window=",
+                                      "sinks,window=0",
+                                      "sinks,4",
+                                      "shift,heavy=2",
+                                      "h2o,window=3",
+                                      "h2o,recent=0",
+                                      "h2o,heavy=0",
+                                      "snapkv,-1",
+                                      "sink=1e3",
+                                      "sink=-1",
+                                      "sink=999999999999",
+                                      "snapkv,cap=32",
+                                      "SINKS",
+                                      "sinks,",
+                                      "sink=4,",
+                                      "sinks,sink=4,sink=8",
+                                      "sinks,,sink=4",
+                                      "sinks,sink=4.5"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         if (evict_parse(bad[i], &p).code != QUILL_USAGE) fail_msg("\"%s\": an error expected", bad[i]);
 }
