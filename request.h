@@ -85,8 +85,9 @@ struct Request {
     // with FINISH_BROKEN: the model gave no finite logit, or a device drew and did not say; otherwise biases or a form
     // forbid all tokens
     bool no_logit;
-    bool fetched;  // Policy.fetch has nothing more to load for it
-    int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
+    bool fetched; // Policy.fetch has nothing more to load for it
+    // for --kv-dir (kv/kvdir.h): slots loaded from the directory; slots known to be saved there
+    int n_loaded, n_kept;
     Timeline time; // the caller may set .start, the time when the request arrived; 0: now
     Request *next; // in the scheduler's list
 };

@@ -518,7 +518,7 @@ void scheduler_add(Scheduler *s, Request *r) {
     assert((known || r->seq->n_cached < r->seq->n_tokens) && r->width <= s->shape.max_seqs);
     r->n_prompt = r->seq->n_tokens;
     r->n_reused = r->seq->n_cached;
-    r->n_new = 0;
+    r->n_new = r->n_loaded = r->n_kept = 0;
     r->finish = RUNNING;
     r->fetched = false;
     r->next = NULL;

@@ -284,8 +284,7 @@ void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) 
     Timing t = report_timing(e, r);
     bool color = terminal_color(config->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
-    int fetched = kvdir_fetched(&e->kv_dir);
-    if (fetched) snprintf(from, sizeof from, " (%d from --kv-dir)", fetched);
+    if (r->n_loaded) snprintf(from, sizeof from, " (%d from --kv-dir)", r->n_loaded);
     if (color) fputs("\033[2m", stderr);
     paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
                    r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),

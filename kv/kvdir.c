@@ -13,12 +13,12 @@ static void note(const KvDir *k, Status st, const char *what) {
     if (st.code) note_print(k->quiet, "--kv-dir: %s; %s", st.message, what);
 }
 
-// Policy.fetch: loads blocks for the request, about `most` slots. False: there is nothing more to load.
+// Policy.fetch: loads blocks for the request, about `most` slots. True: there is nothing more to load.
 static bool fetch(const Policy *p, Request *r, int most) {
     KvDir *k = p->arg;
     int had = r->seq->n_cached;
     note(k, kvstore_load(k->store, k->kv, r->seq, most), "the K and V from there on are computed again");
-    k->n_fetched += r->seq->n_cached - had;
+    r->n_loaded += r->seq->n_cached - had;
     return r->seq->n_cached - had < most;
 }
 
@@ -31,10 +31,6 @@ void kvdir_free(KvDir *k) {
     kvstore_close(k->store);
     *k = (KvDir){0};
 }
-
-void kvdir_begin(KvDir *k, Request *r) { k->n_fetched = r->n_kept = 0; }
-
-int kvdir_fetched(const KvDir *k) { return k->n_fetched; }
 
 // Saves about `most` slots of the blocks that r's rows have filled; returns how many slots were written.
 static int keep_some(KvDir *k, Request *r, int most) {

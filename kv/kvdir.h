@@ -10,7 +10,6 @@ typedef struct {
     KvStore *store; // NULL: there is no directory, and every call does nothing
     KvCache *kv;
     bool quiet;    // no notes on stderr
-    int n_fetched; // slots loaded since kvdir_begin
     Policy policy; // Policy.fetch loads blocks; everything else is left to its `next`
 } KvDir;
 
@@ -19,9 +18,6 @@ typedef struct {
 void kvdir_init(KvDir *k, KvStore *store, KvCache *kv, const Policy *next, bool quiet);
 void kvdir_free(KvDir *k);
 
-// Call before a request is added: resets the counts of loaded slots and of the request's saved slots.
-void kvdir_begin(KvDir *k, Request *r);
-int kvdir_fetched(const KvDir *k); // slots loaded from the directory since kvdir_begin
 // Call after a step over a pool: saves blocks that are now full, at most n_rows slots and one block more, so that
 // decoding rows wait little.
 void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b);
