@@ -23,7 +23,7 @@ typedef struct {
     int window, n_windowed; // the window in slots, and the number of layers that have it; 0: none
     int n_recurrent;        // number of recurrent layers, which have a state in place of K and V
     int n_mtp;      // prediction heads: layers that the file has after these n_layers; not used (see model_load_head)
-    Recurrence rec; // their recurrence
+    Recurrence rec; // of the recurrent layers
     bool tied;      // the head is the embedding matrix
     float eps, rope_base;
     char rope_scaling[16]; // "none", "linear", "yarn", "longrope"

@@ -25,7 +25,8 @@ Sampler *sampler_new(int n_vocab);
 void sampler_free(Sampler *s);
 
 // Returns the next token. logits: (n_vocab), not changed. history: the sequence's tokens so far, the newest last.
-// position: the slot that the drawn token will have. NaN logits count as -inf; -1: all logits are -inf.
+// position: the index that the drawn token will have in the sequence. NaN logits count as -inf; -1: all logits are
+// -inf.
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
                    uint64_t sequence, uint64_t position);
 // False: the model is broken. Biases and forms that forbid every token leave the model's own logits finite.

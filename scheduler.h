@@ -95,7 +95,9 @@ const Policy *scheduler_accepting(const Scheduler *s, const Request *r);
 int scheduler_draft_room(const Scheduler *s, const StepRows *rows);
 // The step's batch. During Policy.propose only n_rows, n_out and n_seqs are valid; they count what was added so far.
 const Batch *scheduler_batch(const Scheduler *s);
-int64_t scheduler_steps(const Scheduler *s); // number of steps planned so far, which identifies the current step
+// The number of steps that scheduler_next has planned, which identifies the current step for a policy that proposes
+// drafts. Steps of scheduler_ahead do not count; they have no drafts.
+int64_t scheduler_steps(const Scheduler *s);
 KvCache *scheduler_kv(Scheduler *s);
 int scheduler_n_vocab(const Scheduler *s);
 

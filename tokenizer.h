@@ -8,10 +8,12 @@
 //
 // The view of a Hugging Face directory (hf/hf.h) adds quill's own keys. With them ids equal those of the tokenizers
 // library, with one exception: added tokens marked "normalized" are searched in the text before normalization.
+// clang-format off
 //   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
 //   quill.tokenizer.form           NFC, NFD, NFKC or NFKD: the text is normalized to this form before encoding
 //   quill.tokenizer.types_hold     the name of a normal token, or of a user-defined </s>, does not make it a control
-//   token quill.tokenizer.by_merges      SentencePiece text, merged by ranks (tokenizer.ggml.merges) in place of scores
+//                                  token
+//   quill.tokenizer.by_merges      SentencePiece text, merged by ranks (tokenizer.ggml.merges) in place of scores
 //   quill.tokenizer.ignore_merges  a piece that is itself a token is not merged from smaller ones
 //   quill.tokenizer.fuse_unknown   consecutive unknown characters become one unknown token
 //   quill.tokenizer.space_prefix   when a space is put in front: always; missing: unless the piece begins with one;
@@ -19,6 +21,7 @@
 //   quill.tokenizer.strip_left, strip_right  ids of added tokens that absorb the white space beside them
 //   quill.tokenizer.last_id        the id that is put after a text, if it is not EOS
 //   quill.tokenizer.eog_ids        ids that end an answer, in addition to the usual ones
+// clang-format on
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
 
@@ -32,7 +35,8 @@ void tokenizer_free(Tokenizer *t);                     // NULL is fine
 // Encodes n bytes; no BOS or EOS is added. `trusted` has n bytes, non-zero where control tokens may be recognised (the
 // text of a template); NULL: no text becomes a control token. Writes at most `max` ids and returns how many ids the
 // text needs, as snprintf does. After a result above `max`, call again with more room; tokenizer_bound() ids are
-// always enough. SIZE_MAX: the text has 1 GiB or more; nothing was encoded.
+// always enough. SIZE_MAX: nothing was encoded, since the text has 1 GiB or more, divided by the factor by which the
+// vocabulary's normal form may grow a text: 1 without a form, 3 or 11 (normalize_growth).
 size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
 // The same for text that continues after the token `last` (any id of the model): no space is put in front of the text,
 // unless `last` is an added token.

@@ -44,7 +44,8 @@ typedef struct {
 
 typedef struct Blend Blend;
 
-// QUILL_MODEL: the keys of this model family cannot be moved to other positions; QUILL_USAGE: sealed KV.
+// QUILL_MODEL: the keys of this model family cannot be moved to other positions; QUILL_USAGE: sealed KV, or
+// layers whose K and V differ in shape or are shared (kvcache_check_alike).
 Status blend_check(const Model *m, const KvPool *kv);
 
 // The policy of one request. spans: the chunks of its prompt, ascending. next: the policy that it calls in turn. A

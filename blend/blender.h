@@ -33,7 +33,8 @@ typedef struct {
 } BlenderPrompt;
 
 // The engine must have its weights loaded and must outlive the blender. Errors as plan_parse and blend_check, also if
-// no chunk follows.
+// no chunk follows. QUILL_USAGE: --evict, or a model with windows whose cache frees their slots
+// (KvShape.keep_partners), unless the plan is full.
 Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out);
 bool blender_uses_kept(const Blender *b); // false: --blend full, which uses no stored K and V
 void blender_close(Blender *b);           // NULL is fine; requests with its policies must have finished

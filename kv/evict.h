@@ -38,8 +38,9 @@ Status evict_parse(const char *text, EvictPlan *out);
 
 typedef struct Evict Evict;
 
-// QUILL_USAGE: the plan needs more slots than a sequence may use, or a KV type is sealed. QUILL_MODEL: the model has
-// recurrent layers.
+// QUILL_USAGE: the plan needs more slots than a sequence may use, or a KV type is sealed, or layers differ in
+// the shape of K and V or share them (kvcache_check_alike). QUILL_MODEL: the model has recurrent layers. QUILL_MEMORY:
+// of Memory.probe_new, for layers on a device.
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out);
 void evict_free(Evict *e);
 bool evict_endless(const Evict *e); // false: the prompt must fit, and the context is limited (snapkv)

@@ -19,8 +19,8 @@ Status kvfile_save(const char *path, const Engine *e, const Sequence *s);
 Status kvfile_create(const char *path, TempFile *out);
 
 // Fills the empty sequence s: tokens, blocks, K and V, n_cached. After an error s is empty and its blocks are free.
-// QUILL_MODEL: another model, tokenizer, RoPE or KV type; a damaged or truncated file. QUILL_MEMORY: more tokens than
-// the context, or not enough free blocks. QUILL_IO.
+// QUILL_MODEL: another model, tokenizer, RoPE or KV type; a damaged or truncated file. QUILL_CONTEXT: more tokens than
+// the context. QUILL_MEMORY: not enough free blocks. QUILL_IO.
 Status kvfile_load(const char *path, Engine *e, Sequence *s);
 // The same from an open file or pipe, which must end with the last frame. *has_logits: the stream contained the logits
 // after the last token; they are copied to `logits` (n_vocab; NULL: not wanted).

@@ -34,7 +34,7 @@ DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int 
 Status draft_steps_begin(DraftSteps *d, const Model *m, ThreadPool *pool, KvShape kv, int max_rows);
 void draft_steps_free(DraftSteps *d);
 // Computes the rows that were added to the step. Returns the logits of the rows that want them, valid until the next
-// run. The caller may set Batch.given and Batch.whole before.
+// run. Before, the caller may set Batch.given, and StepRows.wants_hidden to ask for hidden vectors.
 const float *draft_steps_run(DraftSteps *d);
 void draft_steps_count(DraftSteps *d); // counts the slots of these rows as computed
 
