@@ -184,7 +184,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q '^goodput    0 of 10 jobs met' errors
     "$QUILL" batch -q --slo ttft=60000 jobs 2>errors >/dev/null
     [ ! -s errors ]
-    for wrong in '' ttft=5, ttft=5,ttft=6 ttft=0 ttft tpot=x; do [ "$(code "$QUILL" batch --slo "$wrong" jobs)" -eq 2 ]; done
+    for wrong in ttft=5, ttft=5,ttft=6 ttft=0 ttft tpot=x; do [ "$(code "$QUILL" batch --slo "$wrong" jobs)" -eq 2 ]; done
 }
 
 @test "OpenAI's batch lines are answered in OpenAI's form" {
