@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/option_files.h"
 #include "answer/prompt.h"
 #include "base/guard.h"
 #include "base/jsonio.h"
@@ -22,6 +23,7 @@
 #include "cli/completions.h"
 #include "cli/help.h"
 #include "cli/man.h"
+#include "cli/values.h"
 #include "complete.h"
 #include "hub/models.h"
 #include "kv/kv.h"
@@ -49,8 +51,18 @@ static Status answer_or_chat(Options *o) {
     return st;
 }
 
+static Status read_option_files(Options *o) {
+    char *text;
+    for (;;) {
+        TRY(option_files_next(&o->answer, &text));
+        if (!text) return OK;
+        cli_keep(o, text);
+    }
+}
+
 static Status dispatch(Options *o) {
     TRY(models_resolve(o));
+    if (!o->engine.dry_run) TRY(read_option_files(o));
     switch (o->mode) {
     case MODE_RUN: return answer_or_chat(o);
     case MODE_BATCH: return batch_run(o);

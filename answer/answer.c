@@ -1,6 +1,7 @@
 // answer/answer.c: see answer/answer.h.
 #include "answer/answer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,12 +234,14 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
-// Parses the calls in the answer.
+// Parses the calls in the answer. The prompt was made of the same text of tools, so reading it cannot fail here.
 static void find_calls(Answer *a) {
     Tools tools;
     if (!a->calls || a->found) return;
-    if (!tools_read(&a->config->tools, &tools).code)
-        a->found = call_format_read(a->calls, &tools, since(&a->said, 0), &a->besides);
+    Status st = tools_read(&a->config->tools, &tools);
+    assert(!st.code);
+    (void)st;
+    a->found = call_format_read(a->calls, &tools, since(&a->said, 0), &a->besides);
     tools_free(&tools);
 }
 

@@ -3,19 +3,29 @@
 #ifndef QUILL_ANSWER_CONFIG_H
 #define QUILL_ANSWER_CONFIG_H
 
+#include "base/str.h"
 #include "sampling.h"
 
-// The form of an answer; at most one may be given. A file is read when an answer begins.
+// A file that an option names. answer/option_files.h reads its text once, before the first answer.
 typedef struct {
-    const char *schema, *schema_file; // JSON Schema
-    bool object;                      // any JSON object
-    const char *regex, *choice, *grammar, *grammar_file;
+    const char *path; // NULL: none
+    Str text;         // data NULL: not read yet
+} OptionFile;
+
+// The form of an answer; at most one may be given.
+typedef struct {
+    const char *schema; // JSON Schema
+    OptionFile schema_file;
+    bool object; // any JSON object
+    const char *regex, *choice, *grammar;
+    OptionFile grammar_file;
 } AnswerForm;
 
 // The tools that an answer may call (answer/tools.h).
 typedef struct {
-    const char *file, *text; // the definitions in JSON: a path (--tools), or the text that a batch job has
-    const char *choice;      // auto, none, required or the name of a tool; NULL: auto
+    OptionFile file;    // the definitions in JSON (--tools)
+    const char *text;   // the same as a batch job has them; used if there is no file
+    const char *choice; // auto, none, required or the name of a tool; NULL: auto
 } AnswerTools;
 
 typedef struct {

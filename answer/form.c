@@ -7,17 +7,19 @@
 #include "answer/think.h"
 
 typedef struct {
-    const char *flag, *text, *file;
+    const char *flag, *text;
+    OptionFile file;
     GrammarKind kind;
 } NamedForm;
 
 enum { N_FORMS = 5 };
 
 static void list_forms(const AnswerForm *f, NamedForm out[N_FORMS]) {
+    static const OptionFile none;
     out[0] = (NamedForm){"--json-schema", f->schema, f->schema_file, GRAMMAR_SCHEMA};
-    out[1] = (NamedForm){"--json-object", f->object ? "{\"type\":\"object\"}" : NULL, NULL, GRAMMAR_SCHEMA};
-    out[2] = (NamedForm){"--regex", f->regex, NULL, GRAMMAR_REGEX};
-    out[3] = (NamedForm){"--choice", f->choice, NULL, GRAMMAR_CHOICE};
+    out[1] = (NamedForm){"--json-object", f->object ? "{\"type\":\"object\"}" : NULL, none, GRAMMAR_SCHEMA};
+    out[2] = (NamedForm){"--regex", f->regex, none, GRAMMAR_REGEX};
+    out[3] = (NamedForm){"--choice", f->choice, none, GRAMMAR_CHOICE};
     out[4] = (NamedForm){"--grammar", f->grammar, f->grammar_file, GRAMMAR_GBNF};
 }
 
@@ -26,10 +28,10 @@ static Status check(const AnswerForm *form) {
     NamedForm all[N_FORMS], *first = NULL;
     list_forms(form, all);
     for (int i = 0; i < N_FORMS; i++) {
-        if (all[i].text && all[i].file)
+        if (all[i].text && all[i].file.path)
             return status_error(QUILL_USAGE, "%s and %s-file: one of them expected, found both", all[i].flag,
                                 all[i].flag);
-        if (!all[i].text && !all[i].file) continue;
+        if (!all[i].text && !all[i].file.path) continue;
         if (first)
             return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", first->flag, all[i].flag);
         first = &all[i];
@@ -99,19 +101,12 @@ static FormParts parts_of(Engine *e, const AnswerSetup *setup, const Tools *tool
 
 static Status constrain(Engine *e, const AnswerSetup *setup, const NamedForm *f, Request *r) {
     static const Tools none;
-    Buf text = {0};
+    const char *path = f->file.path;
     FormParts p = parts_of(e, setup, &none);
-    Status st = f->file ? file_read(f->file, &text) : OK;
-    if (st.code) {
-        buf_free(&text);
-        return st;
-    }
-    if (!f->file) buf_str(&text, f->text);
-    p.form = (GrammarSource){.kind = f->kind, .text = {text.data ? text.data : "", text.n}};
-    st = constrain_parts(e, &p, r);
-    buf_free(&text);
+    p.form = (GrammarSource){.kind = f->kind, .text = path ? f->file.text : str_of(f->text)};
+    Status st = constrain_parts(e, &p, r);
     if (!st.code) return OK;
-    return status_error(st.code, "%s%s%s: %s", f->flag, f->file ? "-file " : "", f->file ? f->file : "", st.message);
+    return status_error(st.code, "%s%s%s: %s", f->flag, path ? "-file " : "", path ? path : "", st.message);
 }
 
 static Status constrain_calls(Engine *e, const AnswerSetup *setup, Request *r) {
@@ -134,7 +129,7 @@ Status form_constrain(Engine *e, const AnswerSetup *setup, Request *r) {
     TRY(check(&config->form));
     list_forms(&config->form, all);
     for (int i = 0; i < N_FORMS; i++) {
-        if (!all[i].text && !all[i].file) continue;
+        if (!all[i].text && !all[i].file.path) continue;
         if (tools_given(&config->tools))
             return status_error(QUILL_USAGE, "%s and --tools: one of them expected, found both", all[i].flag);
         return constrain(e, setup, &all[i], r);

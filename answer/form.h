@@ -8,7 +8,7 @@
 
 // Sets r->constraint; NULL: any text is allowed. The form applies to the answer without its thoughts; thoughts and the
 // markers of the model family (answer/think.h) remain allowed around it. QUILL_USAGE: two forms, a wrong form, or wrong
-// tools; QUILL_IO: a file. Release the constraint with form_drop.
+// tools. Release the constraint with form_drop.
 Status form_constrain(Engine *e, const AnswerSetup *setup, Request *r);
 void form_drop(Engine *e, Request *r);
 

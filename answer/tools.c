@@ -7,7 +7,7 @@
 
 #include "base/jsonio.h"
 
-bool tools_given(const AnswerTools *given) { return given->text || given->file; }
+bool tools_given(const AnswerTools *given) { return given->text || given->file.path; }
 
 static bool is_name(const char *name) {
     size_t n = strlen(name);
@@ -90,18 +90,10 @@ static Status read_list(const AnswerTools *given, Str text, Tools *out) {
 Status tools_read(const AnswerTools *given, Tools *out) {
     *out = (Tools){0};
     if (!tools_given(given)) return check_lone_choice(given->choice);
-    Buf text = {0};
-    Status st = given->file ? file_read(given->file, &text) : OK;
-    if (st.code) {
-        buf_free(&text);
-        return st;
-    }
-    if (!given->file) buf_str(&text, given->text);
-    st = read_list(given, (Str){text.data ? text.data : "", text.n}, out);
-    buf_free(&text);
+    const char *path = given->file.path;
+    Status st = read_list(given, path ? given->file.text : str_of(given->text), out);
     if (!st.code) return OK;
-    return status_error(st.code, "%s%.300s: %.600s", given->file ? "--tools " : "tools", given->file ? given->file : "",
-                        st.message);
+    return status_error(st.code, "%s%.300s: %.600s", path ? "--tools " : "tools", path ? path : "", st.message);
 }
 
 void tools_free(Tools *t) {

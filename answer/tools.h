@@ -36,8 +36,7 @@ typedef struct {
 } Tools;
 
 // Reads the tools and the choice of --tools or of a batch job. Without tools out->json is NULL. QUILL_USAGE: wrong
-// definitions; the message has line and column, or the number of the tool. QUILL_IO: the file. Call tools_free after an
-// error too.
+// definitions; the message has line and column, or the number of the tool. Call tools_free after an error too.
 Status tools_read(const AnswerTools *given, Tools *out);
 bool tools_given(const AnswerTools *given);
 void tools_free(Tools *t);

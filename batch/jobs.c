@@ -316,7 +316,7 @@ static Status read_tools(Job *j, const char *key, const json_t *value) {
     j->tools.n = 0;
     jsonio_print(value, JSON_COMPACT, &j->tools);
     buf_append(&j->tools, "", 1);
-    j->config.tools.file = NULL;
+    j->config.tools.file = (OptionFile){0};
     j->config.tools.text = j->tools.data;
     return OK;
 }
@@ -391,7 +391,7 @@ static Status unknown_key(const Job *j, const char *key) {
 // Sets an option; a number is written as text, as on a command line.
 static Status read_option(Job *j, const char *key, const json_t *value) {
     const Option *o = cli_job_option(key);
-    if (!o || o->kind == STOPS || o->kind == TEXT) return unknown_key(j, key);
+    if (!o || o->kind == STOPS || o->kind == TEXT || o->kind == TEXT_FILE) return unknown_key(j, key);
     if (o->kind == FLAG) {
         bool on = false;
         TRY(read_flag(key, value, &on));

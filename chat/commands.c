@@ -164,7 +164,7 @@ static Status set(Chat *c, const char *arg, Status *end) {
     if (!*value) return settings_show(&c->settings, name);
     AnswerConfig before = *c->config;
     TRY(set_quoted(c, name, value));
-    bool no_tools = before.tools.file && !c->config->tools.file;
+    bool no_tools = before.tools.file.path && !c->config->tools.file.path;
     if (no_tools) c->config->tools.choice = NULL; // nothing is left to choose from
     Status st = conversation_settings(c->talk);
     if (!st.code) st = check_forms(c, &before);

@@ -5,14 +5,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer/option_files.h"
 #include "answer/transcript.h"
 #include "base/jsonio.h"
 #include "cli/values.h"
 
-Status settings_set(Settings *s, const char *name, const char *value) {
+static void keep(Settings *s, char *text) {
     s->texts = mem_resize(s->texts, (size_t)(s->n_texts + 1) * sizeof *s->texts);
-    s->texts[s->n_texts++] = mem_copy(value, strlen(value));
-    return cli_chat_set(s->config, name, s->texts[s->n_texts - 1]);
+    s->texts[s->n_texts++] = text;
+}
+
+static Status set_and_read(Settings *s, const char *name, const char *value) {
+    const Option *row;
+    char *text = mem_copy(value, strlen(value));
+    keep(s, text);
+    TRY(cli_chat_option(name, value, &row));
+    if (row->kind == TEXT_FILE && strcmp(value, "-") == 0)
+        return status_error(
+            QUILL_USAGE, "%s: a file expected, found -, but stdin has the lines of the chat; ./- names a file", name);
+    TRY(cli_chat_set(s->config, name, text));
+    TRY(option_files_next(s->config, &text));
+    if (text) keep(s, text);
+    return OK;
+}
+
+Status settings_set(Settings *s, const char *name, const char *value) {
+    AnswerForm form = s->config->form;
+    AnswerTools tools = s->config->tools;
+    Status st = set_and_read(s, name, value);
+    if (!st.code) return OK;
+    s->config->form = form;
+    s->config->tools = tools;
+    return st;
 }
 
 static bool is_default(const Option *row, const AnswerConfig *config) {

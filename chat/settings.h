@@ -9,11 +9,12 @@
 
 typedef struct {
     AnswerConfig *config; // changed by settings_set
-    char **texts;         // (n_texts) values that `config` points into
+    char **texts;         // (n_texts) values and texts of files that `config` points into
     int n_texts;
 } Settings;
 
-// Sets an option. Errors as cli_chat_set.
+// Sets an option, and reads the file that it names. Errors as cli_chat_set; QUILL_IO: the file. After an error, forms
+// and tools are as before.
 Status settings_set(Settings *s, const char *name, const char *value);
 // Prints a setting on stderr, or all settings if the name is empty. QUILL_USAGE: unknown name.
 Status settings_show(const Settings *s, const char *name);

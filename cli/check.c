@@ -70,10 +70,11 @@ const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
 static bool is_given(const Options *o, const char *flag) {
     const Option *row = cli_find(flag, 1u << o->mode);
     if (!row) return false;
-    bool text = row->kind == TEXT || row->kind == CHOICE || row->kind == INPUT;
+    bool text = row->kind == TEXT || row->kind == CHOICE || row->kind == INPUT || row->kind == TEXT_FILE;
     assert(row->kind == FLAG || row->kind == STORE || ((text || row->kind == INT) && !row->fallback));
     const void *at = (const char *)o + row->at;
     if (row->kind == INT) return *(const int *)at > 0;
+    if (row->kind == TEXT_FILE) return ((const OptionFile *)at)->path;
     return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
 }
 
@@ -109,9 +110,9 @@ static Status check_stdin_files(Options *o) {
         const char *flag, *path;
     } files[] = {{"-sysf", a->system_file},
                  {"--chat-template-file", a->chat_template_file},
-                 {"--json-schema-file", a->form.schema_file},
-                 {"--grammar-file", a->form.grammar_file},
-                 {"--tools", a->tools.file}};
+                 {"--json-schema-file", a->form.schema_file.path},
+                 {"--grammar-file", a->form.grammar_file.path},
+                 {"--tools", a->tools.file.path}};
     const char *first = NULL, *other = o->chat.interactive       ? "the chat"
                                        : names_stdin(&o->prompt) ? "-f -"
                                        : is_stdin(o->kv.in)      ? "--kv-in -"

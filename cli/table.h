@@ -13,6 +13,7 @@ typedef enum {
     REAL,        // float
     TEXT,        // const char *, points into argv
     INPUT,       // the same; may be given only once
+    TEXT_FILE,   // OptionFile: the name of a file whose text answer/option_files.h reads
     PROMPT_TEXT, // a piece of PromptConfig.parts
     PROMPT_FILE, // the same, the name of a file
     COLOR,       // a CHOICE whose value is optional

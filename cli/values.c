@@ -265,6 +265,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
         *(float *)at = (float)x;
         return OK;
     case TEXT: *(const char **)at = value; return OK;
+    case TEXT_FILE: *(OptionFile *)at = (OptionFile){.path = value}; return OK;
     case INPUT: return set_input(flag, value, at);
     case PROMPT_TEXT:
     case PROMPT_FILE: return cli_add_part(o, value, out.all->prompt.n_parts, out.all);
@@ -306,6 +307,7 @@ static void write_value(const Option *o, ValueTarget values, Buf *out) {
         break;
     case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
     case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
+    case TEXT_FILE: buf_str(out, ((const OptionFile *)at)->path ? ((const OptionFile *)at)->path : ""); break;
     case TEXT:
     case INPUT:
     case COLOR:
@@ -348,6 +350,7 @@ void cli_answer_value(const Option *o, const AnswerConfig *values, Buf *out) {
 
 bool cli_answer_given(const Option *o, const AnswerConfig *values) {
     const void *at = address(o, (ValueTarget){.answer = (AnswerConfig *)values});
+    if (o->kind == TEXT_FILE) return ((const OptionFile *)at)->path;
     return o->kind == TEXT ? *(const char *const *)at != NULL : o->kind != FLAG || *(const bool *)at;
 }
 
@@ -357,7 +360,7 @@ static Status set_default(const Option *o, const char *name, ValueTarget out) {
     if (o->kind == STOPS) out.answer->n_stop = 0;
     else if (o->kind == BIAS) out.answer->sampling.n_bias = 0;
     else if (o->kind == FLAG) *(bool *)address(o, out) = false;
-    else if (!o->fallback && o->kind != TEXT) return cli_bad_value(name, "default", "a value");
+    else if (!o->fallback && o->kind != TEXT && o->kind != TEXT_FILE) return cli_bad_value(name, "default", "a value");
     else return set_value(o, name, o->fallback, out);
     return OK;
 }
@@ -380,6 +383,7 @@ static void turn_off(const Option *o, Options *out) {
     case STOPS: a->n_stop = 0; break;
     case BIAS: a->sampling.n_bias = 0; break;
     case INT: *(int *)at = at == (void *)&a->logprobs ? -1 : 0; break;
+    case TEXT_FILE: *(OptionFile *)at = (OptionFile){0}; break;
     case STORE:
         free((void *)out->engine.kv_dir);
         out->engine.kv_dir = NULL;
@@ -397,6 +401,7 @@ bool cli_is_off(const Option *o, const Options *values) {
     if (o->kind == STOPS) return a->n_stop == 0;
     if (o->kind == BIAS) return a->sampling.n_bias == 0;
     if (o->kind == INT) return *(const int *)at <= (at == (const void *)&a->logprobs ? -1 : 0);
+    if (o->kind == TEXT_FILE) return !((const OptionFile *)at)->path;
     return !*(const char *const *)at;
 }
 

@@ -365,3 +365,51 @@ PYTHON
     [ -z "$output" ]
     [[ "$stderr" == *"--extract: a code block or a JSON value expected"* ]]
 }
+
+@test "files of a form and of tools are read once" {
+    tools
+    local said="$QUILL --no-config -q --greedy -n 20"
+    ask() { "$QUILL" --no-config -q --seed 4 -n 60 --chat-template hermes --tool-choice required "$@"; }
+    ask --tools tools.json --no-stdin --json Hi | jq '.tool_calls[0].function' >want
+    ask --tools <(cat tools.json) --no-stdin --json Hi | jq '.tool_calls[0].function' | cmp - want
+    ask --tools - --json Hi <tools.json | jq '.tool_calls[0].function' | cmp - want
+    printf '{"prompt":"Hi","seed":4}\n{"prompt":"Hi","seed":4}\n' >jobs
+    "$QUILL" batch --no-config -q -n 60 --chat-template hermes --tool-choice required --tools - jobs <tools.json >out
+    [ "$(jq -s '[.[] | select(.tool_calls)] | length' out)" = 2 ]
+    # chats
+    echo '{"type":"integer"}' >schema
+    printf 'Hi\nHello\n' | $said -i --tools <(cat tools.json) --chat-template hermes >out
+    printf 'Hi\nHello\n' | $said -i -jf schema >want
+    printf 'Hi\nHello\n' | $said -i -jf <(cat schema) | cmp - want
+    printf 'Hi\nHello\n' | $said -i --grammar-file <(echo 'root ::= "yes" | "no"') >out
+    grep -Exc 'yes|no' out | grep -x 2
+    mkfifo pipe
+    cat schema >pipe &
+    printf '/set json-schema-file pipe\nHi\n/set temp 0\nHello\n' | timeout 60 $said -i | cmp - want
+    wait $!
+    run -6 --separate-stderr "$QUILL" --no-config -q -n 5 -i <<<$'/set json-schema-file schema\n/set json-schema-file nonesuch\n/set json-schema-file'
+    [[ "$stderr" == "quill: nonesuch: cannot open"*"json-schema-file   schema" ]]
+    # candidates
+    [ "$("$QUILL" --no-config -q --no-stdin --best-of 2 --grammar-file <(echo 'root ::= "yes"') Hi)" = yes ]
+    # stdin of a chat has its lines
+    run -2 --separate-stderr "$QUILL" --no-config -q -i <<<'/set tools -'
+    [[ "$stderr" == "quill: tools: a file expected, found -, but stdin has the lines of the chat; ./- names a file" ]]
+}
+
+@test "a batch keeps the form with which it began" {
+    echo '{"type":"integer"}' >schema
+    mkfifo jobs answers
+    "$QUILL" batch --no-config -q --greedy -jf schema jobs >answers &
+    exec 8<answers 7>jobs
+    echo '{"id":1,"prompt":"hi"}' >&7
+    read -r first <&8
+    echo '{"type":"boolean"}' >schema
+    echo '{"id":2,"prompt":"hi"}' >&7
+    read -r second <&8
+    rm schema
+    echo '{"id":3,"prompt":"hi"}' >&7
+    exec 7>&-
+    read -r third <&8
+    wait $!
+    for answer in "$first" "$second" "$third"; do [ "$(jq -r '.text | fromjson | type' <<<"$answer")" = number ]; done
+}

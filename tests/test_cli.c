@@ -128,7 +128,7 @@ static void test_off(void **state) {
     assert_null(o.engine.kv_dir);
     assert_null(o.engine.speculate);
     assert_null(o.answer.chat_template);
-    assert_null(o.answer.tools.file);
+    assert_null(o.answer.tools.file.path);
     assert_null(o.answer.tools.choice);
     assert_null(o.answer.think);
     assert_null(o.answer.blend);
