@@ -40,6 +40,7 @@ static Status answer_or_chat(Options *o) {
     if (o->engine.dry_run) return complete_run(&o->engine, &o->answer, (Str){"", 0});
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
+    if (prompt.n == 0 && o->prompt.n_parts == 0) given = false; // an empty stdin, as of a program that found nothing
     if (!st.code && !given && !chat)
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);

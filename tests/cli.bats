@@ -784,3 +784,12 @@ like_reference() {
     ldd "$QUILL" >libraries
     not grep -v -e linux-vdso -e 'libc\.so' -e 'libm\.so' -e libpthread -e ld-linux -e libgcc_s libraries
 }
+
+@test "an empty stdin is no prompt" {
+    printf '' >empty
+    run -2 --separate-stderr bash -c 'printf "" | "$QUILL" --no-config'
+    [ "$stderr" = "quill: no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line" ]
+    run -2 "$QUILL" --no-config <empty
+    run -0 "$QUILL" --no-config -q -n 1 Hello <empty
+    run -0 "$QUILL" --no-config -q -n 1 -f empty </dev/null
+}
