@@ -215,8 +215,7 @@ bool conversation_last_said(const Conversation *c, Buf *out) {
     (void)render(&asked, c->n_left_out, true, &prompt); // the answer may begin in a thought that the prompt opens
     ThinkStream think = {0};
     size_t before = out->n;
-    if (!c->config->special)
-        think = think_begin(chat_template_source(c->template), str_of_buf(&prompt.text));
+    if (!c->config->special) think = think_begin(chat_template_source(c->template), str_of_buf(&prompt.text));
     think_add(&think, last->text.data, last->text.n, false);
     think_end(&think);
     for (Part p; think_next(&think, &p);)
@@ -282,13 +281,16 @@ static Status encode_prompt_that_fits(Conversation *c, int more, EncodedPrompt *
     if (engine_endless(c->e)) return OK;
     if (prompt->encoded.n + more > n_ctx && c->config->context_shift)
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, prompt)); // a quarter stays free for the next turns
-    int n = prompt->encoded.n + more;
+    int n = prompt->encoded.n + more, fits = (n + 1023) / 1024 * 1024, trained = c->e->model.c.n_ctx_train;
+    char warning[120] = "";
+    if (fits > trained)
+        snprintf(warning, sizeof warning,
+                 "; the model was trained for %d: beyond that length the model may write nonsense", trained);
     if (n > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; write a shorter message, make room "
-                            "with /undo or /clear%s, or start again with -c %d",
-                            n, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
-                            (n + 1023) / 1024 * 1024);
+                            "with /undo or /clear%s, or start again with -c %d%s",
+                            n, n_ctx, c->config->context_shift ? "" : ", /set context-shift on", fits, warning);
     int before = c->n_left_out;
     c->n_left_out = out;
     if (out != before) say_left_out(c, before, more > 0);

@@ -1261,3 +1261,8 @@ EOF
     [ "$(grep -a '^turn' errors | sed -n '2s/ new.*//p')" = 'turn       6' ] # five, and a sampled token was not in the cache yet
     grep -a '^turn' errors | sed -n 3p | grep -q '^turn       1 new'
 }
+
+@test "a chat that suggests a larger context says for which length the model was trained" {
+    run -5 --separate-stderr "$QUILL" --no-config -q -i <<<"$(head -c 20000 /dev/zero | tr '\0' a)"
+    [[ "$stderr" == *"start again with -c "*"; the model was trained for "*": beyond that length the model may write nonsense" ]]
+}
