@@ -9,12 +9,13 @@ A script may only call the programs in ALLOWED: what a page says about installin
 A block that begins with ```text right behind it is what the script prints, stdout and stderr together. The word after
 `text` says how the two are compared:
   (nothing)  exactly, but `...` in the page is any text of a line, and a line `...` is any number of lines
-  numbers    exactly, but any number is any other, and a run of blanks is one
-  labels     the first words of the lines that do not begin with a blank
-  json       JSON values one behind the other: their fields and the types of these
-  sample     the page shows one of many answers: something has to be printed
+  rates      exactly, but a number with a decimal point is any other, and a run of blanks is one
+  labels     the first words of the lines that do not begin with a blank: for times and properties of the machine
+  json       JSON values one behind the other: exactly, but a number with a decimal point is any other, and so is a seed
 --update writes what is printed into the page, where the comparison fails.
-Scripts with --preset or --show-config find the configuration in $PAGES_CONFIG. Scripts that match $PAGES_SKIP are left out.
+Scripts whose text is compared in another way than by labels find the configuration in $PAGES_EXACT; it chooses kernels that
+compute the same on every machine. Scripts with --preset or --show-config find the one in $PAGES_CONFIG. Scripts that match
+$PAGES_SKIP are left out.
 """
 import json
 import os
@@ -51,13 +52,13 @@ def values(text):
     return found
 
 
-def kinds(value):
-    """The fields of a JSON value with the types of what they have; a list is described by its first element."""
+def lasting(value, name=""):
+    """A JSON value in which what differs from run to run is only named: numbers with a decimal point, and seeds."""
     if isinstance(value, dict):
-        return {name: kinds(v) for name, v in sorted(value.items())}
+        return {field: lasting(v, field) for field, v in sorted(value.items())}
     if isinstance(value, list):
-        return [kinds(v) for v in value[:1]]
-    return "number" if isinstance(value, (int, float)) else type(value).__name__
+        return [lasting(v) for v in value]
+    return "a number" if isinstance(value, float) or name == "seed" else value
 
 
 def exact(shown):
@@ -66,8 +67,8 @@ def exact(shown):
     return "".join(parts)
 
 
-def plain_numbers(text):
-    return "\n".join(re.sub(r"[ -]+", " ", re.sub(r"[0-9]+([.,][0-9]+)*", "0", line)).rstrip() for line in text.splitlines())
+def without_rates(text):
+    return "\n".join(re.sub(r" +", " ", re.sub(r"[0-9]+[.][0-9]+", "0.0", line)).rstrip() for line in text.splitlines())
 
 
 def labels(text):
@@ -77,14 +78,12 @@ def labels(text):
 def agree(how, shown, printed):
     if how == "":
         return re.fullmatch(exact(shown), printed + "\n" if not printed.endswith("\n") else printed) is not None
-    if how == "numbers":
-        return re.fullmatch(exact(plain_numbers(shown)), plain_numbers(printed) + "\n") is not None
+    if how == "rates":
+        return re.fullmatch(exact(without_rates(shown)), without_rates(printed) + "\n") is not None
     if how == "labels":
         return labels(shown) == labels(printed)
     if how == "json":
-        return [kinds(v) for v in values(shown)] == [kinds(v) for v in values(printed)]
-    if how == "sample":
-        return bool(shown.strip()) and bool(printed.strip())
+        return [lasting(v) for v in values(shown)] == [lasting(v) for v in values(printed)]
     raise SystemExit(f"text {how}: no way to compare")
 
 
@@ -114,12 +113,23 @@ def folded(printed):
     return "\n".join(lines)
 
 
-def run(script):
-    configured = re.search(r"--preset|--show-config", script) and "PAGES_CONFIG" in os.environ
-    env = dict(os.environ, XDG_CONFIG_HOME=os.environ["PAGES_CONFIG"]) if configured else None
+def run(script, how):
+    configured = re.search(r"--preset|--show-config", script)
+    config = "PAGES_CONFIG" if configured else "PAGES_EXACT" if how not in (None, "labels") else None
+    env = dict(os.environ, XDG_CONFIG_HOME=os.environ[config]) if config and config in os.environ else None
     done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=SECONDS)
     return done.returncode, done.stdout.decode(errors="replace")
+
+
+def shown_after(lines, found, i):
+    """The block of text right behind block i, with the word that says how it is compared; Nones if there is none."""
+    if i + 1 == len(found) or found[i + 1][2].split()[:1] != ["text"]:
+        return None, None, None, None
+    begin, end, info, shown = found[i + 1]
+    if any(line.strip() for line in lines[found[i][1] + 1:begin - 1]):
+        return None, None, None, None
+    return begin, end, info[4:].strip(), shown
 
 
 def check(page, update, skip):
@@ -139,21 +149,19 @@ def check(page, update, skip):
             print(f"{page}:{first + 1}: only {', '.join(sorted(ALLOWED))} expected, found {', '.join(foreign)}; mark it: sh not run: REASON")
             n_wrong += 1
             continue
-        code, printed = run(script)
+        begin, end, how, shown = shown_after(lines, found, i)
+        code, printed = run(script, how)
         n_run += 1
         if code:
             print(f"{page}:{first + 1}: exit code {code}\n{script}\n{printed}")
             n_wrong += 1
-        if i + 1 == len(found) or found[i + 1][2].split()[:1] != ["text"]:
-            continue
-        begin, end, after, shown = found[i + 1]
-        if any(line.strip() for line in lines[found[i][1] + 1:begin - 1]):
+        if how is None:
             continue
         n_compared += 1
-        if not agree(after[4:].strip(), shown, printed):
+        if not agree(how, shown, printed):
             print(f"{page}:{begin + 1}: not what is printed\n---- the page\n{shown}\n---- printed\n{printed}")
             n_wrong += 1
-            new.append((begin, end, (folded(printed) if "json" in after else printed).rstrip("\n")))
+            new.append((begin, end, (folded(printed) if how == "json" else printed).rstrip("\n")))
     if update:
         for begin, end, printed in reversed(new):
             lines[begin:end] = printed.split("\n")
