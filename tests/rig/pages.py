@@ -8,7 +8,7 @@ A block that begins with ```sh is one script: it runs with `bash -e -o pipefail`
 A script may only call the programs in ALLOWED: what a page says about installing, fetching or building is never done here.
 A block that begins with ```text right behind it is what the script prints, stdout and stderr together. The word after
 `text` says how the two are compared:
-  (nothing)  exactly, but `...` in the page is any text of a line, and a line `...` is any number of lines
+  (nothing)  exactly, but `...` in the page is any text of a line, and a line `...` is any number of lines; so are empty lines at the end
   rates      exactly, but a number with a decimal point is any other, and a run of blanks is one
   labels     the first words of the lines that do not begin with a blank: for times and properties of the machine
   json       JSON values one behind the other: exactly, but a number with a decimal point is any other, and so is a seed
@@ -77,7 +77,7 @@ def labels(text):
 
 def agree(how, shown, printed):
     if how == "":
-        return re.fullmatch(exact(shown), printed + "\n" if not printed.endswith("\n") else printed) is not None
+        return re.fullmatch(exact(shown), printed.rstrip("\n") + "\n") is not None
     if how == "rates":
         return re.fullmatch(exact(without_rates(shown)), without_rates(printed) + "\n") is not None
     if how == "labels":
