@@ -12,21 +12,23 @@
 #include "look/all_logits.h"
 #include "look/text.h"
 
-// Parses ids such as "1,2,3"; the caller frees *out.
+// Parses ids such as "1,2,3" or "1 2 3", as quill tokenize --ids prints them; the caller frees *out.
 static Status parse_ids(const char *text, int **out, int *n) {
+    static const char blanks[] = " \t\n";
     *out = NULL;
     *n = 0;
-    for (const char *at = text;; at++) {
+    for (const char *at = text + strspn(text, blanks);; at += strspn(at, blanks)) {
         char *end;
         errno = 0;
         long v = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
-        if (v < 0 || v > INT_MAX || errno || (*end && *end != ','))
+        if (v < 0 || v > INT_MAX || errno || (*end && !strchr(", \t\n", *end)))
             return status_error(QUILL_USAGE, "--tokens: ids as 1,2,3 expected, found \"%.100s\" at byte %td", at,
                                 at - text);
         *out = mem_resize(*out, (size_t)(*n + 1) * sizeof **out);
         (*out)[(*n)++] = (int)v;
-        at = end;
+        at = end + strspn(end, blanks);
         if (!*at) return OK;
+        if (*at == ',') at++;
     }
 }
 

@@ -489,6 +489,8 @@ PYTHON
 @test "tokenize, logits and perplexity agree on their inputs" {
     ids="$("$QUILL" tokenize --ids "hello you" | tr ' ' ',')"
     "$QUILL" logits --tokens "$ids" >a
+    "$QUILL" logits --tokens " ${ids//,/ , }" | cmp - a
+    "$QUILL" logits --tokens "${ids//,/ }"$'\n' | cmp - a
     "$QUILL" logits -p "hello you" </dev/null >b
     cmp a b
     [ "$(stat -c %s a)" -eq "$(($(tr ',' '\n' <<<"$ids" | wc -l) * 320 * 4))" ]
@@ -496,6 +498,7 @@ PYTHON
     "$QUILL" logits --isa scalar -ctk f32 -ctv f32 -ub 1 --tokens "$ids" | cmp - a
     [ "$(code "$QUILL" logits --tokens 1,320)" -eq 2 ]
     [ "$(code "$QUILL" logits --tokens 1,,2)" -eq 2 ]
+    [ "$(code "$QUILL" logits --tokens '1 , , 2')" -eq 2 ]
     [ "$(code "$QUILL" logits --tokens -1)" -eq 2 ]
     [ "$(code "$QUILL" logits -c 2 --tokens 1,2,3)" -eq 5 ]
     head -c 3000 /dev/zero | tr '\0' 'a' >text
