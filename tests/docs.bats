@@ -156,6 +156,8 @@ EOF
         "$QUILL" --completions zsh | grep -qE "^        '$mode:[A-Z].*'$"
         "$QUILL" --completions fish | grep -qE -- "-a $mode -d '[A-Z].*'$"
     done
+    # an option's text is also shown without its neighbours
+    not grep -q 'the same ' <("$QUILL" --completions fish | grep -E 'file|eos')
 }
 
 @test "zsh can load its completions" {
