@@ -35,7 +35,7 @@ const ExitCode cli_exit_codes[] = {
     {"4", "out of memory"},
     {"5", "prompt longer than the context"},
     {"6", "I/O"},
-    {"7", "answer cut before it was complete"},
+    {"7", "answer cut before it was complete, or nothing for --extract"},
     {"130", "interrupted by SIGINT"},
     {"143", "interrupted by SIGTERM"},
 };

@@ -23,8 +23,10 @@ static const struct {
         {"QUILL_MODEL", "the model, unless -m names one"},
         {"QUILL_DEVICE", "the device, unless --device names one"},
         {"QUILL_GPU_TRY", "turns on GPU kernels that have not been timed yet: few, early, or few,early"},
-        {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE", "as in the huggingface_hub package"},
+        {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HUB_DOWNLOAD_TIMEOUT",
+         "as in the huggingface_hub package"},
         {"QUILL_HISTORY", "the history file of chats; empty: no history"},
+        {"VISUAL, EDITOR", "the editor of a chat's /edit"},
         {"NO_COLOR", "not empty: no colour, except with --color always"},
         {"TERM", "dumb: no colour, no progress lines, no line editor"},
         {"XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME",
@@ -240,7 +242,8 @@ void cli_man(CliCommands describe) {
     man_modes();
     man_options();
     man_commands(describe);
-    printf(".SH EXIT STATUS\nA failure is one line on stderr: what, where, expected, found, what to do.\n");
+    printf(".SH EXIT STATUS\nA failure is one line on stderr: what, where, expected, found, what to do;\nif memory is "
+           "short, its budget follows.\n");
     for (int i = 0; i < cli_n_exit_codes; i++) man_item(cli_exit_codes[i].code, cli_exit_codes[i].what);
     printf(".SH ENVIRONMENT\nAn option overrides the environment.\n");
     for (size_t i = 0; i < ARRAY_LEN(environment); i++) man_item(environment[i].name, environment[i].help);
