@@ -258,11 +258,11 @@ float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *to
     return (float)(logits[id] - log_sum);
 }
 
-int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
-                      TokenLogprob *top, int n) {
+int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const float *allowed, const int *history,
+                      int n_history, TokenLogprob *top, int n) {
     double log_sum = log_sum_exp(logits, s->n_vocab);
     if (!isfinite(log_sum)) return 0;
-    change_logits(s, p, logits, history, n_history);
+    change_logits(s, p, allowed, history, n_history);
     int found = top_candidates(s->cands, s->logits, s->n_vocab, int_max(1, n));
     for (int i = 0; i < found; i++) top[i] = (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)};
     return found;

@@ -39,9 +39,10 @@ typedef struct {
 } TokenLogprob;
 float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top);
 // The n tokens with the largest logits after bias and penalties, in descending order. `logprob` is the log-probability
-// under softmax(logits) plus what bias and penalties add to the logit. Returns how many were found: tokens whose logit
-// is -inf are left out.
-int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
-                      TokenLogprob *top, int n);
+// under softmax(logits) plus what bias and penalties add to the logit. allowed: `logits` with -inf for tokens that a
+// form forbids, or `logits`. A form does not change the log-probability of a token that it allows. Returns how many
+// tokens were found: those whose logit is -inf are left out.
+int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const float *allowed, const int *history,
+                      int n_history, TokenLogprob *top, int n);
 
 #endif

@@ -121,8 +121,9 @@ static int find_candidates(BeamSearch *b, const Scheduler *s, const StepRows *ro
     int n = 0;
     for (int i = 0; i < b->n_live; i++) {
         const Sequence *q = rows[i].seq;
-        const float *logits = scheduler_allowed(s, r, q, rows[i].logits);
-        int found = sampler_likeliest(b->c.sampler, &r->sampling, logits, q->tokens, q->n_tokens, b->row, b->n_row);
+        const float *logits = rows[i].logits, *allowed = scheduler_allowed(s, r, q, logits);
+        int found =
+            sampler_likeliest(b->c.sampler, &r->sampling, logits, allowed, q->tokens, q->n_tokens, b->row, b->n_row);
         for (int k = 0; k < found; k++)
             b->all[n++] = (BeamCandidate){.sum = b->live[i].sum + (double)b->row[k].logprob,
                                           .beam = i,

@@ -13,9 +13,9 @@
 // one token; the best candidates become the next beams.
 //
 // Scores are those of Hugging Face transformers: a candidate's sum adds the log-probabilities of its tokens under
-// softmax of the model's unmodified logits. Logit bias and penalties are added to a token's log-probability without
-// normalising again; temperature and truncation (top-k, top-p, ...) do not apply. A text of n tokens, its end token
-// included, scores sum / n^length_penalty.
+// softmax of the model's unmodified logits. A form forbids candidates and changes no log-probability. Logit bias and
+// penalties are added to a token's log-probability without normalising again; temperature and truncation (top-k, top-p,
+// ...) do not apply. A text of n tokens, its end token included, scores sum / n^length_penalty.
 //
 // A candidate that ends (BeamConfig.ends) is a text. It is kept if it is among the n best candidates of its step, and
 // dropped otherwise. The result is the n best kept texts. One beam gives the text of greedy decoding. Ties are broken

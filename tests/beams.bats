@@ -55,6 +55,18 @@ bytes() {
     field 'all(len(t["top"]) == 2 for c in j["choices"] for t in c["tokens"])' <out | grep -qx True
 }
 
+@test "a form forbids tokens and does not change the log-probabilities of the others" {
+    form() { "$QUILL" --isa scalar -n 40 --beams 12 --length-penalty 0 --json --logprobs 0 "$@" hello </dev/null; }
+    for flags in '--choice no,maybe,abcdefgh' '--regex (in|on).[a-z]{3}'; do
+        # shellcheck disable=SC2086
+        form $flags >out
+        field 'all(abs(c["logprob"] - sum(t["logprob"] for t in c["tokens"])) < 1e-3 for c in j["choices"])' <out | grep -qx True
+    done
+    for choice in no maybe abcdefgh; do form --choice "$choice" | field 'round(j["logprob"], 3), j["text"]'; done >alone
+    form --choice no,maybe,abcdefgh | field 'round(j["logprob"], 3), j["text"]' >best
+    sort -rn alone | head -1 | cmp - best # each text as the only choice has the same value
+}
+
 @test "a text ends at a stop string, which is not shown" {
     beams --beams 3 >whole
     stop="$(field 'next(c for c in j["text"][3:] if c.isascii() and c.isalnum())' <whole)"
