@@ -7,6 +7,8 @@
 // 1. For each sub-block: compute q for a number of trial scales, and for each q the best scale (and minimum) by least
 //    squares. Keep the trial with the least error; then improve q and the scale alternately.
 // 2. For each super-block: choose d and dmin so that the largest scale and minimum get the largest integers.
+//    Where d or dmin would be rounded to 0, take the smallest half: s and m then have fewer levels, and no weight is
+//    lost.
 // 3. Repeat two steps. First each sub-block tries the neighbours of its s and m, rounds q for each, and takes the best.
 //    Then least squares over the super-block gives d and dmin for these integers. Keep the best state of all rounds.
 //

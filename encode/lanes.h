@@ -30,9 +30,7 @@ LANES_INLINE Lanes lanes_clamp(Lanes v, float lo, float hi) {
 }
 // Rounds to the nearest integer, ties to even; |v| < 2^22. The intermediate sum is too large to have fraction bits.
 LANES_INLINE Lanes lanes_round(Lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
-// 1 / v; 0 for
-// v
-// <= 1e-30, which is 0 in f16.
+// 1 / v; 0 for |v| <= 1e-30, which is 0 in f16.
 LANES_INLINE Lanes lanes_inverse(Lanes v) {
     LaneMask some = lanes_abs(v) > lanes_set(1e-30f);
     return lanes_where(some, 1.0f / lanes_select(some, v, lanes_set(1)));
@@ -42,6 +40,11 @@ LANES_INLINE Lanes lanes_half(Lanes v) {
     v = lanes_clamp(v, -65504, 65504);
     for (int l = 0; l < FIT_LANES; l++) v[l] = half_float(float_half(v[l]));
     return v;
+}
+// The same, but a value other than 0 does not become 0: it becomes at least the smallest half.
+LANES_INLINE Lanes lanes_half_some(Lanes v) {
+    Lanes least = lanes_select(v > 0, lanes_set(0x1p-24f), lanes_set(-0x1p-24f)), half = lanes_half(v);
+    return lanes_select((half == 0) & (v != 0), least, half);
 }
 // Every lane gets the sum over its super-block of `per` lanes.
 LANES_INLINE Lanes lanes_group_sum(Lanes v, int per) {

@@ -105,7 +105,7 @@ static void round_scales(const SubBlocks *b, const FitGrid *g, Lanes *d_out, Lan
     *d_out = lanes_half(scale);
     *s_out = lanes_set(1);
     if (g->s_hi == 0) return;
-    Lanes d = lanes_half(lanes_group_far(scale, g->per) / g->s_lo);
+    Lanes d = lanes_half_some(lanes_group_far(scale, g->per) / g->s_lo);
     Lanes s = lanes_round(lanes_clamp(scale * lanes_inverse(d), g->s_lo, g->s_hi));
     for (int round = 0;; round++) {
         Lanes found = s, error = scale_error(b, g, d * s);
@@ -232,8 +232,8 @@ static AffineState round_affine(const SubBlocks *b, const FitGrid *g) {
     AffineState a = {
         .d = lanes_half(found.scale), .dmin = lanes_half(-found.least), .s = lanes_set(1), .m = lanes_set(1)};
     if (g->s_hi == 0) return a;
-    a.d = lanes_half(lanes_group_far(found.scale, g->per) / g->s_hi);
-    a.dmin = lanes_half(lanes_group_far(-found.least, g->per) / g->m_hi);
+    a.d = lanes_half_some(lanes_group_far(found.scale, g->per) / g->s_hi);
+    a.dmin = lanes_half_some(lanes_group_far(-found.least, g->per) / g->m_hi);
     a.s = lanes_round(lanes_clamp(found.scale * lanes_inverse(a.d), 0, g->s_hi));
     a.m = lanes_round(lanes_clamp(-found.least * lanes_inverse(a.dmin), 0, g->m_hi));
     AffineState best = a;

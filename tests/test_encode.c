@@ -185,6 +185,27 @@ static void test_odd_weights(void **state) {
         }
 }
 
+// Scales of super-blocks that are smaller than the smallest half: the integers beside them can still hold the weights.
+static void test_small_weights(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    static const float sizes[] = {1e-5f, 3e-5f};
+    static float x[MOST];
+    uint64_t random = 7;
+    for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+        double norm = 0;
+        for (int i = 0; i < MOST; i++) {
+            x[i] = sizes[k] * (test_uniform(&random) + test_uniform(&random) + test_uniform(&random));
+            norm += (double)x[i] * (double)x[i];
+        }
+        for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+            double error = sqrt(error_of(types[i], x, NULL, MOST, NULL) / norm);
+            if (!(error < (types[i] == TYPE_Q3_K ? 0.2 : 0.15)))
+                fail_msg("%s, %g: %.3f", type_name(types[i]), (double)sizes[k], error);
+        }
+    }
+}
+
 // Encoding dequantised blocks again must give the same blocks if their weights use the whole range. So quantising a
 // file twice loses nothing more.
 static void test_again_costs_little(void **state) {
@@ -210,6 +231,7 @@ int main(void) {
         cmocka_unit_test(test_rows_are_blocks),
         cmocka_unit_test(test_every_isa_gives_the_same_bits),
         cmocka_unit_test(test_odd_weights),
+        cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_again_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
