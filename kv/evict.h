@@ -11,7 +11,8 @@
 //            as if they stood right before the window: StreamingLLM (Xiao et al. 2023) with positions in the cache.
 //   shift    like sinks, with the whole cache as the window; each eviction frees half of it.
 //   h2o      per layer and KV head: the `heavy` slots with the most attention so far, and the last `recent` slots
-//            (Zhang et al. 2023).
+//            (Zhang et al. 2023). Beyond the trained context the distances to heavy slots exceed those of training, and
+//            the text becomes nonsense.
 //   snapkv   once, after a prompt longer than `cap`: per layer and KV head, the slots with the most attention from the
 //            prompt's last `window` queries, and these last slots, `cap` in all (Li et al. 2024). Generation still
 //            stops at the end of the context.
