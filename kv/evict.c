@@ -17,11 +17,12 @@ struct Evict {
     const Model *m;
     int capacity;    // the most slots of a sequence; when they are full, slots are evicted
     float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) K of the sinks as first computed
-    void *rows;      // K and V of the sinks of one layer
+    void *rows;      // K and V of slots of one layer: of the sinks, or of the heavy slots
     int n_turned;    // positions by which the sinks in the cache are rotated
     Probe probe;     // mass NULL: attention sums are not needed
     bool compressed; // snapkv: the prompt has been compressed
     int *keep;       // (capacity) the kept slots of one layer and head
+    int *turns;      // (n_layers, n_kv_heads, heavy) h2o: by how many positions each kept slot is rotated
     int *keep_there; // (n_device, n_kv_heads, n <= capacity) the kept slots of all layers on the device
 };
 
@@ -75,6 +76,12 @@ static float *mass_of(const Evict *e, int layer, int head) {
     return e->probe.mass + at * (size_t)e->capacity;
 }
 
+// By how many positions an eviction of h2o moves the kept slots of a layer and head towards the new tokens.
+static int *turns_of(const Evict *e, int layer, int head) {
+    size_t at = (size_t)layer * (size_t)e->kv->pool->n_kv_heads + (size_t)head;
+    return e->turns + at * (size_t)(e->plan.most - e->plan.window);
+}
+
 static void move_slots(const Evict *e, const Sequence *s, int layer, int head, int n) {
     const KvPool *kv = e->kv->pool;
     for (int i = 0; i < n; i++)
@@ -123,6 +130,11 @@ static void move_mass(Evict *e, bool store) {
         e->m->device->memory->probe_move(&e->probe, e->m->c.n_layers - n, n, e->kv->pool->n_kv_heads, store);
 }
 
+// The index of a layer for kvcache_load_rows.
+static int row_layer(const Evict *e, const Layer *l) {
+    return l->kv_layer + (l->kv_kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_layers : 0);
+}
+
 // ---- sinks ----------------------------------------------------------------------------------------------------------
 
 // Rotates the sinks' K by `turned` positions, always from the K as first computed, so that roundings do not add up.
@@ -132,16 +144,15 @@ static void turn_sinks(Evict *e, const Sequence *s, int turned) {
     float *first = e->sinks, turned_key[SEAL_HEAD];
     for (int layer = 0; layer < e->m->c.n_layers; layer++) {
         const Layer *l = &e->m->layers[layer];
-        int row_layer = l->kv_layer + (l->kv_kind == KV_WINDOW ? kv[KV_FULL].n_layers : 0);
         uint8_t *at = e->rows;
-        kvcache_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+        kvcache_load_rows(e->kv, s, row_layer(e, l), 0, e->plan.sink, e->rows);
         for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
             if (e->n_turned == 0) kvturn_load(kv, at, first);
             memcpy(turned_key, first, hd * sizeof *first);
             rope_turn(&l->rope, turned_key, turned);
             kvturn_store(kv, turned_key, at);
         }
-        kvcache_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+        kvcache_store_rows(e->kv, s, row_layer(e, l), 0, e->plan.sink, e->rows);
     }
     e->n_turned = turned;
 }
@@ -189,6 +200,21 @@ static void pool_mass(const float *mass, int n, float *out) {
     }
 }
 
+// Rotates the keys of the first n slots, which are the heavy ones, by e->turns.
+static void turn_heavy(Evict *e, const Sequence *s, int n) {
+    const KvPool *kv = e->kv->pool;
+    size_t size = kv_slot_bytes(kv->type_k, kv->head_dim);
+    for (int layer = 0; layer < e->m->c.n_layers && n > 0; layer++) {
+        const Layer *l = &e->m->layers[layer];
+        kvcache_load_rows(e->kv, s, row_layer(e, l), 0, n, e->rows);
+        for (int head = 0; head < kv->n_kv_heads; head++) {
+            uint8_t *keys = (uint8_t *)e->rows + (size_t)head * size;
+            kvturn_each(kv, &l->rope, turns_of(e, layer, head), keys, n, (size_t)kv->n_kv_heads * size);
+        }
+        kvcache_store_rows(e->kv, s, row_layer(e, l), 0, n, e->rows);
+    }
+}
+
 // Keeps, in every layer and head, the `most` slots with the largest (pooled) mass of the first `old` slots, and the
 // slots from `old` to n. Returns how many are kept, the same number in every layer and head.
 static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most, bool pooled) {
@@ -201,6 +227,8 @@ static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most,
             if (pooled) pool_mass(mass_of(e, layer, head), old, mass);
             else memcpy(mass, mass_of(e, layer, head), (size_t)old * sizeof *mass);
             kept = keep_heavy(e, mass, old, n, most);
+            for (int i = 0; e->turns && i < kept - (n - old); i++)
+                turns_of(e, layer, head)[i] = n - kept - (e->keep[i] - i);
             close_up(e, s, layer, head, kept);
         }
     close_up_there(e, s, kept);
@@ -230,6 +258,11 @@ static Status make_room(Evict *e) {
         e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
         e->rows = mem_alloc(kvrows_bytes(pool, e->plan.sink) + 1);
         return OK;
+    }
+    if (e->plan.kind == EVICT_H2O) {
+        int heavy = e->plan.most - e->plan.window;
+        e->turns = mem_alloc(heads * (size_t)heavy * sizeof *e->turns + 1);
+        e->rows = mem_alloc(kvrows_bytes(pool, heavy) + 1);
     }
     e->probe.n_slots = e->capacity;
     e->probe.mass = mem_alloc(heads * capacity * sizeof *e->probe.mass);
@@ -273,6 +306,7 @@ void evict_free(Evict *e) {
     if (e->probe.device) e->m->device->memory->probe_free(&e->probe);
     free(e->keep);
     free(e->keep_there);
+    free(e->turns);
     free(e->sinks);
     free(e->rows);
     free(e->probe.mass);
@@ -300,7 +334,9 @@ static void give_up_light(Evict *e, Sequence *s, int n) {
     int heavy = e->plan.most - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), n - e->plan.window);
     int old = n - e->plan.window; // at most `heavy`, since n is at most heavy + window
     assert(old <= heavy);
-    kvcache_give_up(e->kv, s, n - keep_looked_at(e, s, old, n, old - gone, false));
+    int kept = keep_looked_at(e, s, old, n, old - gone, false);
+    if (s->n_tokens > e->m->c.n_ctx_train) turn_heavy(e, s, kept - (n - old));
+    kvcache_give_up(e->kv, s, n - kept);
 }
 
 static void compress(Evict *e, Sequence *s, int n) {

@@ -5,14 +5,15 @@
 //   ... kvcache_reserve, and a batch of n rows whose slots and positions differ
 //   b->probe = evict_probe(e, &seq, n_prompt, n);
 //
-// Kept K rows keep their RoPE angles, so that the distances between kept tokens do not change. Kept slots move to the
+// Other kept K rows keep their RoPE angles, so that the distances between kept tokens do not change. Kept slots move to the
 // front of the cache; the positions of new tokens continue. Which slots are kept:
 //   sinks    the first `sink` slots and the last `window` slots. The sinks are rotated by the number of evicted slots,
 //            as if they stood right before the window: StreamingLLM (Xiao et al. 2023) with positions in the cache.
 //   shift    like sinks, with the whole cache as the window; each eviction frees half of it.
 //   h2o      per layer and KV head: the `heavy` slots with the most attention so far, and the last `recent` slots
-//            (Zhang et al. 2023). Beyond the trained context the distances to heavy slots exceed those of training, and
-//            the text becomes nonsense.
+//            (Zhang et al. 2023). Once the text is longer than the trained context, each eviction rotates the keys of
+//            heavy slots by the number of slots that go between them and the new tokens, so that no distance exceeds
+//            those of training.
 //   snapkv   once, after a prompt longer than `cap`: per layer and KV head, the slots with the most attention from the
 //            prompt's last `window` queries, and these last slots, `cap` in all (Li et al. 2024). Generation still
 //            stops at the end of the context.

@@ -29,19 +29,35 @@ static void turn_head(const Rope *r, const float *c, const float *s, float *head
     }
 }
 
-void kvturn_keys(const KvPool *kv, const Rope *r, double positions, void *keys, size_t n) {
-    size_t half = (size_t)r->n_rot / 2, size = kv_slot_bytes(kv->type_k, kv->head_dim);
-    if (half == 0 || positions == 0) return;
-    float *c = mem_alloc((2 * half + (size_t)kv->head_dim) * sizeof *c), *s = c + half, *head = s + half;
-    for (size_t i = 0; i < half; i++) {
+// Cosines and sines of a rotation by `positions`, (n_rot / 2) each.
+static void angles(const Rope *r, double positions, float *c, float *s) {
+    for (int i = 0; i < r->n_rot / 2; i++) {
         c[i] = (float)cos(positions * r->freq[i]);
         s[i] = (float)sin(positions * r->freq[i]);
     }
-    uint8_t *at = keys;
-    for (size_t i = 0; i < n; i++, at += size) {
-        kvturn_load(kv, at, head);
-        turn_head(r, c, s, head);
-        kvturn_store(kv, head, at);
+}
+
+static void turn_key(const KvPool *kv, const Rope *r, const float *c, const float *s, float *head, void *at) {
+    kvturn_load(kv, at, head);
+    turn_head(r, c, s, head);
+    kvturn_store(kv, head, at);
+}
+
+void kvturn_keys(const KvPool *kv, const Rope *r, double positions, void *keys, size_t n) {
+    size_t half = (size_t)r->n_rot / 2, size = kv_slot_bytes(kv->type_k, kv->head_dim);
+    if (half == 0 || positions == 0) return;
+    float *c = mem_alloc((2 * half + (size_t)kv->head_dim) * sizeof *c), *s = c + half;
+    angles(r, positions, c, s);
+    for (size_t i = 0; i < n; i++) turn_key(kv, r, c, s, s + half, (uint8_t *)keys + i * size);
+    free(c);
+}
+
+void kvturn_each(const KvPool *kv, const Rope *r, const int *positions, void *keys, int n, size_t stride) {
+    size_t half = (size_t)r->n_rot / 2;
+    float *c = mem_alloc((2 * half + (size_t)kv->head_dim) * sizeof *c), *s = c + half;
+    for (int i = 0; i < n && half > 0; i++) {
+        if (i == 0 || positions[i] != positions[i - 1]) angles(r, positions[i], c, s);
+        if (positions[i] != 0) turn_key(kv, r, c, s, s + half, (uint8_t *)keys + (size_t)i * stride);
     }
     free(c);
 }
