@@ -115,6 +115,7 @@ PYTHON
 }
 finish() {
   local code=$?
+  set +e # a failing line here must not lose the results
   [ -z "${making:-}" ] || pkill -P "$making" 2>/dev/null # an interrupted run: the models are no longer needed
   report
   (cd "$out" && find . -name '*.log' -o -name '*.json' -o -name '*.err' | tar -czf "$results_in/gpu_check.logs.tar.gz" -T -) ||

@@ -273,6 +273,32 @@ PYTHON
     [ ! -e results ]
 }
 
+@test "gpu_check.sh keeps its results and its logs, and leaves no files behind" {
+    mkdir -p bin tmp tree/scripts tree/tests tree/build/release/tests # in a tree of its own: the real one may have kernel tests
+    cp "$TOP/scripts/gpu_check.sh" tree/scripts
+    touch tree/tests/test_gpu_one.c
+    printf '#!/bin/sh\ncase "$*" in *name*) echo "A GPU" ;; *) echo 580.1 ;; esac\n' >bin/nvidia-smi
+    printf '#!/bin/sh\necho "all passed"\n' >tree/build/release/tests/gpu_one
+    cat >bin/quill <<'SCRIPT'
+#!/bin/bash
+args=()
+for arg; do
+    case $arg in 8b | 1b | dim=*) arg=dim=256,layers=1,heads=2,kv_heads=2,ffn=256,vocab=512 ;; esac
+    args+=("$arg")
+done
+exec "$TWIN" "${args[@]}"
+SCRIPT
+    chmod +x bin/* tree/build/release/tests/gpu_one
+    # few seconds: the models are made, and most of the steps are left out
+    TMPDIR="$PWD/tmp" PATH="$PWD/bin:$PATH" QUILL="$PWD/bin/quill" QUILL_TEST_DATA='' SECONDS_FOR_ALL=12 \
+        tree/scripts/gpu_check.sh results >output 2>errors || { cat output errors; false; }
+    head -n 1 tree/results/gpu_check.md | grep -q '^A GPU, driver 580.1, .*: complete$'
+    grep -q '^- left out: no time for the logits of F32' tree/results/gpu_check.md
+    tar -tzf tree/results/gpu_check.logs.tar.gz | grep -qx './gpu_one.log'
+    grep -q 'gpu_check.logs.tar.gz$' output
+    [ -z "$(ls tmp)" ]
+}
+
 @test "--kv-dir: a block is reused on the device that computed it, not on another" {
     printf 'a prompt of some length, longer than a block of thirty-two slots, and then than another one' >prompt
     cached() { "$TWIN" "$@" --kv-dir kv --json -n 2 -f prompt </dev/null | python3 -c 'import json; print(json.load(open(0))["cached_tokens"])'; }
