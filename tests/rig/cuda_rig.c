@@ -51,7 +51,7 @@ Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
     TRY(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
     for (int kind = 0; kind < KV_KINDS; kind++)
-        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // the twin's device memory is host memory
+        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device, twin_fill);
     if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
     return workspace_new(&r->w, &r->m, r->pool, CUDA_MOST_ROWS, CUDA_MOST_ROWS, CUDA_CTX);
 }

@@ -367,12 +367,44 @@ static void check_smem() {
                            blockIdx.y, blockIdx.z, i, piece_n[i]);
 }
 
+// Device memory is cut from one range of addresses, from its start to its end. The host may not touch it: the range is
+// open only while an Access lives, which launches and copies have. After the last cudaFree it is cut from the start
+// again.
+enum : size_t { RANGE = (size_t)64 << 30, PAGE = 4096 };
+static unsigned char *range;
+static size_t range_cut;                         // bytes that are given out, in whole pages
 static std::map<unsigned char *, size_t> device; // allocations of cudaMalloc: address and bytes
 
+struct Access {
+    static int depth;
+    Access() {
+        if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
+    }
+    ~Access() {
+        if (--depth == 0) protect(PROT_NONE);
+    }
+    static void protect(int how) {
+        if (range_cut && mprotect(range, range_cut, how) != 0) abort();
+    }
+};
+int Access::depth;
+
+static size_t pages_of(size_t n) { return (ZONE + n + ZONE + PAGE - 1) / PAGE * PAGE; }
+
 cudaError_t cudaMalloc(void **out, size_t n) {
-    void *p = NULL;
-    if (posix_memalign(&p, ZONE, ZONE + n + ZONE) != 0) return cudaErrorMemoryAllocation;
-    unsigned char *data = (unsigned char *)p + ZONE;
+    if (!range) {
+        void *p = mmap(NULL, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
+        range = (unsigned char *)p;
+    }
+    if (n > RANGE || pages_of(n) > RANGE - range_cut) return cudaErrorMemoryAllocation;
+    unsigned char *data = range + range_cut + ZONE;
+    range_cut += pages_of(n);
+    Access::protect(PROT_READ | PROT_WRITE); // also if an Access lives, which has not opened the new pages
+    Access open;
+#ifdef HAS_ASAN
+    __asan_unpoison_memory_region(data - ZONE, pages_of(n));
+#endif
     zone_fill(data - ZONE, ZONE);
     memset(data, 0xff, n);
     zone_fill(data + n, ZONE);
@@ -385,20 +417,24 @@ cudaError_t cudaFree(void *p) {
     if (!p) return cudaSuccess;
     gpu_host_check_memory("cudaFree");
     unsigned char *data = (unsigned char *)p;
-#ifdef HAS_ASAN
-    __asan_unpoison_memory_region(data - ZONE, ZONE + device[data] + ZONE);
-#endif
+    size_t bytes = pages_of(device[data]);
     device.erase(data);
-    free(data - ZONE);
+    madvise(data - ZONE, bytes, MADV_DONTNEED);
+#ifdef HAS_ASAN
+    __asan_poison_memory_region(data - ZONE, bytes);
+#endif
+    if (device.empty()) range_cut = 0;
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind) {
+    Access open;
     memmove(to, from, n);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void *p, int byte, size_t n) {
+    Access open;
     memset(p, byte, n);
     return cudaSuccess;
 }
@@ -416,6 +452,7 @@ cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int) {
 }
 
 void gpu_host_check_memory(const char *when) {
+    Access open;
     for (auto &d : device) {
         bool before = !zone_whole(d.first - ZONE, ZONE), after = !zone_whole(d.first + d.second, ZONE);
         if (before || after)
@@ -471,11 +508,14 @@ static bool put_off(const std::function<void()> &work) {
 }
 
 void gpu_host_submit(const std::function<void()> &work) {
-    if (!put_off(work)) work();
+    if (put_off(work)) return;
+    Access open;
+    work();
 }
 void gpu_host_late() { late = true; }
 size_t gpu_host_queued() { return n_done + queue.size(); }
 void gpu_host_run(size_t queued) {
+    Access open;
     bool was_late = late;
     late = false;
     for (; n_done < queued; n_done++) {
@@ -529,6 +569,7 @@ static void forego(dim3 grid, size_t n_blocks) {
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, bool early,
                      const std::function<void()> &kernel) {
     if (put_off([=] { gpu_host_launch(name, grid, block, smem_bytes, early, kernel); })) return;
+    Access open;
     snprintf(launch_name, sizeof launch_name, "%s", name);
     faulted = false;
     n_fibers = (int)(block.x * block.y * block.z);

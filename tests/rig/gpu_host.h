@@ -6,7 +6,8 @@
 // shows. Shared memory and what cudaMalloc gives hold NaN until written, between red zones that are checked after each
 // block and launch (and poisoned under AddressSanitizer). cp.async copies when it is waited for. A misaligned access of
 // 16 bytes, a barrier that not all threads reach, a warp operation that not all named lanes reach: each ends the launch
-// with a line that says which threads stand where; gpu_launch_error tells it.
+// with a line that says which threads stand where; gpu_launch_error tells it. The host has no access to device memory:
+// reading or writing it outside a launch or a copy is a segmentation fault, as on a machine with a GPU.
 //
 // One OS thread at a time may launch. Streams do nothing: a launch is over when it returns, except after gpu_host_late.
 #ifndef QUILL_GPU_HOST_H

@@ -29,6 +29,10 @@ void rt_fail(const char *what) {
 void twin_clear(void) { failed[0] = 0; }
 void twin_memory(size_t n) { capacity = n; }
 size_t twin_used(void) { return used; }
+void *twin_fill(void *device, int byte, size_t n) {
+    cudaMemset(device, byte, n);
+    return device;
+}
 long twin_products(void) { return n_products; }
 
 int rt_toolkit(void) { return 13000; }

@@ -15,18 +15,20 @@ typedef struct {
     const Watch *watch; // Batch.watch of every step
 } Rig;
 
-// Fills a pool with NaN, so that reading slots that were not written shows.
-static inline void poison_pool(KvPool *p) {
+// Fills a pool with NaN, so that reading slots that were not written shows. fill: memset, or that of the device's
+// memory.
+static inline void poison_pool(KvPool *p, void *(*fill)(void *, int, size_t)) {
     size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
-    if (p->k) memset(p->k, 0xff, p->bytes_k);
-    if (p->v) memset(p->v, 0xff, p->bytes_v);
-    if (p->tail_k) memset(p->tail_k, 0xff, tail);
-    if (p->tail_v) memset(p->tail_v, 0xff, tail);
+    if (p->k) fill(p->k, 0xff, p->bytes_k);
+    if (p->v) fill(p->v, 0xff, p->bytes_v);
+    if (p->tail_k) fill(p->tail_k, 0xff, tail);
+    if (p->tail_v) fill(p->tail_v, 0xff, tail);
 }
 static inline void poison_pools(KvCache *kv) {
-    for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind]);
+    for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind], memset);
     const StatePool *p = &kv->states.pool;
-    if (p->data) memset(p->data, 0xff, (size_t)p->n_states * (size_t)(p->n_layers - p->n_device) * p->floats * sizeof(float));
+    if (p->data)
+        memset(p->data, 0xff, (size_t)p->n_states * (size_t)(p->n_layers - p->n_device) * p->floats * sizeof(float));
 }
 
 static inline void rig_close(Rig *r) {
