@@ -6,6 +6,7 @@
 #include "tests/rig/shim_kernels.h"
 
 #include <math.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,32 +25,36 @@ enum { SEEDS = 20 };
 #endif
 
 typedef struct {
-    float *in, *out;
-    char fault[600]; // message of the last launch; empty if there was no fault
-    bool right;      // the results were those of SHIM_RIGHT
+    float *device_in, *device_out;
+    float out[SHIM_THREADS]; // a copy of device_out
+    char fault[600];         // message of the last launch; empty if there was no fault
+    bool right;              // the results were those of SHIM_RIGHT
 } ShimRun;
 
 static ShimRun run_new(void) {
-    ShimRun r = {.in = shim_new(SHIM_THREADS * sizeof(float)), .out = NULL};
-    for (int i = 0; i < SHIM_THREADS; i++) r.in[i] = (float)i;
+    ShimRun r = {.device_in = shim_new(SHIM_THREADS * sizeof(float))};
+    float in[SHIM_THREADS];
+    for (int i = 0; i < SHIM_THREADS; i++) in[i] = (float)i;
+    shim_copy(r.device_in, in, sizeof in);
     return r;
 }
 
 static void launch(ShimRun *r, ShimKernel which, uint64_t seed) {
-    shim_free(r->out);
-    r->out = shim_new(SHIM_THREADS * sizeof(float));
+    shim_free(r->device_out);
+    r->device_out = shim_new(SHIM_THREADS * sizeof(float));
     (void)gpu_launch_error();
     shim_seed(seed);
-    shim_run(which, r->out, r->in);
+    shim_run(which, r->device_out, r->device_in);
     const char *error = gpu_launch_error();
     snprintf(r->fault, sizeof r->fault, "%s", error ? error : "");
+    shim_copy(r->out, r->device_out, sizeof r->out);
     r->right = true;
     for (int i = 0; i < SHIM_THREADS; i++) r->right &= r->out[i] == (float)(SHIM_THREADS - 1 - i);
 }
 
 static void run_free(ShimRun *r) {
-    shim_free(r->in);
-    shim_free(r->out);
+    shim_free(r->device_in);
+    shim_free(r->device_out);
 }
 
 static void right_under_every_order(void **state) {
@@ -159,6 +164,24 @@ static void writes_out_of_bounds(void **state) {
     out_of_bounds(SHIM_PAST_SHARED, "wrote past piece 0");
 }
 
+// A child process dies where the host reads device memory.
+static void host_without_access(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); // in place of the handler of cmocka
+        if (!freopen("/dev/null", "w", stderr)) _exit(0);
+        ShimRun r = run_new();
+        volatile float first = r.device_in[0];
+        (void)first;
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void shuffles_sum_a_warp(void **state) {
     (void)state;
     ShimRun r = run_new();
@@ -171,8 +194,8 @@ static void fragments_multiply(void **state) {
     (void)state;
     uint64_t random = 5;
     for (int type = TYPE_F16; type <= TYPE_BF16; type += TYPE_BF16 - TYPE_F16) {
-        uint16_t *a = shim_new(16 * 16 * 2), *b = shim_new(16 * 8 * 2);
-        float *acc = shim_new(16 * 8 * 4), values[2][16 * 16];
+        uint16_t a[16 * 16], b[16 * 8], *device_a = shim_new(sizeof a), *device_b = shim_new(sizeof b);
+        float acc[16 * 8], *device_acc = shim_new(sizeof acc), values[2][16 * 16];
         for (int i = 0; i < 16 * 16; i++) {
             float v = values[0][i] = (float)(int)(test_random(&random) % 17) - 8;
             a[i] = type == TYPE_F16 ? float_half(v) : float_bf16(v);
@@ -181,17 +204,20 @@ static void fragments_multiply(void **state) {
             float v = values[1][i] = (float)(int)(test_random(&random) % 17) - 8;
             b[i] = type == TYPE_F16 ? float_half(v) : float_bf16(v);
         }
-        shim_multiply(type, acc, a, b);
+        shim_copy(device_a, a, sizeof a);
+        shim_copy(device_b, b, sizeof b);
+        shim_multiply(type, device_acc, device_a, device_b);
         assert_null(gpu_launch_error());
+        shim_copy(acc, device_acc, sizeof acc);
         for (int row = 0; row < 16; row++)
             for (int column = 0; column < 8; column++) {
                 float sum = 0;
                 for (int k = 0; k < 16; k++) sum += values[0][row * 16 + k] * values[1][k * 8 + column];
                 assert_true(acc[row * 8 + column] == sum);
             }
-        shim_free(a);
-        shim_free(b);
-        shim_free(acc);
+        shim_free(device_a);
+        shim_free(device_b);
+        shim_free(device_acc);
     }
 }
 
@@ -207,6 +233,7 @@ int main(void) {
         cmocka_unit_test(copy_read_before_it_is_there),
         cmocka_unit_test(launches_before_their_time),
         cmocka_unit_test(writes_out_of_bounds),
+        cmocka_unit_test(host_without_access),
         cmocka_unit_test(shuffles_sum_a_warp),
         cmocka_unit_test(fragments_multiply),
     };

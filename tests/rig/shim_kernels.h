@@ -13,6 +13,7 @@ extern "C" {
 // Functions to test the machine itself. Device memory is NaN until it is written, and lies between red zones.
 void shim_seed(uint64_t seed);
 void *shim_new(size_t n);
+void shim_copy(void *to, const void *from, size_t n); // the host itself has no access to device memory
 void shim_free(void *p);
 
 enum { SHIM_THREADS = 96 };
