@@ -229,21 +229,22 @@ static void count_costs(Engine *e, const Batch *b) {
 }
 
 // Computes a step. If the model file was truncated meanwhile, all logits become NAN: then the requests end as with
-// broken weights.
-static const float *forward(Engine *e, const Batch *b) {
-    const float *logits = model_forward(&e->model, &e->work, e->kv.pool, b);
+// broken weights. False: `stop` has abandoned the step.
+static bool forward(Engine *e, const Batch *b, ModelStop *stop, float **logits) {
+    if (!model_forward_until(&e->model, &e->work, e->kv.pool, b, stop, logits)) return false;
     count_costs(e, b);
-    size_t n = logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
-    for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // the array belongs to the workspace
-    return logits;
+    size_t n = *logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
+    for (size_t i = 0; i < n; i++) (*logits)[i] = NAN;
+    return true;
 }
 
 // Starts the next step, if its rows are certain, and then waits for the tokens of this one: so the device computes
 // while the host writes out tokens.
 static const int *draw_tokens(Engine *e, const Batch *b) {
     Batch *next;
+    float *none;
     e->begun = scheduler_ahead(e->sched, &next);
-    if (e->begun) forward(e, next);
+    if (e->begun) forward(e, next, NULL, &none);
     const int *tokens = model_drawn(&e->model, &e->work);
     int n = tokens && guard_lost().code ? b->n_out : 0;
     for (int i = 0; i < n; i++) ((int *)tokens)[i] = -1;
@@ -286,7 +287,12 @@ void engine_keep(Engine *e, const Sequence *q) { kvdir_sequence(&e->kv_dir, q); 
 bool engine_step(Engine *e, Batch **b) {
     double start = clock_now();
     if (!scheduler_next(e->sched, b)) return false;
-    const float *logits = e->begun ? NULL : forward(e, *b);
+    float *logits = NULL;
+    ModelStop *stop = e->stop && scheduler_may_abandon(e->sched) ? e->stop : NULL;
+    if (!e->begun && !forward(e, *b, stop, &logits)) {
+        scheduler_abandon(e->sched);
+        return true;
+    }
     e->begun = false;
     const int *tokens = (*b)->draw ? draw_tokens(e, *b) : NULL;
     if ((*b)->whole) scheduler_observe(e->sched, model_last_hidden(&e->model, &e->work, (*b)->n_rows), e->model.c.dim);
@@ -301,14 +307,16 @@ bool engine_step(Engine *e, Batch **b) {
 void engine_run(Engine *e) {
     Batch *b;
     double start = clock_now();
+    e->stop = signals_came;
     for (;;) {
-        if (signals_caught()) scheduler_interrupt(e->sched);
+        if (signals_came()) scheduler_interrupt(e->sched);
         if (!engine_step(e, &b)) break;
         if (e->on_step) e->on_step(e->step_arg);
         const Request *r = scheduler_request(e->sched, 0);
         if (r && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
             progress_show(&e->progress, "prefill", r->seq->n_cached, r->n_prompt);
     }
+    e->stop = NULL;
     progress_erase(&e->progress);
 }
 

@@ -37,6 +37,7 @@ typedef struct {
     int n_small;            // number of steps of few rows so far
     double load_seconds;
     Progress progress;
+    ModelStop *stop; // abandons steps in the middle, where that is allowed (scheduler_may_abandon); NULL: never
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: no callback
     void *step_arg;
     Drafters drafters; // --speculate
@@ -66,12 +67,13 @@ void engine_keep(Engine *e, const Sequence *q);
 
 // One step: computes the scheduler's rows, adds the cost to the requests' timelines, and emits tokens. If the device
 // draws the tokens, the next step may have started when this returns. False: every request has finished. The scheduler
-// owns *b.
+// owns *b. If e->stop has abandoned the step, it leaves no trace; the caller then finishes the requests.
 // After the first few steps of few rows, each further one also moves a part of the weights into huge pages.
 bool engine_step(Engine *e, Batch **b);
 // Moves all weights into huge pages at once, for callers that only care about the speed of later steps.
 void engine_use_hugepages(Engine *e);
-// Runs steps until every request has finished. SIGINT and SIGTERM (base/signals.h) finish all requests after a step.
+// Runs steps until every request has finished. SIGINT and SIGTERM (base/signals.h) finish all requests: after the layer
+// that is being computed, or after the step if that may not be abandoned.
 void engine_run(Engine *e);
 
 // The largest -c whose KV cache fits into the memory that is available now.

@@ -291,32 +291,43 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     be->ffn_out(w, l, b); // x += norm(Wdown h)
 }
 
-// Computes layers [first, first + n), which are all on the host or all on the device.
-static void run_layers(const Model *m, Workspace *w, int first, int n, KvPool *kv, Batch *b) {
-    const DeviceMemory *memory = n > 0 ? m->layers[first].be->memory : NULL;
-    if (memory && memory->layers_begin(w, &m->layers[first], n, kv, b) == LAYERS_DONE) return;
-    for (int i = first; i < first + n && b->n_rows > 0; i++) layer_forward(m, w, &m->layers[i], kv, b);
-    if (memory) memory->layers_end(w);
+// Computes the first n layers, which are on the host. False: `stop` has abandoned the step.
+static bool host_layers(const Model *m, Workspace *w, int n, KvPool *kv, Batch *b, ModelStop *stop) {
+    for (int i = 0; i < n && b->n_rows > 0; i++) {
+        if (stop && stop()) return false;
+        layer_forward(m, w, &m->layers[i], kv, b);
+    }
+    return true;
 }
 
-// The host's layers come first, then the device's.
-static void all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b) {
+// Computes the layers from `first` on, which are on the device.
+static void device_layers(const Model *m, Workspace *w, int first, KvPool *kv, Batch *b) {
+    const DeviceMemory *memory = m->device->memory;
+    if (memory->layers_begin(w, &m->layers[first], m->n_device, kv, b) == LAYERS_DONE) return;
+    for (int i = first; i < m->c.n_layers && b->n_rows > 0; i++) layer_forward(m, w, &m->layers[i], kv, b);
+    memory->layers_end(w);
+}
+
+// The host's layers come first, then the device's. False: `stop` has abandoned the step.
+static bool all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b, ModelStop *stop) {
     int n_host = m->c.n_layers - m->n_device;
     for (int i = 0; i < b->n_rows && b->ended; i++) b->ended[i] = m->c.n_layers;
     embed(m, w, kv, b);
-    run_layers(m, w, 0, n_host, kv, b);
-    if (m->n_device == 0) return;
+    if (!host_layers(m, w, n_host, kv, b, stop)) return false;
+    if (m->n_device == 0) return true;
     if (n_host > 0) m->device->memory->receive(w, &m->layers[n_host], kv, b);
-    run_layers(m, w, n_host, m->n_device, kv, b);
+    device_layers(m, w, n_host, kv, b);
+    return true;
 }
 
-void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b) {
+bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop) {
     Batch step = *b;
     step.n_step = b->n_rows;
     step.n_out = 0;
     step.out_row = NULL; // no row ends early
-    all_layers(m, w, kv, &step);
+    if (!all_layers(m, w, kv, &step, stop)) return false;
     watch_feed(&step, FEEDS_HEAD, w, &m->layers[m->c.n_layers - 1]);
+    return true;
 }
 
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows) {
@@ -325,14 +336,22 @@ float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *row
     return w->logits;
 }
 
-float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b) {
+bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop,
+                         float **logits) {
     Batch step = *b;
     step.n_step = b->n_rows;
-    all_layers(m, w, kv, &step);
-    if (b->n_out == 0) return w->logits;
-    if (!b->draw) return model_logits(m, w, &step, step.out_row, b->n_out);
-    m->device->memory->draw(w, &m->ends, &step);
-    return NULL;
+    if (!all_layers(m, w, kv, &step, stop)) return false;
+    *logits = b->draw ? NULL : w->logits;
+    if (b->n_out == 0) *logits = w->logits;
+    else if (b->draw) m->device->memory->draw(w, &m->ends, &step);
+    else model_logits(m, w, &step, step.out_row, b->n_out);
+    return true;
+}
+
+float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b) {
+    float *logits;
+    model_forward_until(m, w, kv, b, NULL, &logits);
+    return logits;
 }
 
 const float *model_last_hidden(const Model *m, Workspace *w, int n_rows) {

@@ -92,6 +92,14 @@ Heads model_widest_heads(const Model *m); // the largest sizes of the heads of a
 // the next call with this workspace. With b->draw it returns NULL while the device still computes; model_drawn waits
 // for the tokens. A second model_forward may be called before model_drawn.
 float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
+// The same, but before each layer of the host `stop` is asked whether to abandon the step; NULL: never. A device is not
+// asked: its layers, once started, run to their end. False: the step is abandoned, *logits is not set. Block copies
+// were made, and some layers have written K and V into the slots of the rows, other layers have not. So these slots
+// must not count as computed. States of recurrent layers and tail pages of sealed types are written in place: what they
+// held before the step is lost. scheduler_may_abandon says which steps can be abandoned.
+typedef bool ModelStop(void);
+bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop,
+                         float **logits);
 bool model_draws(const Model *m);       // whether b->draw may be used
 bool model_draws_ahead(const Model *m); // whether the batch after one with b->draw may have tokens -1
 // Waits for the oldest model_forward with b->draw whose tokens were not fetched yet. Returns (b->n_out) tokens, -1
@@ -101,8 +109,9 @@ const int *model_drawn(const Model *m, Workspace *w);
 // no sealed type; the other rows only store their K and V there, or change the state. Otherwise n_rows.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
 // The forward pass in two parts, for more rows of logits than max_out: model_hidden computes all layers of all rows;
-// then model_logits computes the logits of up to max_out rows of that batch in each call.
-void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
+// then model_logits computes the logits of up to max_out rows of that batch in each call. False: `stop` has abandoned
+// the step, as in model_forward_until.
+bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop);
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
 // The hidden vectors of all rows, after model_forward of a batch with b->whole or after model_hidden: the norm of the
 // residual stream behind the last layer, which the head multiplies. (n_rows, dim), valid until the next call with this

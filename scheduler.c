@@ -608,6 +608,24 @@ static void take(Scheduler *s, const float *logits, const int *tokens) {
     }
 }
 
+bool scheduler_may_abandon(const Scheduler *s) {
+    const Batch *b = &s->step->batch;
+    if (s->kv->states.pool.n_layers > 0 || s->kv->pool->tail_of || b->probe || s->has_ahead) return false;
+    for (int i = 0; i < b->n_seqs; i++) {
+        const Request *r = s->step->rows[i].request;
+        if (!r || policy_with_pick(policy_of(s, r))) return false;
+    }
+    return true;
+}
+
+void scheduler_abandon(Scheduler *s) {
+    s->kv->n_copies = 0; // the forward has made them
+    for (int i = 0; i < s->step->batch.n_seqs; i++) {
+        Sequence *q = s->step->rows[i].seq;
+        kvcache_truncate(s->kv, q, q->n_tokens);
+    }
+}
+
 void scheduler_take(Scheduler *s, const float *logits) { take(s, logits, NULL); }
 
 void scheduler_take_tokens(Scheduler *s, const int *tokens) { take(s, NULL, tokens); }

@@ -54,6 +54,14 @@ void scheduler_observe(Scheduler *s, const float *hidden, int dim);
 void scheduler_take(Scheduler *s, const float *logits); // the step's results (b->n_out, n_vocab)
 // The same for a batch with draws: (b->n_out) tokens, -1 where no logit was finite.
 void scheduler_take_tokens(Scheduler *s, const int *tokens);
+// Whether the step of scheduler_next may be abandoned in the middle (model_forward_until). Not with recurrent layers or
+// sealed types, whose states and tail pages are written in place; not while attention weights are recorded, or while a
+// request has a policy that picks rows: such steps run to their end.
+bool scheduler_may_abandon(const Scheduler *s);
+// In place of scheduler_take, for an abandoned step: no slot of it counts as computed, no block gets a name, and blocks
+// that only it would have used are free again. The caller then finishes the requests (scheduler_interrupt,
+// scheduler_cancel).
+void scheduler_abandon(Scheduler *s);
 // Called between scheduler_next and scheduler_take_tokens of a batch with draws. Returns the following batch if its
 // rows are certain already; their tokens are -1. The next scheduler_next returns this batch again. False: the rows
 // depend on the drawn tokens.

@@ -12,19 +12,35 @@
 #include "base/sizes.h"
 
 static volatile sig_atomic_t caught, times, most = 1;
-
-static void set(int number, void (*handler)(int));
-
-static void on_signal(int number) {
-    if (caught != SIGTERM) caught = number;
-    if (++times < most) set(number, on_signal);
-}
+static const char *volatile second; // written to stderr by the second signal
+static void (*volatile clean_up)(void);
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
-    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second signal kills the process
-    sigemptyset(&action.sa_mask);                                  // no SA_RESTART: a read that waits for input returns
+    sigemptyset(&action.sa_mask); // no SA_RESTART: a read that waits for input returns
     sigaction(number, &action, NULL);
+}
+
+static void say(const char *text) {
+    size_t n = 0;
+    while (text[n]) n++;
+    ssize_t written = write(STDERR_FILENO, text, n);
+    (void)written;
+}
+
+// The signal that kills the process. It is raised again, so that the shell sees its number.
+static void on_last(int number) {
+    if (clean_up) clean_up();
+    set(number, SIG_DFL);
+    raise(number);
+}
+
+static void on_signal(int number) {
+    int before = errno;
+    if (caught != SIGTERM) caught = number;
+    if (++times >= most) set(number, on_last);
+    if (times == 2 && second) say(second);
+    errno = before;
 }
 
 static bool ignored(int number) {
@@ -36,16 +52,21 @@ void signals_catch(void) {
     if (caught == SIGINT) caught = 0;
     times = 0;
     most = 1;
+    second = NULL;
     if (!ignored(SIGINT)) set(SIGINT, on_signal);
     if (!ignored(SIGTERM)) set(SIGTERM, on_signal);
 }
 
-void signals_catch_two(void) {
+void signals_catch_two(const char *said) {
     signals_catch();
+    second = said;
     most = 2;
 }
 
+void signals_before_kill(void (*clean)(void)) { clean_up = clean; }
+
 int signals_caught(void) { return caught; }
+bool signals_came(void) { return caught != 0; }
 int signals_times(void) { return times; }
 
 void signals_release(void) {

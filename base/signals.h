@@ -6,11 +6,18 @@
 #ifndef QUILL_SIGNALS_H
 #define QUILL_SIGNALS_H
 
-void signals_catch(void);     // makes the signals set the flag. Clears an earlier SIGINT, never a SIGTERM
-void signals_catch_two(void); // likewise, but the second signal is caught too; a third kills
-int signals_caught(void);     // number of the signal that was caught, 0: none
-int signals_times(void);      // how many were caught since signals_catch
-void signals_release(void);   // makes the signals kill the process again; the flag keeps its value
+#include <stdbool.h>
+
+void signals_catch(void);   // makes the signals set the flag. Clears an earlier SIGINT, never a SIGTERM
+int signals_caught(void);   // number of the signal that was caught, 0: none
+bool signals_came(void);    // whether one was caught
+int signals_times(void);    // how many were caught since signals_catch
+void signals_release(void); // makes the signals kill the process again; the flag keeps its value
+// Like signals_catch, but the second signal is caught too; a third kills. The handler of the second one writes `said`
+// to stderr at once, whatever the process is doing; NULL: nothing. The text must outlive signals_release.
+void signals_catch_two(const char *said);
+// The handler of the signal that kills calls `clean` before. It may only do what a signal handler may do.
+void signals_before_kill(void (*clean)(void));
 
 // While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH write their number as one byte to a
 // pipe, so that one poll waits for keys and signals. Returns the pipe's reading end, which does not block; -1: there is

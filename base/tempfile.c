@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ enum {
     STALE = 3600, // seconds, see tempfile_remove_dead
     TRIES = 1000, // names to try; there are 36^6
     LINKS = 40,   // the most symbolic links in a row, as in Linux
+    AT_ONCE = 8,  // temporary files that a signal removes; a mode writes one or two at once
 };
 static const char infix[] = ".quill-tmp-", letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -179,6 +181,26 @@ static void sweep(const char *path) {
     free(folder);
 }
 
+// ---- signals --------------------------------------------------------------------------------------------------------
+
+static _Atomic(char *) unfinished[AT_ONCE]; // TempFile.tmp of the open files; NULL: a free place
+
+// Puts a path into a place that has the value `from`.
+static void put_unfinished(char *from, char *to) {
+    for (int i = 0; i < AT_ONCE; i++) {
+        char *expected = from;
+        if (atomic_compare_exchange_strong(&unfinished[i], &expected, to)) return;
+    }
+}
+
+// Called by a signal handler.
+static void remove_unfinished(void) {
+    for (int i = 0; i < AT_ONCE; i++) {
+        const char *path = atomic_load(&unfinished[i]);
+        if (path) unlink(path);
+    }
+}
+
 // ---- a file ---------------------------------------------------------------------------------------------------------
 
 static Status open_directly(TempFile *d) {
@@ -199,7 +221,11 @@ Status tempfile_open(const char *path, mode_t mode, TempFile *out) {
     Status st = tempfile_create(stem.data, old == (mode_t)-1 ? mode : old, &out->tmp, &out->fd);
     buf_free(&stem);
     if (!st.code && old != (mode_t)-1) fchmod(out->fd, old); // bits that the umask took
-    if (!st.code) return OK;
+    if (!st.code) {
+        put_unfinished(NULL, out->tmp);
+        signals_before_kill(remove_unfinished);
+        return OK;
+    }
     free(out->target);
     out->target = NULL;
     return status_error(st.code, "%.800s: %s", path, st.message);
@@ -214,6 +240,7 @@ Status tempfile_publish(TempFile *d, Status written) {
     else if (!st.code && d->tmp && rename(d->tmp, d->target) != 0) failed = "rename";
     if (failed) st = status_error(QUILL_IO, "%.800s: cannot %s: %s", d->path, failed, strerror(errno));
     if (st.code && d->tmp) unlink(d->tmp);
+    if (d->tmp) put_unfinished(d->tmp, NULL);
     if (close(d->fd) != 0 && !d->tmp && !st.code) // after fsync there is no error
         st = status_error(QUILL_IO, "%.800s: cannot close: %s", d->path, strerror(errno));
     free(d->tmp);

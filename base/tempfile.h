@@ -4,9 +4,10 @@
 //   TRY(tempfile_open(path, 0666, &d));
 //   return tempfile_publish(&d, fd_write_all(d.fd, bytes, n));
 //
-// A temporary file is written beside its file, as PATH.quill-tmp-XXXXXX (six letters or digits), and renamed to PATH when
-// all of it is on the disk. Its writer holds a lock (flock) on it, which ends with the process. A temporary file
-// without a lock was left by a process that was killed; the next tempfile_open of the same PATH removes it.
+// A temporary file is written beside its file, as PATH.quill-tmp-XXXXXX (six letters or digits), and renamed to PATH
+// when all of it is on the disk. Its writer holds a lock (flock) on it, which ends with the process. A temporary file
+// without a lock was left by a process that was killed; the next tempfile_open of the same PATH removes it. A signal
+// that kills the process after it was caught (base/signals.h) removes it too.
 //
 // PATH may be a symbolic link: the file that it leads to is replaced. A file that is replaced keeps its mode. A FIFO, a
 // character device and a descriptor (/dev/fd/N, /dev/stdout) are never replaced: they are written directly, so a writer

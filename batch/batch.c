@@ -282,6 +282,9 @@ static void stop(BatchRun *b, int signal) {
         fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
 }
 
+// Whether `stop` is about to cancel the running jobs.
+static bool cancels_all(void) { return signals_caught() == SIGTERM || signals_times() > 1; }
+
 static void heed_signals(BatchRun *b) {
     if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());
 }
@@ -306,6 +309,7 @@ static Status interrupted(const BatchRun *b) {
 static void run(BatchRun *b) {
     b->stats.start = b->next_arrival = clock_now();
     if (b->o->batch.rate > 0) next_arrival(b);
+    b->e.stop = cancels_all;
     while (!b->gone && !b->failed.code) {
         heed_signals(b);
         read_lines(b);
@@ -394,7 +398,7 @@ Status batch_run(const Options *o) {
     if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
         if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(b.template));
-        signals_catch_two();
+        signals_catch_two(NULL);
         run(&b);
         signals_release();
         if (o->answer.verbose) batch_stats_report(&b.stats, &b.e, &b.slo);

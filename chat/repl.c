@@ -21,10 +21,16 @@ static void autosave(Chat *c) {
     c->autosave = false;
 }
 
+// On a terminal a second Ctrl-C does not end the chat while an answer or a command still ends.
+static void catch_signals(const Lines *lines) {
+    if (lines_terminal(lines)) signals_catch_two("\nquill: stopping after this step; Ctrl-C again ends the chat\n");
+    else signals_catch();
+}
+
 static Status loop(Chat *c, Lines *lines, Str first) {
     Buf message = {0};
     bool end = false;
-    signals_catch();
+    catch_signals(lines);
     Status st = first.data ? conversation_say(c->talk, first) : OK;
     for (;;) {
         autosave(c);
@@ -32,7 +38,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         if (st.code || c->leave) break;
         st = lines_read(lines, &message, &end);
         if (st.code || end) break;
-        signals_catch();
+        catch_signals(lines);
         Str text = {message.data, message.n};
         if (lines_terminal(lines) && !lines_quoted(lines) && commands_hint(text)) continue;
         if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = commands_say(c, text);

@@ -28,8 +28,8 @@ void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookS
     t.batch.watch = watch;
     sequence_push(&seq, ids, n);
     // The cache cannot be full: n is within the context or --evict frees slots, and there is no other sequence.
-    for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &t);) {
-        model_hidden(&e->model, &e->work, e->kv.pool, b);
+    for (; seq.n_cached < n && more && !signals_came() && next_rows(e, &seq, &t);) {
+        if (!model_hidden(&e->model, &e->work, e->kv.pool, b, signals_came)) break; // the sequence ends here
         for (int done = 0, n_slice; done < b->n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(LOOK_SLICE, e->work.max_out), b->n_rows - done);
             for (int i = 0; i < n_slice; i++) rows[i] = done + i;

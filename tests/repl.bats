@@ -297,6 +297,30 @@ EOF
     } | talk --dump-prompt -n 1 -c 32k
 }
 
+@test "two Ctrl-C while a long prompt is computed leave the chat and its earlier turns" {
+    head -c 60000 /dev/zero | tr '\0' 'x' >long
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1 -c 128k -ub 4096 -t 1 --isa scalar --greedy
+prompt
+send "hello\r"
+expect "<|im_start|>assistant"
+prompt
+send "/read long\r"
+expect "beginning of the next message"
+prompt
+send "\r"
+expect "xxxxxxxx<|im_end|>"
+send "\x03\x03"
+expect "stopped before the answer"
+prompt
+send "/show\r"
+expect "messages   2"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
 @test "Ctrl-C stops an answer and keeps its beginning; twice on an empty line it ends the chat" {
     export a="$("$QUILL" tokenize --ids a </dev/null)"
     drive <<'EOF'

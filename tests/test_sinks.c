@@ -256,7 +256,7 @@ static void one_step(SinkRun *r, int most, bool compare) {
                .block_table = s->blocks};
     r->compare = compare;
     b.watch = &(Watch){.attended = attended, .arg = r};
-    model_hidden(&r->rig.m, &r->rig.w, r->rig.kv.pool, &b);
+    model_hidden(&r->rig.m, &r->rig.w, r->rig.kv.pool, &b, NULL);
     s->n_cached += n;
     r->held.n += n;
 }
