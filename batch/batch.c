@@ -27,7 +27,7 @@
 #include "batch/resume.h"
 
 enum {
-    LINES_A_STEP = 8,    // the most lines read between two steps, so that running sequences do not wait for input
+    LINES_A_STEP = 8,    // lines read between two steps beyond those that fill the free places
     MOST_PENDING = 4096, // the most lines in memory, including those whose output --keep-order delays
 };
 static const double WAIT = 1;   // the longest wait for input in seconds; signals end it at once
@@ -49,6 +49,7 @@ typedef struct {
     BatchLine *pending;    // a list in the order of the input, until the output of a line is written
     int n_pending, n_open; // n_open: pending lines that are not done
     int width;             // the most sequences at once
+    int64_t n_cut;         // jobs that a signal ended before their end
     double next_arrival;   // --rate
     uint64_t n_arrived;
     Resume resume;
@@ -131,8 +132,9 @@ static void nap(const BatchRun *b) {
 // Reads the lines that have arrived, as far as there is room. Waits for the first one only if no job is running.
 static void read_lines(BatchRun *b) {
     bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
+    int most = int_max(LINES_A_STEP, b->width - b->n_open); // running sequences do not wait for more input
     if (b->o->batch.static_batches && !idle) return;
-    for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
+    for (int i = 0; !b->ended && has_room(b) && (idle || i < most); i++) {
         if (!b->has_next) {
             b->unread = feed_next(&b->feed, b->n_open > 0 ? 0 : WAIT, &b->next, &b->next_kind);
             b->ended = b->unread.code || b->next_kind == FEED_END;
@@ -155,10 +157,13 @@ static void count_job(BatchRun *b, const BatchLine *line) {
     if (line->failed.code) return;
     const Request *requests[JOB_MOST_ANSWERS];
     int n = line->choices.n_runs;
+    bool cut = false;
     for (int i = 0; i < n; i++) {
         requests[i] = &line->choices.runs[i].request;
+        cut = cut || requests[i]->finish == FINISH_INTERRUPT;
         batch_stats_answer(&b->stats, requests[i]);
     }
+    b->n_cut += cut;
     batch_stats_job(&b->stats, &b->slo, requests, n, line->end);
 }
 
@@ -297,8 +302,10 @@ static Status interrupted(const BatchRun *b) {
     long long n_taken = b->feed.n_lines - b->has_next;
     if (b->cut && n_taken == 0) buf_str(&left, "; no line was read");
     else if (b->cut) buf_printf(&left, "%s the lines after line %lld", b->left.n ? ", and" : "; not read:", n_taken);
-    Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s",
-                             b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)t->n_jobs,
+    char cut[40] = "";
+    if (b->n_cut > 0) snprintf(cut, sizeof cut, ", %lld cut", (long long)b->n_cut);
+    Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s%s",
+                             b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)(t->n_jobs - b->n_cut), cut,
                              left.n ? left.data : "; none is open");
     buf_free(&left);
     return st;

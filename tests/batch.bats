@@ -138,8 +138,8 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     kill -TERM "$pid"
     ended "$pid"
     [ "$status" -eq 143 ]
-    grep -q '"finish_reason":"interrupt"' out
-    grep -q 'stopped by SIGTERM' errors
+    n=$(grep -c '"finish_reason":"interrupt"' out)
+    grep -q "stopped by SIGTERM: $(($(wc -l <out) - n)) jobs answered, $n cut" errors
 }
 
 @test "SIGTERM ends the jobs that an earlier SIGINT let finish" {
@@ -389,4 +389,39 @@ EOF
     for i in 1 2 3; do job "$i" 4; done >jobs
     run -6 bash -c 'ulimit -f 0; exec "$0" batch -q --resume out jobs' "$QUILL"
     [[ "$output" == "quill: out: cannot write "*": File too large" ]]
+}
+
+@test "short jobs from a file fill all places" {
+    for i in $(seq 300); do echo "{\"prompt\":\"is item $i red?\",\"max_tokens\":3,\"raw\":true,\"ignore_eos\":true}"; done >jobs
+    "$QUILL" batch -np 64 -v jobs 2>errors >out
+    [ "$(wc -l <out)" -eq 300 ]
+    [ "$(sed -n 's/^width .*; \([0-9]*\) steps.*/\1/p' errors)" -le 20 ]
+}
+
+@test "--resume removes a cut last line only, and begins a new line" {
+    printf '%s\n' '{"id":1,"prompt":"a"}' '{"id":2,"prompt":"b"}' >jobs
+    printf '%s\n' '{"id":1,"line":1,"text":"x","finish_reason":"length"}' '{broken' '{"id":7,"line":3,"text":"y","finish_reason":"length"}' >out
+    cp out before
+    run "$QUILL" batch -q --raw -n 2 --resume out jobs
+    [ "$status" -eq 2 ]
+    cmp out before
+    printf %s '{"id":1,"line":1,"text":"x","finish_reason":"length"}' >out
+    "$QUILL" batch -q --raw -n 2 --resume out jobs
+    [ "$(jq -c .id out | xargs)" = "1 2" ]
+    echo '{"id":2,"line":1,"text":"x","finish_reason":"length"}' >out # an integer counts as the id that it is
+    "$QUILL" batch -q --raw -n 2 --resume out jobs
+    [ "$(jq -c .id out | xargs)" = "2 1" ]
+}
+
+@test "--resume computes a cancelled job of OpenAI's format again" {
+    echo '{"id":"batch_req_1","custom_id":"a","response":null,"error":{"code":"batch_cancelled","message":"m"}}' >out
+    printf '{"custom_id":"%s","body":{"prompt":"a","max_tokens":2}}\n' a b >jobs
+    "$QUILL" batch -q --raw -n 2 --resume out jobs
+    [ "$(jq -r .custom_id out | xargs)" = "a a b" ]
+}
+
+@test "--slo counts a job whose first token is late as missed" {
+    for i in 1 2; do job "$i" 4; done >jobs
+    "$QUILL" batch -v --slo ttft=0.0001 jobs 2>errors >out
+    grep -q '0 of 2 jobs met' errors
 }

@@ -168,3 +168,13 @@ nll() {
         done
     done
 }
+
+@test "after /clear, eviction begins anew: nothing of the earlier text is left in the sinks" {
+    "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=128
+    printf '%s\n' 'something else entirely here' 'then more of it' 'and the end' >one
+    (printf '%s\n' 'first talk about one thing' 'go on and on' 'and on' /clear; cat one) >two
+    for plan in sinks,sink=40,window=80 shift,sink=40; do
+        for talk in one two; do "$QUILL" -t 1 -m chat.gguf -i --evict "$plan" --ignore-eos -n 40 --greedy <"$talk" >"of_$talk"; done
+        tail -c "$(wc -c <of_one)" of_two | cmp - of_one
+    done
+}

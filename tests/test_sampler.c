@@ -544,6 +544,52 @@ static void test_log_is_exact_enough(void **state) {
     assert_true(race_log(1) == 0 && race_log(0x1p-53) < -36.7 && race_log(1 - 0x1p-53) < 0);
 }
 
+// What is exactly at an edge: top_p ends with the token that reaches it, typical with the one that passes it; min_p and
+// xtc include it.
+static void test_edges_of_equal_odds(void **state) {
+    (void)state;
+    float four[4] = {0, 0, 0, 0}, two[3] = {1, 1, -40};
+    SamplerParams p = plain();
+    p.top_p = 0.5f;
+    assert_odds(&p, four, 4, (double[]){1, 1, 0, 0});
+    p = plain();
+    p.typical = 0.5f;
+    assert_odds(&p, four, 4, (double[]){1, 1, 1, 0});
+    p = plain();
+    p.min_p = 1;
+    assert_odds(&p, two, 3, (double[]){1, 1, 0});
+    p = plain();
+    p.xtc_probability = 1;
+    p.xtc_threshold = 0.5f;
+    assert_odds(&p, two, 3, (double[]){0, 1, 0});
+}
+
+static void test_typical_and_the_rest(void **state) {
+    (void)state;
+    SamplerParams p = plain();
+    p.typical = 0.8f; // keeps 0.3, 0.4 and 0.15, in this order of their distances
+    p.min_p = 0.8f;
+    assert_five(&p, "01000");
+    float six[6];
+    five_logits(six);
+    six[5] = -300; // its probability is 0
+    p = plain();
+    p.typical = 0.2f;
+    assert_odds(&p, six, 6, (double[]){0, 0, 0, 1, 0, 0});
+}
+
+static void test_finite(void **state) {
+    (void)state;
+    float row[3] = {NAN, INFINITY, -INFINITY};
+    assert_false(sampler_any_finite(row, 3));
+    Sampler *s = sampler_new(3);
+    SamplerParams p = plain();
+    TokenLogprob top[3];
+    float infinite[3] = {0, INFINITY, 1};
+    assert_int_equal(sampler_likeliest(s, &p, infinite, infinite, NULL, 0, top, 3), 0);
+    sampler_free(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp_is_exact_enough),
@@ -562,6 +608,9 @@ int main(void) {
         cmocka_unit_test(test_typical),
         cmocka_unit_test(test_xtc),
         cmocka_unit_test(test_order_of_the_chain),
+        cmocka_unit_test(test_edges_of_equal_odds),
+        cmocka_unit_test(test_typical_and_the_rest),
+        cmocka_unit_test(test_finite),
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_ties_at_the_edge),
         cmocka_unit_test(test_top_k_of_many),
