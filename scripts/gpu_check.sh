@@ -180,14 +180,21 @@ logits() { # logits MODEL FILE OPTIONS...: writes logits to FILE in $out
   shift 2
   into "$file" run logits -m "$model" --tokens "$tokens" "$@"
 }
-compare() { # compare NAME LIMIT WANT: compares WANT with b.f32
-  python3 - "$@" "$out/b.f32" <<'PYTHON' || fail "$1"
+# compare NAME LIMIT WANT: compares WANT with b.f32. With by_row=COLUMNS it compares row by row: rounding may change which
+# of two nearly equal experts a row is routed to, so a fifth of the rows may be beyond the limit.
+compare() {
+  python3 - "$1" "$2" "${by_row:-0}" "$3" "$out/b.f32" <<'PYTHON' || fail "$1"
 import array, math, sys
-name, limit, *files = sys.argv[1:]
+name, limit, columns, *files = sys.argv[1:]
 want, got = (array.array("f", open(f, "rb").read()) for f in files)
-d = math.sqrt(sum((a - b) ** 2 for a, b in zip(want, got)) / (sum(a * a for a in want) or math.nan))
-print(f"       {name:40} {d:.1e}")
-sys.exit(not (len(want) == len(got) and d <= float(limit)))
+limit, columns = float(limit), int(columns) or len(want)
+def distance(a, b):
+    return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / (sum(x * x for x in a) or math.nan))
+rows = sorted(distance(want[i:i + columns], got[i:i + columns]) for i in range(0, len(want), columns))
+d = rows[len(rows) // 2]
+beyond = sum(not r <= limit for r in rows)
+print(f"       {name:40} {d:.1e}" + (f", {beyond} of {len(rows)} rows beyond {limit:g}" if len(rows) > 1 else ""))
+sys.exit(not (len(want) == len(got) and all(map(math.isfinite, got)) and d <= limit and 5 * beyond <= len(rows)))
 PYTHON
 }
 near() { # near NAME LIMIT FILE [LAYERS]: compares the GPU's logits with those of the scalar CPU code
@@ -246,11 +253,12 @@ check_kv() { # every type of KV, with groups that are sealed during the run
   report
 }
 check_experts() { # experts in tiles, by type; compressed KV in 16 bits
-  local tokens=$longer name type limit shape
+  local tokens=$longer name type limit shape by_row
   say "mixtures of experts, and compressed KV, GPU against scalar CPU"
   for name in experts-BF16 experts-Q4_K experts-Q8_0 experts-F16 latent-BF16; do
     type=${name#*-}
     shape=dim=512,layers=2,heads=8,ffn=256,vocab=2048,experts=8,used=2
+    by_row=2048
     case $name in latent-*) shape=$shape,kv_rank=512,rot=64,v_dim=128,head_dim=192 ;; *) shape=$shape,kv_heads=2 ;; esac
     case $type in F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
     within=30 run bench --shape "$shape" --type "$type" --save "$tiny/$name.gguf" -p 0 -n 0 -q 2>"$out/last.err" || { fail "$name: $(why)"; continue; }
