@@ -538,6 +538,30 @@ static void test_shuffle_is_a_permutation(void **state) {
     book_close(&k);
 }
 
+// Sequences that begin with the tokens of blended K and V, or of a fork of it, compute their own.
+static void test_altered_is_not_shared(void **state) {
+    (void)state;
+    KvShape shape = shape_of(4, 64, 32, 2);
+    shape.share = true;
+    KvCache kv;
+    assert_ok(kvcache_new(&kv, &shape));
+    Sequence a = {.alone = true}, b = {0}, c = {0};
+    for (int i = 0; i < 20; i++) sequence_push(&a, &i, 1);
+    assert_true(kvcache_reserve(&kv, &a, 19));
+    kvcache_advance(&kv, &a, 19);
+    kvcache_commit(&kv, &a, 19);
+    kvcache_fork(&kv, &a, &b);
+    kvcache_commit(&kv, &b, b.n_cached);
+    sequence_push(&c, a.tokens, 20);
+    assert_int_equal(kvcache_match_prefix(&kv, &c), 0);
+    Sequence *all[] = {&a, &b, &c};
+    for (int i = 0; i < 3; i++) {
+        kvcache_release(&kv, all[i]);
+        sequence_free(all[i]);
+    }
+    kvcache_free(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
@@ -547,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_fork_at_an_edge),
         cmocka_unit_test(test_altered_slots),
+        cmocka_unit_test(test_altered_is_not_shared),
         cmocka_unit_test(test_fork_of_a_pending_copy),
         cmocka_unit_test(test_release_of_a_pending_copy),
         cmocka_unit_test(test_full_pool_changes_nothing),

@@ -209,6 +209,16 @@ static double rate_of(const StepCosts *c, const StepPlan *p, const double *chanc
     return tokens / (step_costs_at(c, p->rows + k) + p->extra + k * each);
 }
 
+// An ended text that is longer than a prompt does not continue it.
+static void test_longer_text_is_not_continued(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    const int tokens[10] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    ngram_end(g, ngram_begin(g, tokens, 10));
+    assert_int_equal(ngram_tokens(g, ngram_begin(g, tokens, 5)), 5);
+    ngram_free(g);
+}
+
 // No other length has more tokens per time, for any unit, chances and step.
 static void test_best_length(void **state) {
     (void)state;
@@ -253,10 +263,15 @@ static void test_costs_and_chances(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_by_search),     cmocka_unit_test(test_edit_is_followed),
-        cmocka_unit_test(test_repeats_itself),   cmocka_unit_test(test_texts_come_and_go),
-        cmocka_unit_test(test_many_short_texts), cmocka_unit_test(test_recent_texts_are_continued),
-        cmocka_unit_test(test_best_length),      cmocka_unit_test(test_costs_and_chances),
+        cmocka_unit_test(test_as_by_search),
+        cmocka_unit_test(test_edit_is_followed),
+        cmocka_unit_test(test_repeats_itself),
+        cmocka_unit_test(test_texts_come_and_go),
+        cmocka_unit_test(test_many_short_texts),
+        cmocka_unit_test(test_recent_texts_are_continued),
+        cmocka_unit_test(test_longer_text_is_not_continued),
+        cmocka_unit_test(test_best_length),
+        cmocka_unit_test(test_costs_and_chances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
