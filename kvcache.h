@@ -97,6 +97,10 @@ Status kvcache_check_alike(const KvPool kv[KV_KINDS], int n_layers, const char *
 int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // Writes the block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner was freed.
 void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out);
+// The index of a layer in the next two functions and in KV files.
+static inline int kvcache_row_layer(const KvCache *kv, const Layer *l) {
+    return l->kv_layer + (l->kv_kind == KV_WINDOW ? kv->pool[KV_FULL].n_layers : 0);
+}
 // kvrows_read and kvrows_write for a sequence. `layer` counts the layers of KV_FULL, then those of KV_WINDOW. No
 // partner may have been freed (KvShape.keep_partners).
 void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);

@@ -341,10 +341,10 @@ bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], cons
     Batch step = *b;
     step.n_step = b->n_rows;
     if (!all_layers(m, w, kv, &step, stop)) return false;
-    *logits = b->draw ? NULL : w->logits;
-    if (b->n_out == 0) *logits = w->logits;
-    else if (b->draw) m->device->memory->draw(w, &m->ends, &step);
-    else model_logits(m, w, &step, step.out_row, b->n_out);
+    bool draws = b->n_out > 0 && b->draw;
+    *logits = draws ? NULL : w->logits;
+    if (draws) m->device->memory->draw(w, &m->ends, &step);
+    else if (b->n_out > 0) model_logits(m, w, &step, step.out_row, b->n_out);
     return true;
 }
 

@@ -8,7 +8,7 @@
 
 // A file that an option names. answer/option_files.h reads its text once, before the first answer.
 typedef struct {
-    const char *path; // NULL: none
+    const char *path; // NULL: none. The first field: where only the name matters, an option is read as a TEXT
     Str text;         // data NULL: not read yet
 } OptionFile;
 

@@ -27,7 +27,7 @@
 #include "batch/resume.h"
 
 enum {
-    LINES_A_STEP = 8,    // lines read between two steps beyond those that fill the free places
+    LINES_A_STEP = 8,    // lines read between two steps even if fewer places are free
     MOST_PENDING = 4096, // the most lines in memory, including those whose output --keep-order delays
 };
 static const double WAIT = 1;   // the longest wait for input in seconds; signals end it at once
@@ -157,13 +157,11 @@ static void count_job(BatchRun *b, const BatchLine *line) {
     if (line->failed.code) return;
     const Request *requests[JOB_MOST_ANSWERS];
     int n = line->choices.n_runs;
-    bool cut = false;
     for (int i = 0; i < n; i++) {
         requests[i] = &line->choices.runs[i].request;
-        cut = cut || requests[i]->finish == FINISH_INTERRUPT;
         batch_stats_answer(&b->stats, requests[i]);
     }
-    b->n_cut += cut;
+    b->n_cut += batch_line_was_cut(line);
     batch_stats_job(&b->stats, &b->slo, requests, n, line->end);
 }
 

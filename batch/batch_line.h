@@ -38,6 +38,7 @@ bool batch_line_begun(const BatchLine *line); // its first request has started
 void batch_line_cancel(BatchLine *line);
 // Ends the answers whose requests have finished. True: this call has ended the last one, and the line is done.
 bool batch_line_collect(BatchLine *line);
-void batch_line_free(BatchLine *line); // its requests must have finished
+bool batch_line_was_cut(const BatchLine *line); // a signal or a cancelling line ended one of its answers
+void batch_line_free(BatchLine *line);          // its requests must have finished
 
 #endif

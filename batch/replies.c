@@ -216,18 +216,12 @@ static json_t *openai_failure(const BatchLine *line) {
     return j;
 }
 
-static bool was_cut(const BatchLine *line) {
-    for (int i = 0; i < line->choices.n_runs; i++)
-        if (line->choices.runs[i].request.finish == FINISH_INTERRUPT) return true;
-    return false;
-}
-
 static json_t *openai_reply(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *response = json_null(), *error = json_null();
     char id[40];
     bool failed = line->failed.code != 0;
     snprintf(id, sizeof id, "batch_req_%lld", (long long)line->number);
-    if (!failed && was_cut(line))
+    if (!failed && batch_line_was_cut(line))
         error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "cancelled before its end");
     else {
         response = json_object();

@@ -29,11 +29,6 @@ struct BlendLoader {
 
 static const KvPool *pool_of(const BlendLoader *l, const Layer *layer) { return &l->plan.kv->pool[layer->kv_kind]; }
 
-// The index of a layer in the files, which have the layers of full attention first, then those with a window.
-static int place_of(const BlendLoader *l, const Layer *layer) {
-    return layer->kv_layer + (layer->kv_kind == KV_WINDOW ? l->plan.kv->pool[KV_FULL].n_layers : 0);
-}
-
 // ---- a chunk in a layer ---------------------------------------------------------------------------------------------
 
 // Writes V of the chunk as f32 to LoaderPlan.kept, for the comparison in the check layer.
@@ -114,7 +109,8 @@ BlendLoader *loader_start(const LoaderPlan *plan) {
     }
     l->layers = mem_alloc((size_t)l->n_layers * sizeof *l->layers);
     for (int i = 0; i < plan->m->c.n_layers; i++)
-        if (plan->m->layers[i].kv_kind >= 0) l->layers[place_of(l, &plan->m->layers[i])] = &plan->m->layers[i];
+        if (plan->m->layers[i].kv_kind >= 0)
+            l->layers[kvcache_row_layer(l->plan.kv, &plan->m->layers[i])] = &plan->m->layers[i];
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->more, NULL);
     // Only the computing thread may write to device memory.
@@ -124,7 +120,7 @@ BlendLoader *loader_start(const LoaderPlan *plan) {
 }
 
 void loader_wait(BlendLoader *l, const Layer *layer) {
-    int place = place_of(l, layer);
+    int place = kvcache_row_layer(l->plan.kv, layer);
     pthread_mutex_lock(&l->lock);
     while (l->n_there <= place && !l->failed) pthread_cond_wait(&l->more, &l->lock);
     pthread_mutex_unlock(&l->lock);

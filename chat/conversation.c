@@ -281,16 +281,18 @@ static Status encode_prompt_that_fits(Conversation *c, int more, EncodedPrompt *
     if (engine_endless(c->e)) return OK;
     if (prompt->encoded.n + more > n_ctx && c->config->context_shift)
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, prompt)); // a quarter stays free for the next turns
-    int n = prompt->encoded.n + more, fits = (n + 1023) / 1024 * 1024, trained = c->e->model.c.n_ctx_train;
-    char warning[120] = "";
-    if (fits > trained)
-        snprintf(warning, sizeof warning,
-                 "; the model was trained for %d: beyond that length the model may write nonsense", trained);
-    if (n > n_ctx)
+    int n = prompt->encoded.n + more;
+    if (n > n_ctx) {
+        int fits = (n + 1023) / 1024 * 1024, trained = c->e->model.c.n_ctx_train;
+        char warning[120] = "";
+        if (fits > trained)
+            snprintf(warning, sizeof warning,
+                     "; the model was trained for %d: beyond that length the model may write nonsense", trained);
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; write a shorter message, make room "
                             "with /undo or /clear%s, or start again with -c %d%s",
                             n, n_ctx, c->config->context_shift ? "" : ", /set context-shift on", fits, warning);
+    }
     int before = c->n_left_out;
     c->n_left_out = out;
     if (out != before) say_left_out(c, before, more > 0);

@@ -74,7 +74,6 @@ static bool is_given(const Options *o, const char *flag) {
     assert(row->kind == FLAG || row->kind == STORE || ((text || row->kind == INT) && !row->fallback));
     const void *at = (const char *)o + row->at;
     if (row->kind == INT) return *(const int *)at > 0;
-    if (row->kind == TEXT_FILE) return ((const OptionFile *)at)->path;
     return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
 }
 

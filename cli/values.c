@@ -307,7 +307,7 @@ static void write_value(const Option *o, ValueTarget values, Buf *out) {
         break;
     case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
     case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
-    case TEXT_FILE: buf_str(out, ((const OptionFile *)at)->path ? ((const OptionFile *)at)->path : ""); break;
+    case TEXT_FILE:
     case TEXT:
     case INPUT:
     case COLOR:
@@ -350,8 +350,8 @@ void cli_answer_value(const Option *o, const AnswerConfig *values, Buf *out) {
 
 bool cli_answer_given(const Option *o, const AnswerConfig *values) {
     const void *at = address(o, (ValueTarget){.answer = (AnswerConfig *)values});
-    if (o->kind == TEXT_FILE) return ((const OptionFile *)at)->path;
-    return o->kind == TEXT ? *(const char *const *)at != NULL : o->kind != FLAG || *(const bool *)at;
+    if (o->kind == TEXT || o->kind == TEXT_FILE) return *(const char *const *)at != NULL;
+    return o->kind != FLAG || *(const bool *)at;
 }
 
 // ---- setting --------------------------------------------------------------------------------------------------------
@@ -401,7 +401,6 @@ bool cli_is_off(const Option *o, const Options *values) {
     if (o->kind == STOPS) return a->n_stop == 0;
     if (o->kind == BIAS) return a->sampling.n_bias == 0;
     if (o->kind == INT) return *(const int *)at <= (at == (const void *)&a->logprobs ? -1 : 0);
-    if (o->kind == TEXT_FILE) return !((const OptionFile *)at)->path;
     return !*(const char *const *)at;
 }
 

@@ -37,25 +37,23 @@ static Status bad_plan(const char *text) {
 
 Status evict_parse(const char *text, EvictPlan *out) {
     static const char *const words[] = {"sinks", "shift", "h2o", "snapkv"}; // by EvictKind
-    double sink = 4, window = 1024, heavy = 512, cap = 2048;
-    const char *at = text;
-    int kind = pairs_word(&at, words, ARRAY_LEN(words));
-    if (kind < 0 && !strchr(text, '=')) return bad_plan(text);
-    out->kind = kind < 0 ? EVICT_SINKS : (EvictKind)kind;
-    if (out->kind == EVICT_SHIFT) sink = 1, window = 0;
-    if (out->kind == EVICT_H2O) window = 512;
-    if (out->kind == EVICT_SNAPKV) window = 32;
+    static const struct {
+        const char *first, *second; // names; second NULL: there is one number
+        double one, two;            // their defaults
+    } numbers_of[] = {
+        {"sink", "window", 4, 1024}, {"sink", NULL, 1, 0}, {"heavy", "recent", 512, 512}, {"cap", "window", 2048, 32}};
     enum { MOST = INT_MAX / 2 }; // of a number: two of them can be added
-    PairsNumber first = {"sink", &sink, 0, MOST, .whole = true}, second = {"window", &window, 0, MOST, .whole = true};
-    if (out->kind == EVICT_H2O) first = (PairsNumber){"heavy", &heavy, 0, MOST, .whole = true}, second.name = "recent";
-    if (out->kind == EVICT_SNAPKV) first = (PairsNumber){"cap", &cap, 0, MOST, .whole = true};
-    const PairsNumber numbers[] = {first, second};
-    if (!pairs_read(at, numbers, out->kind == EVICT_SHIFT ? 1 : 2)) return bad_plan(text);
-    bool keeps_ends = out->kind == EVICT_SINKS || out->kind == EVICT_SHIFT;
-    out->sink = keeps_ends ? (int)sink : 0;
-    out->window = (int)window;
-    out->most = keeps_ends ? 0 : out->kind == EVICT_H2O ? (int)(heavy + window) : (int)cap;
-    bool whole = out->kind == EVICT_SHIFT || (out->window > 0 && (out->kind == EVICT_SINKS || out->most > out->window));
+    const char *at = text;
+    int word = pairs_word(&at, words, ARRAY_LEN(words)), kind = word < 0 ? EVICT_SINKS : word;
+    if (word < 0 && !strchr(text, '=')) return bad_plan(text);
+    double one = numbers_of[kind].one, two = numbers_of[kind].two;
+    const PairsNumber numbers[] = {{numbers_of[kind].first, &one, 0, MOST, .whole = true},
+                                   {numbers_of[kind].second, &two, 0, MOST, .whole = true}};
+    if (!pairs_read(at, numbers, numbers_of[kind].second ? 2 : 1)) return bad_plan(text);
+    bool keeps_ends = kind == EVICT_SINKS || kind == EVICT_SHIFT;
+    *out = (EvictPlan){(EvictKind)kind, .sink = keeps_ends ? (int)one : 0, .window = (int)two};
+    if (!keeps_ends) out->most = (int)(kind == EVICT_H2O ? one + two : one);
+    bool whole = kind == EVICT_SHIFT || (out->window > 0 && (kind == EVICT_SINKS || out->most > out->window));
     return whole ? OK : bad_plan(text);
 }
 
@@ -130,11 +128,6 @@ static void move_mass(Evict *e, bool store) {
         e->m->device->memory->probe_move(&e->probe, e->m->c.n_layers - n, n, e->kv->pool->n_kv_heads, store);
 }
 
-// The index of a layer for kvcache_load_rows.
-static int row_layer(const Evict *e, const Layer *l) {
-    return l->kv_layer + (l->kv_kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_layers : 0);
-}
-
 // ---- sinks ----------------------------------------------------------------------------------------------------------
 
 // Rotates the sinks' K by `turned` positions, always from the K as first computed, so that roundings do not add up.
@@ -145,14 +138,14 @@ static void turn_sinks(Evict *e, const Sequence *s, int turned) {
     for (int layer = 0; layer < e->m->c.n_layers; layer++) {
         const Layer *l = &e->m->layers[layer];
         uint8_t *at = e->rows;
-        kvcache_load_rows(e->kv, s, row_layer(e, l), 0, e->plan.sink, e->rows);
+        kvcache_load_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, e->plan.sink, e->rows);
         for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
             if (e->n_turned == 0) kvturn_load(kv, at, first);
             memcpy(turned_key, first, hd * sizeof *first);
             rope_turn(&l->rope, turned_key, turned);
             kvturn_store(kv, turned_key, at);
         }
-        kvcache_store_rows(e->kv, s, row_layer(e, l), 0, e->plan.sink, e->rows);
+        kvcache_store_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, e->plan.sink, e->rows);
     }
     e->n_turned = turned;
 }
@@ -206,12 +199,12 @@ static void turn_heavy(Evict *e, const Sequence *s, int n) {
     size_t size = kv_slot_bytes(kv->type_k, kv->head_dim);
     for (int layer = 0; layer < e->m->c.n_layers && n > 0; layer++) {
         const Layer *l = &e->m->layers[layer];
-        kvcache_load_rows(e->kv, s, row_layer(e, l), 0, n, e->rows);
+        kvcache_load_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, n, e->rows);
         for (int head = 0; head < kv->n_kv_heads; head++) {
             uint8_t *keys = (uint8_t *)e->rows + (size_t)head * size;
             kvturn_each(kv, &l->rope, turns_of(e, layer, head), keys, n, (size_t)kv->n_kv_heads * size);
         }
-        kvcache_store_rows(e->kv, s, row_layer(e, l), 0, n, e->rows);
+        kvcache_store_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, n, e->rows);
     }
 }
 

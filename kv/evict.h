@@ -5,8 +5,8 @@
 //   ... kvcache_reserve, and a batch of n rows whose slots and positions differ
 //   b->probe = evict_probe(e, &seq, n_prompt, n);
 //
-// Other kept K rows keep their RoPE angles, so that the distances between kept tokens do not change. Kept slots move to the
-// front of the cache; the positions of new tokens continue. Which slots are kept:
+// Kept slots move to the front of the cache; the positions of new tokens continue. Kept K rows keep their RoPE angles,
+// unless the list says that they are rotated. Which slots are kept:
 //   sinks    the first `sink` slots and the last `window` slots. The sinks are rotated by the number of evicted slots,
 //            as if they stood right before the window: StreamingLLM (Xiao et al. 2023) with positions in the cache.
 //   shift    like sinks, with the whole cache as the window; each eviction frees half of it.
@@ -42,7 +42,7 @@ typedef struct Evict Evict;
 
 // QUILL_USAGE: the plan needs more slots than a sequence may use, or a KV type is sealed, or layers differ in
 // the shape of K and V or share them (kvcache_check_alike). QUILL_MODEL: the model has recurrent layers. QUILL_MEMORY:
-// of Memory.probe_new, for layers on a device.
+// a device has no memory for the attention sums of its layers.
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out);
 void evict_free(Evict *e);
 bool evict_endless(const Evict *e); // false: the prompt must fit, and the context is limited (snapkv)

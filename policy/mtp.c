@@ -304,12 +304,11 @@ static void observe(void *arg, void **at, const StepRows *rows) {
 
 // ---- drafts ---------------------------------------------------------------------------------------------------------
 
-// Gives the text its tokens without drafts.
-static void become(Mtp *h, MtpText *t, const Sequence *text) {
+// Gives MtpText.text the tokens of a text.
+static void copy_tokens(MtpText *t, const Sequence *text) {
     int same = same_tokens(&t->text, text);
     t->text.n_tokens = same;
     sequence_push(&t->text, text->tokens + same, text->n_tokens - same);
-    forget_drafts(h, t, text);
 }
 
 static bool follow(void *arg, void **at, const Sequence *text, int most) {
@@ -319,7 +318,7 @@ static bool follow(void *arg, void **at, const Sequence *text, int most) {
     forget_drafts(h, t, text);
     int n = n_computable(t, text);
     if (n < 1 || next_hidden(t) + n != text->n_tokens - 1) return false;
-    become(h, t, text);
+    copy_tokens(t, text);
     t->n_hidden = n; // the model computes the last token again
     if (prepare(h, t, text, n, most)) return true;
     begin_at(h, t, text->n_tokens - 1);
@@ -362,7 +361,8 @@ static void leave(void *arg, void *at, const Sequence *text) {
     MtpText *t = at;
     int n_ended = 0;
     if (!t) return;
-    become(h, t, text);
+    copy_tokens(t, text);
+    forget_drafts(h, t, text);
     t->followed = NULL;
     MtpText *oldest = NULL;
     for (MtpText *other = h->texts; other; other = other->next) {

@@ -15,7 +15,7 @@
 // policy of the chain is plain decoding (policy/plain.h), which proposes nothing and accepts one token. The scheduler
 // includes no policy's header: scheduler_new is given one for all requests, and Request.policy may set another.
 //
-//   static void propose(const Policy *p, Scheduler *s, StepRows *rows) {       // speculation, on top of plain decoding
+//   static void propose(const Policy *p, Scheduler *s, StepRows *rows) {      // speculation, on top of plain decoding
 //       rows->n_draft = guess(p->arg, rows->seq, rows->draft, rows->room);    // tokens that may come next
 //       rows->n_out += rows->n_draft;                                         // their logits too, to judge them
 //   }

@@ -2,12 +2,11 @@
 //
 // The test keeps a second, simple record: the tag of every computed slot of each sequence. Tags are written to the real
 // pool and copied by the real copy_blocks. After every step each sequence must still read its own tags.
-#include "tests/rig/testing.h"
+#include "tests/rig/small_kv.h"
 
 #include "cpu/backend.h"
-#include "kvcache.h"
 
-enum { MOST_SEQS = 6, MOST_CTX = 64, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3, MOST_COPIES = 256 };
+enum { MOST_SEQS = 6, MOST_CTX = 64, MOST_COPIES = 256 };
 
 typedef struct {
     KvCache kv;
@@ -24,21 +23,9 @@ typedef struct {
 
 static int pick(TaggedCache *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
 
-static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
-    return (KvShape){.n_layers = N_LAYERS,
-                     .n_kv_heads = N_HEADS,
-                     .head_dim = HEAD_DIM,
-                     .type_k = TYPE_F32,
-                     .type_v = TYPE_F16,
-                     .block = block,
-                     .n_ctx = n_ctx,
-                     .n_blocks = n_blocks,
-                     .n_seqs = n_seqs};
-}
-
 static void book_open(TaggedCache *k, int block, int n_ctx, int n_blocks, uint64_t seed) {
     *k = (TaggedCache){.random = seed, .n_ctx = n_ctx};
-    KvShape s = shape_of(block, n_ctx, n_blocks, MOST_SEQS);
+    KvShape s = small_kv_shape(block, n_ctx, n_blocks, MOST_SEQS);
     assert_ok(kvcache_new(&k->kv, &s));
     assert_ok(cpu_backend("scalar", &k->be));
 }
@@ -442,7 +429,7 @@ static void test_full_pool_changes_nothing(void **state) {
 
 static void test_sizes(void **state) {
     (void)state;
-    KvShape s = shape_of(16, 100, 0, 3); // 7 blocks for each sequence
+    KvShape s = small_kv_shape(16, 100, 0, 3); // 7 blocks for each sequence
     KvCache kv;
     assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
     assert_int_equal(kvshape_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
@@ -541,15 +528,13 @@ static void test_shuffle_is_a_permutation(void **state) {
 // Sequences that begin with the tokens of blended K and V, or of a fork of it, compute their own.
 static void test_altered_is_not_shared(void **state) {
     (void)state;
-    KvShape shape = shape_of(4, 64, 32, 2);
+    KvShape shape = small_kv_shape(4, 64, 32, 2);
     shape.share = true;
     KvCache kv;
     assert_ok(kvcache_new(&kv, &shape));
     Sequence a = {.alone = true}, b = {0}, c = {0};
     for (int i = 0; i < 20; i++) sequence_push(&a, &i, 1);
-    assert_true(kvcache_reserve(&kv, &a, 19));
-    kvcache_advance(&kv, &a, 19);
-    kvcache_commit(&kv, &a, 19);
+    small_kv_compute(&kv, &a, 19, 8);
     kvcache_fork(&kv, &a, &b);
     kvcache_commit(&kv, &b, b.n_cached);
     sequence_push(&c, a.tokens, 20);

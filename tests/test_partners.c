@@ -1,33 +1,8 @@
 // tests/test_partners.c: layers with a window: partners of blocks are freed behind the window, stay for prefixes that
 // other sequences share, and limit the number of sequences.
-#include "tests/rig/testing.h"
-
-#include "kvcache.h"
-
-enum { N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3 };
-
-static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
-    return (KvShape){.n_layers = N_LAYERS,
-                     .n_kv_heads = N_HEADS,
-                     .head_dim = HEAD_DIM,
-                     .type_k = TYPE_F32,
-                     .type_v = TYPE_F16,
-                     .block = block,
-                     .n_ctx = n_ctx,
-                     .n_blocks = n_blocks,
-                     .n_seqs = n_seqs};
-}
+#include "tests/rig/small_kv.h"
 
 enum { WINDOW = 10, WINDOW_BLOCK = 4, PARTNERS = 40 };
-
-static void compute_slots(KvCache *kv, Sequence *s, int n_slots, int rows) {
-    while (s->n_cached < n_slots) {
-        int n = int_min(rows, n_slots - s->n_cached);
-        assert_true(kvcache_reserve(kv, s, s->n_cached + n));
-        s->n_cached += n;
-        kvcache_commit(kv, s, s->n_cached);
-    }
-}
 
 // The number of blocks of a sequence that have partners, which must be its last ones.
 static int n_with_partners(const KvCache *kv, const Sequence *s) {
@@ -41,7 +16,7 @@ static int n_with_partners(const KvCache *kv, const Sequence *s) {
 }
 
 static KvCache windowed(bool keep, bool share) {
-    KvShape shape = shape_of(WINDOW_BLOCK, 200, 0, 2);
+    KvShape shape = small_kv_shape(WINDOW_BLOCK, 200, 0, 2);
     KvCache kv;
     shape.n_windowed = 1;
     shape.window = WINDOW;
@@ -61,7 +36,7 @@ static void test_windows_are_given_up(void **state) {
         Sequence s = {0};
         for (int i = 0; i < 180; i++) sequence_push(&s, &i, 1);
         for (int n = 20; n <= 180; n += 20) {
-            compute_slots(&kv, &s, n, 8);
+            small_kv_compute(&kv, &s, n, 8);
             int most = (WINDOW + 8 + WINDOW_BLOCK - 1) / WINDOW_BLOCK + 1, held = n_with_partners(&kv, &s);
             if (keep) assert_int_equal(held, s.n_blocks);
             else assert_in_range(held, WINDOW / WINDOW_BLOCK, most);
@@ -80,7 +55,7 @@ static void test_truncating_behind_a_window(void **state) {
         KvCache kv = windowed(keep, false);
         Sequence s = {0};
         for (int i = 0; i < 100; i++) sequence_push(&s, &i, 1);
-        compute_slots(&kv, &s, 80, 8);
+        small_kv_compute(&kv, &s, 80, 8);
         assert_true(kvcache_reserve(&kv, &s, 87)); // rows of tokens that may be dropped
         s.n_cached = 87;
         kvcache_truncate(&kv, &s, 81);
@@ -90,7 +65,7 @@ static void test_truncating_behind_a_window(void **state) {
         assert_int_equal(s.n_tokens, 40);
         assert_int_equal(s.n_cached, keep ? 40 : 0);
         assert_int_equal(s.n_blocks, keep ? 10 : 0);
-        compute_slots(&kv, &s, 40, 8);
+        small_kv_compute(&kv, &s, 40, 8);
         kvcache_truncate(&kv, &s, 0);
         assert_int_equal(kv.n_free_partners, kv.pool[KV_WINDOW].n_blocks);
         sequence_free(&s);
@@ -105,14 +80,14 @@ static void test_prefix_with_a_window(void **state) {
     Sequence a = {0}, b = {0}, other = {0};
     for (int i = 0; i < 120; i++) sequence_push(&a, &i, 1);
     sequence_push(&b, a.tokens, 101);
-    compute_slots(&kv, &a, 100, 8);
+    small_kv_compute(&kv, &a, 100, 8);
     assert_int_equal(kvcache_match_prefix(&kv, &b), 100); // a still sees the last window of these tokens
     assert_int_equal(b.n_unseen, (100 + 1 - WINDOW) / WINDOW_BLOCK);
     kvcache_release(&kv, &b);
-    compute_slots(&kv, &a, 120, 8);
+    small_kv_compute(&kv, &a, 120, 8);
     kvcache_release(&kv, &a);
     for (int i = 0; i < 190; i++) sequence_push(&other, &(int){1000 + i}, 1);
-    compute_slots(&kv, &other, 190, 8); // takes partners of unused named blocks
+    small_kv_compute(&kv, &other, 190, 8); // takes partners of unused named blocks
     int n = kvcache_match_prefix(&kv, &b), first = (n + 1 - WINDOW) / WINDOW_BLOCK;
     assert_true(n < 100);
     for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);
@@ -131,7 +106,7 @@ static void test_prefix_of_a_released_window(void **state) {
     Sequence a = {0}, b = {0};
     for (int i = 0; i < 101; i++) sequence_push(&a, &i, 1);
     sequence_push(&b, a.tokens, 101);
-    compute_slots(&kv, &a, 100, 8);
+    small_kv_compute(&kv, &a, 100, 8);
     kvcache_release(&kv, &a);
     assert_int_equal(kvcache_match_prefix(&kv, &b), 100);
     kvcache_release(&kv, &b);
@@ -146,7 +121,7 @@ static void test_forks_with_a_window(void **state) {
     KvCache kv = windowed(false, false);
     Sequence a = {0}, b = {0};
     for (int i = 0; i < 101; i++) sequence_push(&a, &i, 1);
-    compute_slots(&kv, &a, 100, 8);
+    small_kv_compute(&kv, &a, 100, 8);
     kvcache_fork(&kv, &a, &b);
     kvcache_release(&kv, &a);
     kvcache_release(&kv, &b);
@@ -159,12 +134,12 @@ static void test_forks_with_a_window(void **state) {
 
 static void test_given_up(void **state) {
     (void)state;
-    KvShape shape = shape_of(4, 64, 32, 2);
+    KvShape shape = small_kv_shape(4, 64, 32, 2);
     KvCache kv;
     assert_ok(kvcache_new(&kv, &shape));
     Sequence a = {0};
     for (int i = 0; i < 20; i++) sequence_push(&a, &i, 1);
-    compute_slots(&kv, &a, 20, 8);
+    small_kv_compute(&kv, &a, 20, 8);
     kvcache_give_up(&kv, &a, 6);
     kvcache_truncate(&kv, &a, 12);
     assert_int_equal(a.n_cached, 0);
@@ -176,7 +151,7 @@ static void test_given_up(void **state) {
 
 static void test_most_sequences(void **state) {
     (void)state;
-    KvShape shape = shape_of(WINDOW_BLOCK, 200, 0, 2);
+    KvShape shape = small_kv_shape(WINDOW_BLOCK, 200, 0, 2);
     KvCache kv;
     shape.n_windowed = 1;
     shape.window = WINDOW;
