@@ -82,8 +82,8 @@ struct Batch {
     int *state_in, *state_out; // (n_seqs), (n_rows)
     const float *given;        // (n_rows, dim) the hidden vectors that Ends.join takes; NULL without it
     bool whole; // rows without logits pass the last layer too, so that model_last_hidden gives those of all rows
-    // (n_rows) written by model_forward and model_hidden: the index of the layer in which the row ended, n_layers if it
-    // passed all; NULL: not wanted. costs_batch (costs.h) counts by it
+    // (n_rows) Layer.index of the layer in which each row ended; the number of layers: it passed all of them.
+    // model_forward and model_hidden write it, and costs_batch (costs.h) reads it. NULL: it is not wanted
     int *ended;
     int n_step; // set by model_forward and model_hidden: n_rows before any layer narrowed them
 };

@@ -1,5 +1,5 @@
-// answer/option_files.h: reads the files that options of a form and of tools name. An answer uses the text that was
-// read when its option was set, so that all answers of a run have the same form, also if the file is a pipe or changes.
+// answer/option_files.h: reads the files that options of a form and of tools name. A file is read once, when its option
+// is set. All answers use that text, so the file may be a pipe, and may change during the run.
 #ifndef QUILL_OPTION_FILES_H
 #define QUILL_OPTION_FILES_H
 

@@ -1,9 +1,8 @@
 // bench/roofline.h: peak rates of this machine ("ceilings"): its read bandwidth and the throughput of its arithmetic
 // units. They are measured once and stored in the user's cache directory.
 //
-// A ceiling is the highest rate seen since it was measured. If a run is faster than the stored ceiling, that was
-// measured too low: roofline_share_* raise it, and roofline_keep_raised stores the new value. A new measurement
-// replaces the stored ceilings.
+// If a run is faster than a stored ceiling, the ceiling was measured too low: roofline_share_* raise it, and
+// roofline_keep_raised stores the new value. A new measurement replaces all stored ceilings.
 #ifndef QUILL_ROOFLINE_H
 #define QUILL_ROOFLINE_H
 
