@@ -197,7 +197,15 @@ void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup) {
     if (!chat && config->markdown && strcmp(config->markdown, "on") != 0)
         a->screen.markdown = false; // text without a template is seldom Markdown
     buf_append(&a->answer, setup->echo.data, setup->echo.n);
+    a->echo_open = setup->template && setup->echo.n > 0 && setup->echo.data[setup->echo.n - 1] != '\n';
     show(a, false, 0);
+}
+
+static void end_echo(Answer *a) {
+    size_t n = a->answer.n;
+    if (a->echo_open) buf_str(&a->answer, "\n");
+    show(a, false, n);
+    a->echo_open = false;
 }
 
 Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
@@ -205,6 +213,7 @@ Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
     Str piece = engine_piece(a->e, token, fresh);
     if (!hidden) a->fresh = false;
     write_line(a);
+    end_echo(a);
     think_add(&a->think, piece.data, piece.n, hidden);
     bool stopped = show_parts(a);
     if (a->tokens || a->config->jsonl) {

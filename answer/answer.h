@@ -32,6 +32,7 @@ typedef struct {
     size_t n_thought_in_lines;   // --jsonl: bytes of `thinking` that are already in a line
     Screen screen;               // formats text for stdout
     bool fresh;                  // as AnswerSetup.fresh, for the next token
+    bool echo_open;              // a newline must separate the echoed message from the answer's first token
     bool terminal;               // stdout is a terminal
     bool show_thoughts, dim;     // print thoughts; print them in grey
     bool in_thought;             // the last text written was a thought

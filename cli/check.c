@@ -237,7 +237,8 @@ static bool is_model(const char *name) {
 }
 
 // Options of speculation.
-static Status check_speculation(const EngineConfig *e) {
+static Status check_speculation(const Options *o) {
+    const EngineConfig *e = &o->engine;
     const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
     if (model && !is_model(model))
         return status_error(QUILL_USAGE,
@@ -247,9 +248,10 @@ static Status check_speculation(const EngineConfig *e) {
     if (e->draft_min > e->draft_max)
         return status_error(QUILL_USAGE, "--draft-min %d and --draft-max %d: a minimum up to the maximum expected",
                             e->draft_min, e->draft_max);
-    if (!e->speculate && (e->draft_min > 0 || e->draft_p_min > 0))
-        return status_error(QUILL_USAGE, "%s: --speculate expected with it, found none",
-                            e->draft_min > 0 ? "--draft-min" : "--draft-p-min");
+    static const char *const partners[] = {"--draft-max", "--draft-min", "--draft-p-min"};
+    for (size_t i = 0; i < ARRAY_LEN(partners) && !e->speculate; i++)
+        if (cli_find(partners[i], 1u << o->mode) && !cli_is_usual(o, partners[i]))
+            return status_error(QUILL_USAGE, "%s: --speculate expected with it, found none", partners[i]);
     return OK;
 }
 
@@ -301,7 +303,7 @@ Status cli_check_together(Options *o) {
     TRY(check_stdin(o));
     TRY(check_device(&o->engine));
     TRY(check_candidates(o));
-    TRY(check_speculation(&o->engine));
+    TRY(check_speculation(o));
     return check_needs(o);
 }
 

@@ -25,14 +25,17 @@ static void flag_name(const char *arg, char name[64]) {
             if (name[i] == '_') name[i] = '-';
 }
 
-static Status unknown_flag(const char *flag, Mode m) {
+// `written`: the name of another program, which means the flag; otherwise the flag itself.
+static Status unknown_flag(const char *flag, const char *written, Mode m) {
+    bool same = strcmp(flag, written) == 0;
     if (cli_find(flag, MODES_ALL)) {
         Buf where = {0};
         for (int other = 0; other < N_MODES; other++)
             if (cli_find(flag, 1u << other))
                 buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", cli_mode_name((Mode)other));
-        Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
-                                 cli_mode_name(m), where.data);
+        Status st =
+            status_error(QUILL_USAGE, "%s%s%s%s: not an option of %s%s; it belongs to %s", written, same ? "" : " (",
+                         same ? "" : flag, same ? "" : ")", m ? "quill " : "", cli_mode_name(m), where.data);
         buf_free(&where);
         return st;
     }
@@ -94,7 +97,7 @@ static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const ch
     if (means.note) buf_printf(&a->notes, "quill: note: %s: %s\n", flag, means.note);
     if (!means.flag) return OK;
     const Option *o = cli_find(means.flag, 1u << out->mode);
-    if (!o) return OK; // this mode does not have the option
+    if (!o) return unknown_flag(means.flag, flag, out->mode);
     out->origins[o - cli_options].by = BY_FLAG;
     return cli_set_value(o, flag, means.value, out);
 }
@@ -107,7 +110,7 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     const Option *o = cli_find(flag, 1u << out->mode);
     const LlamaOption *theirs = o ? NULL : llama_find(flag);
     if (theirs) return parse_theirs(a, out, theirs, flag, equals ? equals + 1 : NULL);
-    if (!o) return unknown_flag(flag, out->mode);
+    if (!o) return unknown_flag(flag, flag, out->mode);
     if (o->kind == COLOR && !equals) return parse_color(a, out, o);
     bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // overrides the configuration file
     if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
@@ -222,6 +225,11 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
     if (a->n_words && !*a->word[0])
         return status_error(QUILL_USAGE, "quill %s: a %s expected, found an empty text", cli_mode_name(m), what);
     if (a->n_words) *at = a->word[0];
+    const char *ending = m == MODE_TEMPLATE && a->n_words ? strrchr(*at, '.') : NULL;
+    if (ending && (strcmp(ending, ".json") == 0 || strcmp(ending, ".jsonl") == 0))
+        return status_error(QUILL_USAGE,
+                            "quill template: a model expected, found \"%.200s\"; -f %.200s reads the messages from it",
+                            *at, *at);
     if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
         return status_error(QUILL_USAGE,
                             "quill decode: \"%.200s\": a model file expected, no such file found; decode answers the "
@@ -304,8 +312,7 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
         *stop = true;
     }
     if (!st.code && !*stop) st = cli_check_together(o);
-    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1 && !a.words_only)
-        cli_hint(argv[1], a.n_words, a.word, &a.notes);
+    if (!st.code && !*stop && argc > 1 && !a.words_only) cli_hint(o->mode, argv[1], a.n_words, a.word, &a.notes);
     if (!st.code && !*stop && !o->answer.quiet && a.notes.n) fputs(a.notes.data, stderr);
     complete_parts(o);
     if (!o->answer.seed_given) cli_draw_seed(&o->answer);

@@ -133,6 +133,10 @@ static Status unknown_name(const Config *c, const Entry *e) {
         for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));)
             if (name[1] == '-') nearest_try(&nearest, name + 2);
     const char *meant = nearest_found(&nearest);
+    char flag[8], of_short[32];
+    snprintf(flag, sizeof flag, "-%s", e->name);
+    const Option *row = strlen(e->name) < sizeof flag - 1 ? cli_find(flag, MODES_ALL) : NULL;
+    if (row) cli_long_name(row, of_short), meant = of_short;
     Buf what = {0};
     if (*e->name == '-') buf_printf(&what, "%.80s: an option without its dashes expected", e->name);
     else buf_printf(&what, "%.80s: the long name of an option expected", e->name);

@@ -11,21 +11,39 @@
 
 // Names that other programs use, and quill's option.
 static const char *const habits[][2] = {
-    {"-V", "--version"},         {"-?", "--help"},           {"-H", "--help"},
-    {"--usage", "--help"},       {"--system", "-sys"},       {"--max-length", "--predict"},
-    {"--tokens", "--predict"},   {"--num-predict", "-n"},    {"--num-ctx", "--ctx-size"},
-    {"--context", "--ctx-size"}, {"--model-path", "-m"},     {"--stream", "--no-stream"},
-    {"--format", "--json"},      {"--input", "--file"},      {"--random-seed", "--seed"},
-    {"--silent", "--quiet"},     {"--nowordwrap", "--raw"},  {"--verbose-prompt", "--dump-prompt"},
-    {"--config", "--preset"},    {"--temprature", "--temp"},
+    {"-V", "--version"},
+    {"-?", "--help"},
+    {"-H", "--help"},
+    {"--usage", "--help"},
+    {"--system", "-sys"},
+    {"--max-length", "--predict"},
+    {"--tokens", "--predict"},
+    {"--num-predict", "-n"},
+    {"--num-ctx", "--ctx-size"},
+    {"--context", "--ctx-size"},
+    {"--model-path", "-m"},
+    {"--stream", "--no-stream"},
+    {"--format", "--json"},
+    {"--input", "--file"},
+    {"--random-seed", "--seed"},
+    {"--silent", "--quiet"},
+    {"--schema", "--json-schema"},
+    {"--verbose-prompt", "--dump-prompt"},
+    {"--config", "--preset"},
+    {"--temprature", "--temp"},
+    {"--print-config", "--show-config"},
+    {"--no-color", "--color never"},
+    {"--no-colour", "--color never"},
 };
 
 static bool from_habit(const char *flag, Mode m, char meant[32]) {
-    for (size_t i = 0; i < ARRAY_LEN(habits); i++)
-        if (strcmp(flag, habits[i][0]) == 0 && cli_find(habits[i][1], 1u << m)) {
-            snprintf(meant, 32, "%s", habits[i][1]);
-            return true;
-        }
+    char name[32];
+    for (size_t i = 0; i < ARRAY_LEN(habits); i++) {
+        cli_next_name(habits[i][1], name); // a value may follow
+        if (strcmp(flag, habits[i][0]) != 0 || !cli_find(name, 1u << m)) continue;
+        snprintf(meant, 32, "%s", habits[i][1]);
+        return true;
+    }
     return false;
 }
 
@@ -128,22 +146,23 @@ static const char *nearly_mode(const char *word, int n, const char *second, Near
     return nearest_found(nearest);
 }
 
-// Adds a note if the prompt is a single word that names a mode or a file; options may precede it. False: it names
+// Adds a note if the text is a single word that names a mode or a file; options may precede it. False: it names
 // neither.
-static bool hint_only_word(const char *word, Buf *notes) {
-    bool mode = is_mode(word);
+static bool hint_only_word(Mode m, const char *word, Buf *notes) {
+    bool mode = m == MODE_RUN && is_mode(word);
     if (mode)
         buf_printf(notes, "quill: note: \"%s\" is taken as a prompt; a mode is the first word: quill %s ...\n", word,
                    word);
     else if (is_file(word))
-        buf_printf(notes, "quill: note: \"%.200s\" is taken as a prompt; -f reads the file of this name\n", word);
+        buf_printf(notes, "quill: note: \"%.200s\" is taken as %s; -f reads the file of this name\n", word,
+                   1u << m & MODES_PROMPT ? "a prompt" : "the text");
     else return false;
     return true;
 }
 
-void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes) {
-    if (n_words == 0 || (n_words == 1 && hint_only_word(words[0], notes))) return;
-    if (first != words[0]) return; // after an option it is meant as a prompt
+void cli_hint(Mode m, const char *first, int n_words, const char *const *words, Buf *notes) {
+    if (n_words == 0 || !(1u << m & MODES_TEXT) || (n_words == 1 && hint_only_word(m, words[0], notes))) return;
+    if (m != MODE_RUN || first != words[0]) return; // after an option it is meant as a prompt
     Nearest nearest;
     const char *instead = known_command(first, n_words);
     const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "", &nearest);

@@ -165,7 +165,7 @@ const Option cli_options[] = {
     {"-q --quiet", NULL, MODES_COMPUTE | M(QUANTIZE) | M(PULL) | M(MODELS), G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "print only errors on stderr: no notes, no progress"},
     {"--color -co", "auto|always|never", M(RUN) | M(DECODE), G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(answer.markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
-    {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer"},
+    {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer, in a line of its own if it is a message of a chat template"},
     {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_newline), 0, 0, NULL, "add no newline to an answer that does not end in one"},
     {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
     {"--special -sp", NULL, MODES_ANSWER, G_LOOK, FLAG, AT(answer.special), 0, 0, NULL, "print control tokens too"},

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 
 #include "formats/kv_types.h"
@@ -30,6 +31,21 @@ static bool parse_whole(const char *s, int64_t *out) {
     return *end == 0 && !__builtin_mul_overflow((int64_t)v, unit, out);
 }
 
+// A size in bytes: a number without a sign, then k, M, G or T (1024 each), then B or iB, as 8G, 1.5G, 100MB or 2GiB.
+static bool parse_size(const char *s, int64_t *out) {
+    static const char units[] = "kmgt";
+    char *end;
+    if (parse_whole(s, out)) return true;
+    double bytes = strtod(s, &end);
+    if (!isdigit((unsigned char)*s) || (size_t)(end - s) > strspn(s, "0123456789.")) return false; // 0x10, 1e5
+    const char *unit = *end ? strchr(units, tolower((unsigned char)*end)) : NULL;
+    if (unit) bytes = ldexp(bytes, 10 * (int)(unit - units + 1)), end++;
+    bool named = !*end || strcasecmp(end, "B") == 0 || (unit && strcasecmp(end, "iB") == 0);
+    if (!named || bytes >= 0x1p63 || (!unit && bytes != floor(bytes))) return false;
+    *out = (int64_t)bytes;
+    return true;
+}
+
 // A plain decimal number: no hexadecimal, no inf, no NaN.
 static bool parse_real(const char *s, double *out) {
     if (!*s || s[strspn(s, "+-.0123456789eE")]) return false;
@@ -45,7 +61,7 @@ Status cli_bad_value(const char *flag, const char *value, const char *allowed) {
 static Status number_out_of_range(const Option *o, const char *flag, const char *value) {
     char allowed[160];
     const char *kind = o->kind == REAL   ? "a number"
-                       : o->kind == SIZE ? "a size (bytes, or with k, M, G)"
+                       : o->kind == SIZE ? "a size (bytes, or with k, M, G, T, as 1.5G)"
                        : o->kind == INTS ? "whole numbers or ranges, as 16,32 or 1-8*2,"
                                          : "a whole number";
     if (o->kind == SIZE) snprintf(allowed, sizeof allowed, "%s", kind);
@@ -189,7 +205,7 @@ static Status parse_store(const Option *o, const char *flag, const char *value, 
     int64_t size = 8ll << 30;
     if (!sized && comma && is_setting(comma + 1))
         return cli_bad_value(flag, value, "a directory, and after its last comma only size=N, as cache,size=8G,");
-    if (sized && (!parse_whole(comma + strlen(key), &size) || size < 1 || (double)size > o->most))
+    if (sized && (!parse_size(comma + strlen(key), &size) || size < 1 || (double)size > o->most))
         return cli_bad_value(flag, value, "a directory and a size from 1, as cache,size=8G,");
     size_t n = sized ? (size_t)(comma - value) : strlen(value);
     if (n == 0) return cli_bad_value(flag, value, "a directory");
@@ -256,7 +272,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
         return OK;
     case INTS: return parse_list(o, flag, value, at);
     case SIZE:
-        if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
+        if (!parse_size(value, &n) || (double)n < o->least || (double)n > o->most)
             return number_out_of_range(o, flag, value);
         *(size_t *)at = (size_t)n;
         return OK;

@@ -37,6 +37,24 @@ refused() {
     refused 2 -m fifo --no-mmap hi # nobody writes into it
 }
 
+@test "a size may have a fraction and a unit with B" {
+    size() { # size TEXT BYTES
+        "$QUILL" --kv-mem "$1" --kv-dir "d,size=$1" --show-config >out
+        grep -q "^kv-mem = $2 " out
+        grep -q "^kv-dir = d,size=$2 " out
+    }
+    size 1.5G 1610612736
+    size 100MB 104857600
+    size 2GiB 2147483648
+    size 3kib 3072
+    size 1T 1099511627776
+    size 7B 7
+    for wrong in 1e5 0x10 1.5 1.2.3M 20000000T -1 1.5Q 1GG .5G nan 2iB; do
+        refused 2 --kv-mem "$wrong" hi
+        refused 2 --kv-dir "d,size=$wrong" hi
+    done
+}
+
 @test "endless input and a file of 3 GB are refused, before they fill memory" {
     run -5 bash -c 'yes | "$0" -m "$1" hi' "$QUILL" "$TINY/base.gguf"
     [ "$output" = "quill: stdin: a text of at most 268435456 bytes expected from a pipe or a device, found more" ]

@@ -46,6 +46,11 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     "$QUILL" --greedy -n 8 hello 2>&- </dev/null | cmp - plain
     "$QUILL" --greedy -n 8 --echo hello >echoed </dev/null
     printf hello | cat - plain | cmp - echoed
+    "$QUILL" -m "$TINY/chat.gguf" --greedy -n 8 --ignore-eos hello >plain </dev/null
+    "$QUILL" -m "$TINY/chat.gguf" --greedy -n 8 --ignore-eos --echo hello >echoed </dev/null
+    echo hello | cat - plain | cmp - echoed # a message of a chat has its own line
+    "$QUILL" -m "$TINY/chat.gguf" --greedy -n 8 --ignore-eos --echo --json hello </dev/null | jq -j .text >echoed
+    (echo hello && head -c -1 plain) | cmp - echoed
 }
 
 @test "words, -p, -f and stdin are the same prompt" {

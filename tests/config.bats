@@ -133,7 +133,7 @@ context-shift = on"
 }
 
 @test "an option of the file whose partner is missing is ignored, and one without a default has none" {
-    for lone in 'blend = 0.2' 'chunk-split = x' 'blend-error = on' 'length-penalty = 2' 'early-stopping = never' 'draft-min = 3' \
+    for lone in 'blend = 0.2' 'chunk-split = x' 'blend-error = on' 'length-penalty = 2' 'early-stopping = never' 'draft-max = 3' 'draft-min = 3' \
         'draft-p-min = 0.5' 'logprobs = 3'; do
         config "$lone"
         "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
@@ -250,7 +250,8 @@ kv-dir = \"\""
     says $'\n# c\ntemp = warm' 3 'temp: a number from 0 to 1000'
     says 'tmp = 1' 1 'did you mean temp?'
     says '--temp = 1' 1 'an option without its dashes'
-    says 'n = 1' 1 'long name'
+    says 'n = 1' 1 'long name of an option expected; did you mean predict?'
+    says 'q = on' 1 'did you mean quiet?'
     says 'temp' 1 'option = value expected'
     says 'stop = ###' 1 'a value expected'
     says 'greedy = perhaps' 1 'on or off'

@@ -208,6 +208,8 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     meant -temp --temp
     meant --num-ctx --ctx-size
     meant -ctl -ctk
+    meant --no-color '--color never'
+    meant --schema --json-schema
 }
 
 @test "a prompt that looks like a command is answered with a note" {
@@ -243,6 +245,12 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     noted '-f reads the file' letter.txt
     [ "$("$QUILL" -n 0 --echo bench 2>&1 >/dev/null </dev/null)" = 'quill: note: "bench" is taken as a prompt; a mode is the first word: quill bench ...' ]
     noted '' "bench press"
+    "$QUILL" tokenize --ids letter.txt 2>&1 >/dev/null | grep -q '"letter.txt" is taken as the text; -f reads the file of this name'
+    [ -z "$("$QUILL" tokenize --ids bench 2>&1 >/dev/null)" ]
+    echo '[]' >talk.json
+    run "$QUILL" template talk.json
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'a model expected, found "talk.json"; -f talk.json reads the messages from it' ]]
 }
 
 @test "decode given a question says where questions belong" {
@@ -297,6 +305,12 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one
     printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -cnv --greedy -n 3 >turns
     printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -i --greedy -n 3 | cmp - turns
+    # in a mode that lacks what they mean, they are refused as quill's own names are
+    for flag in -cnv -st --display-prompt --verbose-prompt; do
+        run "$QUILL" batch "$flag" </dev/null
+        [ "$status" -eq 2 ]
+        [[ "$output" == "quill: $flag (--"*"): not an option of quill batch; it belongs to "* ]]
+    done
     run "$QUILL" -hff model.gguf -p hi
     [ "$status" -eq 2 ]
     [[ "$output" == *"-hff: quill fetches by repository: -hf USER/REPO:TYPE"* ]]

@@ -236,6 +236,7 @@ says() {
     says 3 'no larger than' "$QUILL" --speculate ./mtp,larger.gguf hi # a file all the same
     says 2 '--draft-min 9 and --draft-max 4' "$QUILL" --speculate ngram --draft-max 4 --draft-min 9 hi
     says 2 '--draft-min: --speculate expected' "$QUILL" --draft-min 2 hi
+    says 2 '--draft-max: --speculate expected' "$QUILL" --draft-max 4 hi
     says 2 '--draft-p-min: --speculate expected' "$QUILL" --draft-p-min 0.5 hi
     says 2 '--draft-max' "$QUILL" --speculate ngram --draft-max 65 hi
     says 2 '--replay: --speculate expected' "$QUILL" bench --replay a b
