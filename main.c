@@ -29,6 +29,7 @@
 #include "kv/kv.h"
 #include "kv/transfer.h"
 #include "look/look.h"
+#include "quantize/plan.h"
 #include "quantize/quantize.h"
 
 // `quill` without a mode: answers a prompt, or chats: with -i, or if there is no prompt and stdin and stdout are
@@ -91,7 +92,7 @@ static void print_page(const Options *o) {
     case PAGE_HELP: cli_help(o->mode); break;
     case PAGE_VERSION: cli_version(); break;
     case PAGE_MAN: cli_man(commands_describe); break;
-    case PAGE_COMPLETIONS: cli_completions(o->shell); break;
+    case PAGE_COMPLETIONS: cli_completions(o->shell, plan_type_list()); break;
     default: break;
     }
 }

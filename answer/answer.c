@@ -111,25 +111,16 @@ static void write_json(Answer *a, json_t *object) {
 
 // ---- a token --------------------------------------------------------------------------------------------------------
 
-static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
-    Str piece = engine_piece(e, token, fresh);
-    json_t *bytes = json_array();
-    for (size_t i = 0; i < piece.n; i++) jsonio_append(bytes, json_integer((unsigned char)piece.data[i]));
-    jsonio_put(j, "id", json_integer(token));
-    jsonio_put(j, "piece", jsonio_text(piece));
-    jsonio_put(j, "bytes", bytes);
-}
-
 // A token as JSON: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest tokens as "top".
 static json_t *token_json(const Answer *a, int token, const TokenOdds *odds, bool fresh) {
     json_t *j = json_object();
-    put_piece(a->e, j, token, fresh);
+    jsonio_put_token(j, token, engine_piece(a->e, token, fresh));
     if (!odds) return j;
     jsonio_put(j, "logprob", jsonio_number(odds->own, 6));
     json_t *list = json_array();
     for (int i = 0; i < answer_n_top(a->e, a->config); i++) {
         json_t *one = json_object();
-        put_piece(a->e, one, odds->top[i].id, fresh);
+        jsonio_put_token(one, odds->top[i].id, engine_piece(a->e, odds->top[i].id, fresh));
         jsonio_put(one, "logprob", jsonio_number(odds->top[i].logprob, 6));
         jsonio_append(list, one);
     }

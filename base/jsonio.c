@@ -40,6 +40,14 @@ json_t *jsonio_text(Str bytes) {
     return s;
 }
 
+void jsonio_put_token(json_t *object, int id, Str piece) {
+    json_t *bytes = json_array();
+    for (size_t i = 0; i < piece.n; i++) jsonio_append(bytes, json_integer((unsigned char)piece.data[i]));
+    jsonio_put(object, "id", json_integer(id));
+    jsonio_put(object, "piece", jsonio_text(piece));
+    jsonio_put(object, "bytes", bytes);
+}
+
 json_t *jsonio_number(double v, int digits) {
     double scale = pow(10, digits), rounded = round(v * scale) / scale;
     return isfinite(rounded) ? json_real(rounded) : json_null();

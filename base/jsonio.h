@@ -19,8 +19,9 @@ void jsonio_start(void); // before any other call of jansson
 void jsonio_put(json_t *object, const char *key, json_t *value);
 void jsonio_share(json_t *object, const char *key, json_t *value);
 void jsonio_append(json_t *array, json_t *value);
-json_t *jsonio_text(Str bytes);              // as a JSON string, invalid UTF-8 repaired
-json_t *jsonio_number(double v, int digits); // rounded; null if it is not finite
+void jsonio_put_token(json_t *object, int id, Str piece); // "id", "piece" and "bytes"
+json_t *jsonio_text(Str bytes);                           // as a JSON string, invalid UTF-8 repaired
+json_t *jsonio_number(double v, int digits);              // rounded; null if it is not finite
 // Appends the output of json_dumps with these flags. Without JSON_REAL_PRECISION, reals have as few digits, 15 or more,
 // as give the same numbers again.
 void jsonio_print(const json_t *value, size_t flags, Buf *out);

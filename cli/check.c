@@ -36,6 +36,7 @@ const CliConflict cli_conflicts[] = {
     {"--jsonl", "-i", false, CHAT_JSON},
     {"--json", "--jsonl", true, NULL}, // --jsonl ends with the object of --json
     {"--load", "--continue", false, NULL},
+    {"--ids", "--json", false, NULL},
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},

@@ -49,14 +49,19 @@ static ArgKind value_of(const Option *o) {
     return next_word(o->arg, word) ? VALUE_WORDS : VALUE_ANY;
 }
 
+// Prints a list "a, b, c" without its commas.
+static void put_list(const char *names) {
+    for (; *names; names++)
+        if (*names != ',') putchar(*names);
+}
+
 // Prints the words that may follow an option, separated by spaces.
 static void put_words(const Option *o) {
     char word[32];
     const char *between = "";
     Buf names = {0};
     if (takes_template(o)) builtin_templates_names(&names);
-    for (size_t i = 0; i < names.n; i++)
-        if (names.data[i] != ',') putchar(names.data[i]);
+    if (names.n) put_list(names.data);
     for (const char *at = o->arg; !names.n && (at = next_word(at, word)); between = " ") printf("%s%s", between, word);
     buf_free(&names);
 }
@@ -99,7 +104,25 @@ static void bash_words(const Option *o) {
     printf("' ;;\n");
 }
 
-static void bash_mode(int m) {
+// Offers quantize's types as the third word that is neither an option nor an option's value.
+static void bash_type(int m, const char *types) {
+    const char *before = "            ";
+    printf("        n=0\n"
+           "        for ((i = 2; i < COMP_CWORD; i++)); do\n"
+           "            case ${COMP_WORDS[i]} in\n");
+    for (int i = 0; i < cli_n_options; i++)
+        if (is_of(&cli_options[i], m) && cli_options[i].arg) bash_names(&cli_options[i], before), before = " | ";
+    printf(") i=$((i + 1)); [[ ${COMP_WORDS[i]} == = ]] && i=$((i + 1)) ;;\n"
+           "            -*) ;;\n"
+           "            *) n=$((n + 1)) ;;\n"
+           "            esac\n"
+           "        done\n"
+           "        [[ $n -ge 2 ]] && words='");
+    put_list(types);
+    printf("'\n");
+}
+
+static void bash_mode(int m, const char *types) {
     char name[32];
     printf("    %s)\n        options='", m ? cli_modes[m] : "''");
     for (int i = 0; i < cli_n_options; i++)
@@ -113,6 +136,7 @@ static void bash_mode(int m) {
                "info|check|cut|diff|list|remove", kv_verbs);
     if (m == MODE_CHUNK)
         printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" add \"* ]] || words='%s'\n", chunk_verbs);
+    if (m == MODE_QUANTIZE) bash_type(m, types);
     printf("        case $before in\n");
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
@@ -170,7 +194,7 @@ static void presets_function(const char *print_begin, const char *print_end) {
            print_begin, print_end);
 }
 
-static void bash_completions(void) {
+static void bash_completions(const char *types) {
     printf("# bash completion for quill; written by quill --completions bash\n");
     bash_names_of_models();
     presets_function("", "");
@@ -178,7 +202,7 @@ static void bash_completions(void) {
            "    local cur=${COMP_WORDS[COMP_CWORD]} at=$COMP_CWORD before whole mode='' modes='");
     put_modes();
     printf("'\n"
-           "    local options='' words='' what='' i\n"
+           "    local options='' words='' what='' i n\n"
            "    [[ $COMP_CWORD -gt 1 && \" $modes \" == *\" ${COMP_WORDS[1]} \"* ]] && mode=${COMP_WORDS[1]}\n"
            "    [[ $cur == = ]] && cur=\n"
            "    whole=$cur\n"
@@ -191,7 +215,7 @@ static void bash_completions(void) {
            "    [[ $before == = ]] && before=${COMP_WORDS[at - 2]} # --opt=value comes as three words\n"
            "    COMPREPLY=()\n"
            "    case $mode in\n");
-    for (int m = 0; m < N_MODES; m++) bash_mode(m);
+    for (int m = 0; m < N_MODES; m++) bash_mode(m, types);
     printf("    esac\n"
            "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
            "        [[ ${COMP_WORDS[i]} == -- ]] && options='' what=$words modes=''\n"
@@ -254,7 +278,7 @@ static void zsh_option(const Option *o) {
     printf("' \\\n");
 }
 
-static void zsh_mode(int m) {
+static void zsh_mode(int m, const char *types) {
     printf("    %s)\n        _arguments \\\n", m ? cli_modes[m] : "''");
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
@@ -262,12 +286,17 @@ static void zsh_mode(int m) {
     if (m == MODE_KV) printf("            '1:what:(%s)' \\\n", kv_verbs);
     if (m == MODE_MODELS) printf("            '1:what:(%s)' \\\n", model_verbs);
     if (m == MODE_CHUNK) printf("            '1:what:(%s)' \\\n", chunk_verbs);
+    if (m == MODE_QUANTIZE) {
+        printf("            '1:model:_files' '2:file:_files' '3:type:(");
+        put_list(types);
+        printf(")' \\\n");
+    }
     printf("            '*:%s' ;;\n", takes_files(m)   ? "file:_files"
                                       : takes_names(m) ? "model:_quill_models"
                                                        : "text:");
 }
 
-static void zsh_completions(void) {
+static void zsh_completions(const char *types) {
     printf("#compdef quill\n# zsh completion for quill; written by quill --completions zsh\n"
            "_quill_models() {\n"
            "    local -a names\n"
@@ -294,7 +323,7 @@ static void zsh_completions(void) {
            "        ((CURRENT--))\n"
            "    fi\n"
            "    case $mode in\n");
-    for (int m = 0; m < N_MODES; m++) zsh_mode(m);
+    for (int m = 0; m < N_MODES; m++) zsh_mode(m, types);
     printf("    esac\n"
            "}\n"
            "_quill \"$@\"\n");
@@ -325,7 +354,7 @@ static void fish_option(const Option *o) {
     printf("'\n");
 }
 
-static void fish_completions(void) {
+static void fish_completions(const char *types) {
     printf("# fish completion for quill; written by quill --completions fish\n"
            "function __quill_in --description 'whether the command line is of one of these modes'\n"
            "    set -l mode quill\n"
@@ -352,6 +381,9 @@ static void fish_completions(void) {
                                              : "";
         if (takes_files(m)) printf("complete -c quill -n '__quill_in %s%s' -F\n", cli_modes[m], seen);
     }
+    printf("complete -c quill -n '__quill_in quantize; and test (count (commandline -opc)) -ge 4' -a '");
+    put_list(types);
+    printf("'\n");
     printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,
            kv_verbs);
     printf("complete -c quill -n '__quill_in chunk; and not __fish_seen_subcommand_from %s' -xa '%s'\n", chunk_verbs,
@@ -364,8 +396,8 @@ static void fish_completions(void) {
         if (cli_options[i].help) fish_option(&cli_options[i]);
 }
 
-void cli_completions(const char *shell) {
-    if (strcmp(shell, "bash") == 0) bash_completions();
-    else if (strcmp(shell, "zsh") == 0) zsh_completions();
-    else fish_completions();
+void cli_completions(const char *shell, const char *types) {
+    if (strcmp(shell, "bash") == 0) bash_completions(types);
+    else if (strcmp(shell, "zsh") == 0) zsh_completions(types);
+    else fish_completions(types);
 }

@@ -4,6 +4,7 @@
 #ifndef QUILL_COMPLETIONS_H
 #define QUILL_COMPLETIONS_H
 
-void cli_completions(const char *shell); // prints those of "bash", "zsh" or "fish" to stdout
+// Prints those of "bash", "zsh" or "fish" to stdout. types: the types that quantize writes, "F32, F16, ...".
+void cli_completions(const char *shell, const char *types);
 
 #endif

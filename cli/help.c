@@ -143,15 +143,15 @@ const About cli_about[N_MODES] = {
                     "  quill -m model.gguf --kv-dir cache --chunk notes.txt \"Who paid?\"\n",
                     "-m --kv-dir --chunk-split -c -ctk -ctv -t -q"},
     [MODE_KV] = {"quill kv info|check|cut|diff|list|remove [options] FILE...",
-                 "Examines KV files. info shows the contents of one, check reads every byte, cut\n"
-                 "keeps the first tokens, diff shows where two files differ and by how much. - is\n"
+                 "Examines KV files. info shows their contents, check reads every byte, cut keeps\n"
+                 "the first tokens of one, diff shows where two differ and by how much. - is\n"
                  "stdin. All but cut also read files of --kv-dir; list shows the files of such a\n"
                  "directory, remove deletes some of them.",
                  "  quill kv info long.kv\n"
                  "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
                  "  quill kv diff --tolerance 0.01 a.kv b.kv\n"
                  "  quill kv list cache\n",
-                 "-n --kv-out --tolerance"},
+                 "-n --kv-out --tolerance --json"},
 };
 
 enum { NAMES = 128 };

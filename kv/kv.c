@@ -2,6 +2,7 @@
 #include "kv/kv.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/output.h"
@@ -28,13 +29,21 @@ static void print_shape(Buf *out, KvLayerShape s) {
     else if (s.v_dim != s.k_dim) buf_printf(out, ", V of %d", s.v_dim);
 }
 
-static Status info(const Options *o, const char *const *files) {
-    (void)o;
+// Begins the output of one of several files.
+static void print_file(const Options *o, const char *path, Buf *out) {
+    if (o->kv.n_words <= 2) return;
+    buf_str(out, "file       ");
+    utf8_escape(out, path, strlen(path));
+    buf_str(out, "\n");
+}
+
+static Status info(const Options *o, const char *path) {
     KvInput in;
-    Status st = kvinput_open(&in, files[0]);
+    Status st = kvinput_open(&in, path);
     if (!st.code) {
         const KvHead *h = &in.r.s.head;
         Buf out = {0};
+        print_file(o, path, &out);
         buf_printf(&out, "model      %016llx, tokenizer %016llx, RoPE %016llx\n", (unsigned long long)h->model,
                    (unsigned long long)h->tokenizer, (unsigned long long)h->rope);
         buf_printf(&out, "KV         K in %s, V in %s, exact", type_name((int)h->type_k), type_name((int)h->type_v));
@@ -74,7 +83,7 @@ static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
         in->r.name, name->data);
 }
 
-static Status check_all(KvInput *in, Buf *name, int *n_logits) {
+static Status check_frames(KvInput *in, Buf *name, int *n_logits) {
     KvReader *r = &in->r;
     const int *tokens;
     const float *logits;
@@ -88,15 +97,15 @@ static Status check_all(KvInput *in, Buf *name, int *n_logits) {
     return kvreader_eof(r);
 }
 
-static Status check(const Options *o, const char *const *files) {
-    (void)o;
+static Status check(const Options *o, const char *path) {
     KvInput in;
     Buf name = {0};
     int n_logits;
-    Status st = kvinput_open(&in, files[0]);
-    if (!st.code) st = check_all(&in, &name, &n_logits);
+    Status st = kvinput_open(&in, path);
+    if (!st.code) st = check_frames(&in, &name, &n_logits);
     if (!st.code) {
         Buf out = {0};
+        print_file(o, path, &out);
         buf_printf(&out, "good       %u frames, %zu bytes; %u tokens, K and V of %u, %d logits after them\n",
                    in.r.s.n_frames, in.r.at, in.r.s.head.n_tokens, in.r.s.head.n_slots, n_logits);
         if (name.n) buf_printf(&out, "block      %s of --kv-dir\n", name.data);
@@ -106,6 +115,21 @@ static Status check(const Options *o, const char *const *files) {
     kvinput_close(&in);
     return st;
 }
+
+// Runs a verb on each file. A file that fails is reported, and the others follow; the first failure is the exit code.
+static Status each_file(const Options *o, const char *const *files, Status (*run)(const Options *o, const char *path)) {
+    int n = o->kv.n_words - 1, first = QUILL_OK;
+    for (int i = 0; i < n; i++) {
+        Status st = run(o, files[i]);
+        if (n == 1) return st;
+        if (st.code) fprintf(stderr, "quill: %s\n", st.message);
+        if (!first) first = st.code;
+    }
+    return (Status){.code = first};
+}
+
+static Status info_all(const Options *o, const char *const *files) { return each_file(o, files, info); }
+static Status check_all(const Options *o, const char *const *files) { return each_file(o, files, check); }
 
 // ---- cut ------------------------------------------------------------------------------------------------------------
 
@@ -199,8 +223,8 @@ Status kv_run(const Options *o) {
         const char *expected;
         Status (*run)(const Options *o, const char *const *files);
     } verbs[] = {
-        {"info", 1, "1 file", info},
-        {"check", 1, "1 file", check},
+        {"info", AT_LEAST_ONE, "files", info_all},
+        {"check", AT_LEAST_ONE, "files", check_all},
         {"cut", 1, "1 file", cut},
         {"diff", 2, "2 files", kvdiff_run},
         {"list", 1, "1 directory", kvlist_run},

@@ -153,8 +153,7 @@ static int type_in_mix(const TypeMix *mix, const Gguf *g, Str name, bool tied, i
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-// The types and mixes, for messages.
-static const char *all_names(void) {
+const char *plan_type_list(void) {
     static _Thread_local char list[320];
     snprintf(list, sizeof list, "%s", encode_list());
     for (size_t i = 0; i < ARRAY_LEN(mixes); i++) str_list(list, sizeof list, mixes[i].name);
@@ -305,7 +304,7 @@ Status plan_make(const Gguf *g, const char *type, const char *overrides, Quantiz
     *out = (QuantizePlan){.file_type = -1};
     const TypeMix *mix = mix_by_name(type);
     const TypeInfo *one = writable(type);
-    if (!mix && !one) return unknown_type("quill quantize: TYPE", all_names(), type);
+    if (!mix && !one) return unknown_type("quill quantize: TYPE", plan_type_list(), type);
     out->name = mix ? mix->name : one->name;
     out->file_type = mix ? mix->file_type : file_type_of(one->id);
     out->n = gguf_n_tensors(g);

@@ -28,5 +28,6 @@ typedef struct {
 // QUILL_USAGE, QUILL_MODEL.
 Status plan_make(const Gguf *g, const char *type, const char *overrides, QuantizePlan *out);
 void plan_free(QuantizePlan *p);
+const char *plan_type_list(void); // the types and mixes: "F32, F16, ..., Q4_K_M, ..."
 
 #endif

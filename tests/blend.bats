@@ -104,9 +104,23 @@ figure() { # KEY OPTIONS...
     run -0 "$QUILL" kv list d
     [ "$(grep -c ^chunk <<<"$output")" -eq 2 ]
     [ "$(grep -c ^block <<<"$output")" -ge 1 ]
-    for file in d/*.chunk; do "$QUILL" kv check "$file"; done
+    "$QUILL" kv list --json d >list
+    jq -e 'map(.path) == (map(.path) | sort) and all(.tokens > 0 and .type_k == "F16" and (.model | length) == 16)' list
+    [ "$(jq '[.[] | select(.kind == "chunk")] | length' list)" -eq 2 ]
+    [ "$(jq '[.[].bytes] | add' list)" -eq "$(cat d/*.chunk d/*.kv | wc -c)" ]
+    for file in d/*.chunk; do "$QUILL" kv check "$file" >one; not grep -q ^file one; done
+    # several files: each is named, and a damaged one does not hide the others
+    run -0 "$QUILL" kv info d/*.chunk
+    [ "$(grep -c '^file  *d/.*\.chunk$' <<<"$output")" -eq 2 ]
+    [ "$(grep -c ^tokens <<<"$output")" -eq 2 ]
     printf x >>"$(ls d/*.chunk | head -1)"
     run -3 "$QUILL" kv check "$(ls d/*.chunk | head -1)"
+    "$QUILL" kv check d/*.chunk missing >out 2>errors && false || [ $? -eq 3 ]
+    [ "$(grep -c ^good out)" -eq 1 ]
+    [ "$(wc -l <errors)" -eq 2 ]
+    : >"d/$(printf 'b%.0s' {1..64}).kv"
+    [ "$("$QUILL" kv list --json d | jq -c '.[] | select(.kind == "damaged") | [.bytes, .tokens]')" = "[0,null]" ]
+    rm "d/$(printf 'b%.0s' {1..64}).kv"
     run -2 "$QUILL" kv remove d/*.chunk a.txt
     [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
     run -0 "$QUILL" kv remove d/*.chunk

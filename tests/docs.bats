@@ -84,6 +84,12 @@ sections() {
     [ "$(offered quill bench -o '')" = "csv json md table" ]
     [ "$(offered quill tokenize --i)" = --ids ]
     [ "$(offered quill --determ)" = --deterministic ]
+    # quantize's third word is a type
+    [ "$(offered quill quantize m)" = model.gguf ]
+    [ "$(offered quill quantize --imatrix i model.gguf m)" = model.gguf ]
+    [ "$(offered quill quantize --imatrix = i model.gguf m)" = model.gguf ]
+    [ "$(offered quill quantize model.gguf out Q4_K_)" = "Q4_K_M Q4_K_S" ]
+    [ "$(offered quill quantize --dry-run model.gguf out --imatrix i MX)" = MXFP4 ]
 }
 
 @test "bash runs nothing that a file's name in the cache contains" {
@@ -140,6 +146,8 @@ EOF
     [ "$(offers 'quill inspect mod')" = model.gguf ]
     [ "$(offers 'quill kv info mod')" = model.gguf ]
     [ "$(offers 'quill kv c')" = "check cut" ]
+    [ "$(offers 'quill quantize model.gguf out Q4_K_')" = "Q4_K_M Q4_K_S" ]
+    [ "$(offers 'quill quantize mod')" = model.gguf ]
     [ "$(offers 'quill --chat-template chatm')" = chatml ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
@@ -186,6 +194,8 @@ send "\x15\nquill benc\t"
 expect "quill bench"
 send "\x15\nquill kv info mod\t"
 expect "quill kv info model.gguf"
+send "\x15\nquill quantize a.gguf b.gguf Q4_K_\t\t"
+expect "Q4_K_M"
 send "\x15\nquill --preset=lett\t"
 expect "quill --preset=letters"
 send "\x15\nquill --dev\t"

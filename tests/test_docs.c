@@ -97,6 +97,8 @@ static void write_help(const char *arg) {
     (void)arg;
 }
 
+static void write_completions(const char *shell) { cli_completions(shell, "F32, Q8_0"); }
+
 static Buf captured(void (*write)(const char *), const char *arg) {
     const char *path = test_tmp("docs.txt");
     fflush(stdout);
@@ -120,9 +122,9 @@ static void test_every_flag_everywhere(void **state) {
         void (*line)(const char *line, Flags *f);
         bool aliases; // every name of a row must be there
     } documents[] = {
-        {"help", write_help, help_line, false},     {"man", write_man, man_line, true},
-        {"bash", cli_completions, bash_line, true}, {"zsh", cli_completions, zsh_line, true},
-        {"fish", cli_completions, fish_line, true},
+        {"help", write_help, help_line, false},       {"man", write_man, man_line, true},
+        {"bash", write_completions, bash_line, true}, {"zsh", write_completions, zsh_line, true},
+        {"fish", write_completions, fish_line, true},
     };
     Flags table = {0};
     char name[32];
