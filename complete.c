@@ -55,7 +55,7 @@ static Status write_best(Engine *e, const AnswerConfig *config, const ChatTempla
     return st;
 }
 
-static Status answer_best(ChoicesSetup *setup, Sequence *prompt) {
+static Status answer_best(ChoicesSetup *setup, Sequence *prompt, Buf *history) {
     Engine *e = setup->e;
     const AnswerConfig *config = setup->answer.config;
     const ChatTemplate *template = setup->answer.template;
@@ -73,6 +73,8 @@ static Status answer_best(ChoicesSetup *setup, Sequence *prompt) {
         engine_run(e);
         choices_collect(&c);
         st = write_best(e, config, template, &c);
+        Str said = answer_history(c.choices[0].answer);
+        buf_append(history, said.data, said.n);
     }
     signals_release();
     choices_free(&c);
@@ -92,34 +94,28 @@ typedef struct {
 } ChunkedPrompt;
 
 // Encodes the prompt, loads or computes the K and V of its chunks, and gives the request the policy that uses them.
-static Status prepare_chunks(Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
+static Status prepare_chunks(Engine *e, const AnswerConfig *config, const SavedTalk *talk, const ChatTemplate *template,
                              Rendered *text, ChunkedPrompt *c, Request *r) {
-    Buf system = {0};
-    Message *messages = NULL;
-    int n = 0;
-    r->time.start = clock_now();
-    Status st = prompt_system(config, &system);
-    if (!st.code)
-        st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, &messages, &n);
-    if (!st.code)
-        st = blender_prompt(c->blender, config, template, messages, n, c->chunks.texts, c->chunks.n, text, &c->prompt);
-    if (!st.code && blender_uses_kept(c->blender)) c->n_computed = blender_compute(c->blender, &c->prompt);
-    if (!st.code) {
-        sequence_push(r->seq, c->prompt.tokens, c->prompt.n);
-        c->blend = blender_request(c->blender, &c->prompt);
-        r->policy = blend_policy(c->blend);
-    }
-    transcript_free(messages, n);
-    buf_free(&system);
-    return st;
-}
-
-static Status prepare(Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template, Rendered *text,
-                      ChunkedPrompt *c, Request *r) {
-    if (config->n_chunks == 0) return answer_prepare(e, config, prompt, template, text, r->seq);
     TRY(blender_read(config, &c->chunks));
     TRY(blender_open(e, config->blend, config->quiet, &c->blender));
-    return prepare_chunks(e, config, prompt, template, text, c, r);
+    r->time.start = clock_now();
+    TRY(blender_prompt(c->blender, config, template, talk->messages, talk->n, c->chunks.texts, c->chunks.n, text,
+                       &c->prompt));
+    if (blender_uses_kept(c->blender)) c->n_computed = blender_compute(c->blender, &c->prompt);
+    sequence_push(r->seq, c->prompt.tokens, c->prompt.n);
+    c->blend = blender_request(c->blender, &c->prompt);
+    r->policy = blend_policy(c->blend);
+    return OK;
+}
+
+static Status prepare(Engine *e, const AnswerConfig *config, const SavedTalk *talk, const ChatTemplate *template,
+                      Rendered *text, ChunkedPrompt *c, Request *r) {
+    if (config->n_chunks > 0) return prepare_chunks(e, config, talk, template, text, c, r);
+    int *ids = NULL, n = 0;
+    TRY(answer_prompt(e, config, template, talk->messages, talk->n, text, &ids, &n));
+    sequence_push(r->seq, ids, n);
+    free(ids);
+    return OK;
 }
 
 static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {
@@ -148,14 +144,31 @@ static Status report_errors(Engine *e, const ChunkedPrompt *c, Sequence *seq) {
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
+// Saves the prompt and what was said of the answer, as a chat does: also if it was cut or interrupted.
+static Status save(const Engine *e, const AnswerConfig *config, const ChunkedPrompt *chunked, SavedTalk *talk,
+                   Str history) {
+    if (chunked->chunks.n > 0) { // the text of the chunks becomes part of the message
+        Str *prompt = &talk->messages[talk->n - 1].text;
+        Buf whole = {0};
+        blender_join(chunked->chunks.texts, chunked->chunks.n, &whole);
+        buf_append(&whole, prompt->data, prompt->n);
+        free((void *)prompt->data);
+        *prompt = str_of_buf(&whole);
+    }
+    return saved_answer(config, gguf_name(e->gguf), talk, history);
+}
+
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
     ChunkedPrompt chunked = {0};
-    ChatTemplate *template;
+    ChatTemplate *template = NULL;
     Rendered text = {0};
+    SavedTalk talk = {0};
+    Buf history = {0};
     Status st = chat_template_choose(e->gguf, e->tok, config, &template);
-    if (!st.code) st = prepare(e, config, prompt, template, &text, &chunked, &r);
+    if (!st.code) st = answer_messages(e, config, template, prompt, &talk);
+    if (!st.code) st = prepare(e, config, &talk, template, &text, &chunked, &r);
     AnswerSetup setup = {.config = config,
                          .template = template,
                          .prompt = str_of_buf(&text.text),
@@ -163,9 +176,16 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
                          .fresh = !template && prompt.n == 0};
     if (!st.code && candidates_wanted(config)) {
         ChoicesSetup choices = {.e = e, .answer = setup, .policy = r.policy, .came = r.time.start};
-        st = answer_best(&choices, &seq);
-    } else if (!st.code) st = answer_run(e, &setup, &r);
+        st = answer_best(&choices, &seq, &history);
+    } else if (!st.code) st = answer_run(e, &setup, &r, &history);
     if (!st.code && config->blend_error && chunked.blender) st = report_errors(e, &chunked, &seq);
+    bool said = history.n > 0 && (st.code == QUILL_OK || st.code == QUILL_CUT || st.code >= 128);
+    if (said && (config->autosave || config->continue_last)) {
+        Status saved = save(e, config, &chunked, &talk, str_of_buf(&history));
+        if (!st.code) st = saved;
+    }
+    buf_free(&history);
+    saved_talk_free(&talk);
     end_chunks(config, &chunked);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);

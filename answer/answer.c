@@ -190,12 +190,15 @@ void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup) {
     buf_append(&a->answer, setup->echo.data, setup->echo.n);
     a->echo_open = setup->template && setup->echo.n > 0 && setup->echo.data[setup->echo.n - 1] != '\n';
     show(a, false, 0);
+    a->n_echo = a->text.n;
 }
 
 static void end_echo(Answer *a) {
     size_t n = a->answer.n;
-    if (a->echo_open) buf_str(&a->answer, "\n");
+    if (!a->echo_open) return;
+    buf_str(&a->answer, "\n");
     show(a, false, n);
+    a->n_echo = a->text.n;
     a->echo_open = false;
 }
 
@@ -347,7 +350,9 @@ void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTem
                e->shape.n_ctx, engine_context_option(e));
 }
 
-Status answer_run(Engine *e, const AnswerSetup *setup, Request *r) {
+Str answer_history(const Answer *a) { return (Str){a->text.n ? a->text.data + a->n_echo : "", a->text.n - a->n_echo}; }
+
+Status answer_run(Engine *e, const AnswerSetup *setup, Request *r, Buf *history) {
     const AnswerConfig *config = setup->config;
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
@@ -373,6 +378,8 @@ Status answer_run(Engine *e, const AnswerSetup *setup, Request *r) {
     signals_release();
     if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, setup->template);
     if (config->verbose) report_after(e, r);
+    Str said = answer_history(&a);
+    if (history) buf_append(history, said.data, said.n);
     answer_free(&a);
     free(bias);
     return st;

@@ -32,6 +32,7 @@ typedef struct {
     size_t n_thought_in_lines;   // --jsonl: bytes of `thinking` that are already in a line
     Screen screen;               // formats text for stdout
     bool fresh;                  // as AnswerSetup.fresh, for the next token
+    size_t n_echo;               // bytes of `text` that are the echo
     bool echo_open;              // a newline must separate the echoed message from the answer's first token
     bool terminal;               // stdout is a terminal
     bool show_thoughts, dim;     // print thoughts; print them in grey
@@ -81,8 +82,10 @@ void answer_free(Answer *a);
 // Notes on stderr that the full context ended the answer. Prints nothing for raw text without --verbose.
 void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template);
 
+Str answer_history(const Answer *a); // the text with thoughts and markers: the answer as a conversation keeps it
 // Runs the request, whose prompt is in r->seq; writes the answer to stdout and the reports of --verbose to stderr. Sets
-// r->sampling, max_new, emit, blind and arg. Errors as answer_finish, and those of form_constrain (answer/form.h).
-Status answer_run(Engine *e, const AnswerSetup *setup, Request *r);
+// r->sampling, max_new, emit, blind and arg. history: receives its answer_history; may be NULL. Errors as
+// answer_finish, and those of form_constrain (answer/form.h).
+Status answer_run(Engine *e, const AnswerSetup *setup, Request *r, Buf *history);
 
 #endif

@@ -37,7 +37,8 @@ typedef struct {
     bool chat;          // a model without a template is an error
     bool parse_special; // control tokens are recognised in raw text
     const char *load;   // file of a saved conversation to continue; NULL: none
-    bool continue_last; // continue the conversation with this model that was saved last
+    bool continue_last; // continue the conversation with this model that was saved last, and save it
+    bool autosave;      // save a new conversation
     bool context_shift; // a chat drops its oldest turns when the context is full
     // chunks of text before the prompt (blend/blender.h)
     const char **chunks; // (n_chunks) files

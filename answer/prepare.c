@@ -9,8 +9,6 @@
 
 #include "answer/call_format.h"
 #include "answer/prompt.h"
-#include "answer/saved.h"
-#include "answer/transcript.h"
 #include "term/screen.h"
 
 Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias) {
@@ -101,20 +99,24 @@ Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemp
     return answer_fits(e, config, *n);
 }
 
+Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str prompt,
+                       SavedTalk *out) {
+    Buf system = {0};
+    *out = (SavedTalk){0};
+    Status st = prompt_system(config, &system);
+    if (!st.code) st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, out);
+    buf_free(&system);
+    return st;
+}
+
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq) {
-    Buf system = {0};
-    Status st = prompt_system(config, &system);
-    Message *messages = NULL;
-    int n_messages = 0;
-    if (!st.code)
-        st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, &messages,
-                          &n_messages);
+    SavedTalk talk;
     int *ids = NULL, n = 0;
-    if (!st.code) st = answer_prompt(e, config, template, messages, n_messages, text, &ids, &n);
+    Status st = answer_messages(e, config, template, prompt, &talk);
+    if (!st.code) st = answer_prompt(e, config, template, talk.messages, talk.n, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
-    transcript_free(messages, n_messages);
-    buf_free(&system);
+    saved_talk_free(&talk);
     return st;
 }

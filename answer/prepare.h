@@ -3,7 +3,7 @@
 #define QUILL_PREPARE_H
 
 #include "answer/answer_config.h"
-#include "answer/chat_template.h"
+#include "answer/saved.h"
 #include "engine.h"
 
 // The sampling parameters for this model. --ignore-eos becomes logit biases. The caller frees *bias after the request.
@@ -18,8 +18,11 @@ Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemp
                      int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT: n_prompt tokens do not fit into the context; the message suggests a -c that is large enough.
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
-// Renders one prompt after the system message and the saved conversation of the configuration, and appends its tokens
-// to `seq`. Errors as prompt_system, saved_prompt and answer_prompt.
+// The system message and the saved conversation of the configuration, then the prompt. Free *out with saved_talk_free,
+// also after an error. Errors as prompt_system and saved_prompt.
+Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str prompt,
+                       SavedTalk *out);
+// Renders these messages and appends their tokens to `seq`. Errors as answer_messages and answer_prompt.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq);
 // --dump-prompt and --dump-tokens, to stderr: the rendered text, and its n tokens.

@@ -15,6 +15,7 @@
 
 #include "answer/transcript.h"
 #include "base/file.h"
+#include "base/note.h"
 
 enum { STAMP = 15 }; // length of a time stamp as 20261122-085432
 
@@ -50,7 +51,8 @@ static void file_part(const char *model, char out[96]) {
         if (!isalnum((unsigned char)*c) && !strchr("._-", *c)) *c = '_';
 }
 
-Status saved_new(const char *model, char **path) {
+// Creates an empty file for a conversation with the model, which reserves its name. The caller frees *path.
+static Status new_file(const char *model, char **path) {
     char dir[1100], part[96], stamp[STAMP + 1], name[1300];
     *path = NULL;
     TRY(folder(dir, sizeof dir));
@@ -119,7 +121,7 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
     *path = find_last(dir, part);
     if (*path) return OK;
     return status_error(QUILL_USAGE,
-                        "--continue: a conversation with %s expected in %.500s, found none; a chat with --autosave "
+                        "--continue: a conversation with %s expected in %.500s, found none; --autosave "
                         "saves one there, --load FILE loads any other",
                         part, dir);
 }
@@ -131,24 +133,61 @@ static void append(Message **list, int *n, int at, const char *role, Str text) {
     ++*n;
 }
 
-Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,
-                    int *n) {
+Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, SavedTalk *out) {
     char *path;
     Buf text = {0};
-    *out = NULL;
-    *n = 0;
+    *out = (SavedTalk){0};
     Status st = saved_choose(config, model, &path);
+    if (!st.code && path) out->file.mark = saved_mark(path);
     if (!st.code && path) st = file_read(path, &text);
-    if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, out, n);
+    if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, &out->messages, &out->n);
     buf_free(&text);
-    free(path);
+    if (!config->load) out->file.path = path;
+    else free(path);
     if (st.code) return st;
-    if (system.data && *n > 0 && strcmp((*out)[0].role, "system") == 0) {
-        free((void *)(*out)[0].text.data);
-        --*n;
-        memmove(*out, *out + 1, (size_t)*n * sizeof **out);
+    if (system.data && out->n > 0 && strcmp(out->messages[0].role, "system") == 0) {
+        free((void *)out->messages[0].text.data);
+        memmove(out->messages, out->messages + 1, (size_t)--out->n * sizeof *out->messages);
     }
-    if (system.data) append(out, n, 0, "system", system);
-    append(out, n, *n, "user", prompt);
+    if (system.data) append(&out->messages, &out->n, 0, "system", system);
+    append(&out->messages, &out->n, out->n, "user", prompt);
     return OK;
+}
+
+void saved_talk_free(SavedTalk *t) {
+    transcript_free(t->messages, t->n);
+    free(t->file.path);
+    *t = (SavedTalk){0};
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+Status saved_write(SavedFile *f, const char *model, json_t *settings, const Message *m, int n, char **left) {
+    bool changed = f->path && saved_changed(f->path, &f->mark);
+    *left = changed ? f->path : NULL;
+    if (changed) f->path = NULL;
+    bool fresh = !f->path;
+    Status st = fresh ? new_file(model, &f->path) : OK;
+    if (st.code) json_decref(settings);
+    else st = transcript_write(f->path, model, settings, m, n);
+    if (fresh && st.code && f->path) unlink(f->path); // it is empty
+    if (!st.code) f->mark = saved_mark(f->path);
+    return st;
+}
+
+Status saved_answer(const AnswerConfig *config, const char *model, SavedTalk *t, Str answer) {
+    Buf text = {0};
+    json_t *settings = NULL;
+    char *left;
+    if (t->file.path && file_read(t->file.path, &text).code == QUILL_OK)
+        settings = transcript_settings_json(str_of_buf(&text));
+    buf_free(&text);
+    append(&t->messages, &t->n, t->n, "assistant", answer);
+    Status st = saved_write(&t->file, model, settings, t->messages, t->n, &left);
+    if (!st.code && left)
+        note_print(config->quiet,
+                   "%s was written by another run meanwhile and stays as it is; this conversation is saved in %s", left,
+                   t->file.path);
+    free(left);
+    return st;
 }

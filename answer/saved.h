@@ -2,7 +2,7 @@
 //
 // --autosave writes to $XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json (in ~/.local/state if that variable is
 // not set). The folder is readable by its owner only. --continue takes the file with the model's name that was written
-// last. answer/transcript.h describes the format.
+// last, and the run is saved there. answer/transcript.h describes the format.
 #ifndef QUILL_SAVED_H
 #define QUILL_SAVED_H
 
@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "answer/chat_template.h"
+#include "base/jsonio.h"
 
 // The state of a file when it was read or written.
 typedef struct {
@@ -18,9 +19,19 @@ typedef struct {
     struct timespec written;
 } SavedMark;
 
-// A new file for a conversation with `model`, a name or a path. The file is created empty, which reserves its name:
-// several chats may begin in the same second. The caller frees *path. QUILL_IO: the folder or the file cannot be made.
-Status saved_new(const char *model, char **path);
+// The file of a conversation that is saved.
+typedef struct {
+    char *path;     // NULL: none yet
+    SavedMark mark; // when it was read or written last
+} SavedFile;
+
+// What a single answer continues, and the prompt.
+typedef struct {
+    Message *messages; // (n) owned; the prompt is the last
+    int n;
+    SavedFile file; // of --continue
+} SavedTalk;
+
 SavedMark saved_mark(const char *path); // take it before the file is read, or after it was written
 // Whether another program has written the file since `mark`. False: the file was removed.
 bool saved_changed(const char *path, const SavedMark *mark);
@@ -28,9 +39,18 @@ bool saved_changed(const char *path, const SavedMark *mark);
 // QUILL_USAGE: --continue, and no conversation with the model was saved. QUILL_IO: as saved_new.
 Status saved_choose(const AnswerConfig *config, const char *model, char **path);
 // The messages of the saved conversation that `config` names (none without --load and --continue), then the prompt.
-// system: replaces the system message unless system.data is NULL. Free *out with transcript_free. Errors as
-// saved_choose and transcript_read.
-Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,
-                    int *n);
+// system: replaces the system message unless system.data is NULL. Free *out with saved_talk_free, also after an error.
+// Errors as saved_choose and transcript_read.
+Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, SavedTalk *out);
+void saved_talk_free(SavedTalk *t);
+
+// Writes the messages to the file. If there is none yet, or another program has written to it, a new one is made, and
+// its name is reserved: several runs may save in the same second. model: a name or a path. settings: as
+// transcript_write. *left: the path of the file that is left as it is; NULL: none; the caller frees it. QUILL_IO: the
+// folder or the file cannot be made or written.
+Status saved_write(SavedFile *f, const char *model, json_t *settings, const Message *m, int n, char **left);
+// Saves a single answer: appends it to `t` and writes all messages with the settings that the file had. Notes on stderr
+// if the conversation moves to another file, unless config->quiet. QUILL_IO.
+Status saved_answer(const AnswerConfig *config, const char *model, SavedTalk *t, Str answer);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jsonio.h"
+#include "base/tempfile.h"
 
 static Status wrong_message(const char *name, size_t i, const char *expected) {
     return status_error(QUILL_USAGE, "%.500s: message %zu: %s expected; /save writes such files", name, i + 1,
@@ -98,6 +98,34 @@ void transcript_settings(Str json, void (*take)(void *arg, const char *name, con
     json_t *value;
     json_object_foreach(json_object_get(all, "settings"), name, value) take_value(name, value, take, arg);
     json_decref(all);
+}
+
+json_t *transcript_settings_json(Str json) {
+    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, NULL);
+    json_t *settings = json_incref(json_object_get(all, "settings"));
+    json_decref(all);
+    return settings;
+}
+
+Status transcript_write(const char *path, const char *model, json_t *settings, const Message *m, int n) {
+    json_t *all = json_object(), *messages = json_array();
+    jsonio_put(all, "model", jsonio_text(str_of(model)));
+    if (settings) jsonio_put(all, "settings", settings);
+    jsonio_put(all, "messages", messages);
+    for (int i = 0; i < n; i++) {
+        json_t *one = json_object();
+        jsonio_put(one, "role", json_string(m[i].role));
+        jsonio_put(one, "content", jsonio_text(m[i].text));
+        jsonio_append(messages, one);
+    }
+    Buf text = {0};
+    jsonio_print(all, JSON_INDENT(2), &text);
+    json_decref(all);
+    TempFile temp;
+    Status st = tempfile_open(path, 0666, &temp);
+    if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
+    buf_free(&text);
+    return st;
 }
 
 void transcript_free(Message *m, int n) {

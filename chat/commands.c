@@ -39,8 +39,8 @@ static Status leave(Chat *c, const char *arg, Status *end) {
 
 // Another conversation begins: the next autosave writes a new file.
 static void forget_own(Chat *c) {
-    free(c->own);
-    c->own = NULL;
+    free(c->own.path);
+    c->own.path = NULL;
 }
 
 // The same for /save, which needs a name again and asks before it overwrites.
@@ -110,8 +110,7 @@ static Status edit(Chat *c, const char *arg, Status *end) {
     if (!st.code && (same || text.n == 0))
         fprintf(stderr, "%s: nothing is sent\n", same ? "the message is unchanged" : "an empty message");
     else if (!st.code)
-        *end = last ? conversation_say_instead(c->talk, str_of_buf(&text))
-                    : commands_say(c, str_of_buf(&text));
+        *end = last ? conversation_say_instead(c->talk, str_of_buf(&text)) : commands_say(c, str_of_buf(&text));
     buf_free(&text);
     return st;
 }
@@ -293,9 +292,9 @@ static Status save(Chat *c, const char *arg, Status *end) {
     bool own = is_own(c, path);
     Status st = own ? OK : check_overwrite(c, path);
     if (!st.code && kv && !(own && c->has_kv)) st = check_overwrite(c, beside.data);
-    bool known = c->own && !saved_changed(c->own, &c->mark);
+    bool known = c->own.path && !saved_changed(c->own.path, &c->own.mark);
     if (!st.code) st = conversation_save(c->talk, settings_json(c->config), path);
-    if (known) c->mark = saved_mark(c->own); // it may be the file that was written now
+    if (known) c->own.mark = saved_mark(c->own.path); // it may be the file that was written now
     if (st.code) free(path);
     else {
         name_file(c, path);
@@ -356,33 +355,32 @@ static Status load(Chat *c, const char *arg, Status *end) {
 
 // ---- autosave -------------------------------------------------------------------------------------------------------
 
-// Writes the conversation to the file of autosave, a new one if there is none yet. `before`: the file that it leaves,
-// because another chat has written to it; NULL: none.
-static Status write_own(Chat *c, const char *before) {
-    bool fresh = !c->own, tell = fresh && !c->config->quiet;
-    if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
-    Status st = conversation_save(c->talk, settings_json(c->config), c->own);
-    if (fresh && st.code) unlink(c->own); // it is empty
-    TRY(st);
-    c->mark = saved_mark(c->own);
-    if (tell && before)
+// Writes the conversation to the file of autosave, a new one if there is none yet.
+static Status write_own(Chat *c) {
+    bool named = c->own.path != NULL;
+    char *left; // another chat has written to it
+    const Conversation *talk = c->talk;
+    TRY(saved_write(&c->own, gguf_name(talk->e->gguf), settings_json(c->config), talk->messages, talk->n_messages,
+                    &left));
+    bool tell = !c->config->quiet;
+    if (tell && left)
         screen_note("quill: note: another chat has written %s; this chat leaves that file as it is and is saved in %s",
-                    before, c->own);
-    else if (tell && c->lines && lines_terminal(c->lines))
-        screen_note("saved after each turn: %s; --continue continues it", c->own);
+                    left, c->own.path);
+    else if (tell && !named && c->lines && lines_terminal(c->lines))
+        screen_note("saved after each turn: %s; --continue continues it", c->own.path);
+    free(left);
     return OK;
 }
 
 Status commands_autosave(Chat *c) {
     int now[] = {c->talk->n_messages, c->talk->n_stats};
     if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0) return OK;
-    char *before = c->own && saved_changed(c->own, &c->mark) ? c->own : NULL;
-    if (before) c->own = NULL;
-    bool empty = !c->own && !conversation_last(c->talk, NULL); // a file begins with a message
-    if (!empty) memcpy(c->saved, now, sizeof now);
-    Status st = empty ? OK : write_own(c, before);
-    free(before);
-    return st;
+    bool changed = c->own.path && saved_changed(c->own.path, &c->own.mark);
+    bool empty = (!c->own.path || changed) && !conversation_last(c->talk, NULL); // a file begins with a message
+    if (changed && empty) forget_own(c);
+    if (empty) return OK;
+    memcpy(c->saved, now, sizeof now);
+    return write_own(c);
 }
 
 // ---- information ----------------------------------------------------------------------------------------------------
@@ -636,6 +634,6 @@ bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
 void commands_free(Chat *c) {
     settings_free(&c->settings);
     free(c->file);
-    free(c->own);
+    free(c->own.path);
     buf_free(&c->beginning);
 }

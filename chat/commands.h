@@ -16,8 +16,7 @@ typedef struct {
     char *file;     // the file that the conversation was loaded from or saved to; NULL: none
     bool has_kv;    // its KV cache was loaded from or saved to FILE.kv
     bool autosave;  // write the conversation to `own` after each turn
-    char *own;      // the file of autosave; NULL until the first turn
-    SavedMark mark; // of `own` when this chat read or wrote it last
+    SavedFile own;  // the file of autosave; none until the first turn
     int saved[2];   // number of messages and of turns at the last autosave
     bool leave;     // /exit was called
 } Chat;

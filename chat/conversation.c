@@ -17,7 +17,6 @@
 #include "answer/think.h"
 #include "answer/transcript.h"
 #include "base/signals.h"
-#include "base/tempfile.h"
 #include "kv/kvfile.h"
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -422,7 +421,8 @@ static Status run_answer(Conversation *c, const EncodedPrompt *prompt, Buf *answ
     st = end_answer(c, &a, &r);
     report_answer(c, &r, blend);
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
-    buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
+    Str text = answer_history(&a);
+    buf_append(answer, text.data, text.n);
     blend_free(blend);
     answer_free(&a);
     timeline_free(&r.time);
@@ -503,24 +503,7 @@ Status conversation_answer_again(Conversation *c) {
 // ---- as JSON --------------------------------------------------------------------------------------------------------
 
 Status conversation_save(const Conversation *c, json_t *settings, const char *path) {
-    json_t *all = json_object(), *messages = json_array();
-    jsonio_put(all, "model", jsonio_text(str_of(gguf_name(c->e->gguf))));
-    if (settings) jsonio_put(all, "settings", settings);
-    jsonio_put(all, "messages", messages);
-    for (int i = 0; i < c->n_messages; i++) {
-        json_t *one = json_object();
-        jsonio_put(one, "role", json_string(c->messages[i].role));
-        jsonio_put(one, "content", jsonio_text(c->messages[i].text));
-        jsonio_append(messages, one);
-    }
-    Buf text = {0};
-    jsonio_print(all, JSON_INDENT(2), &text);
-    json_decref(all);
-    TempFile temp;
-    Status st = tempfile_open(path, 0666, &temp);
-    if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
-    buf_free(&text);
-    return st;
+    return transcript_write(path, gguf_name(c->e->gguf), settings, c->messages, c->n_messages);
 }
 
 Status conversation_load(Conversation *c, const char *name, Str json) {

@@ -54,11 +54,11 @@ static Status loop(Chat *c, Lines *lines, Str first) {
 // in front of the first message.
 static Status begin(Chat *c, const Options *o) {
     char *path = NULL;
-    c->autosave = o->chat.autosave || o->answer.continue_last;
+    c->autosave = o->answer.autosave || o->answer.continue_last;
     Status st = saved_choose(&o->answer, gguf_name(c->talk->e->gguf), &path);
     if (!st.code && path) {
         Buf system = {0};
-        c->mark = saved_mark(path);
+        c->own.mark = saved_mark(path);
         const Message *given = conversation_last(c->talk, "system");
         if (given) buf_append(&system, given->text.data, given->text.n);
         st = commands_load(c, path, true);
@@ -67,7 +67,7 @@ static Status begin(Chat *c, const Options *o) {
     }
     for (int i = 0; i < o->answer.n_chunks && !st.code; i++) st = conversation_chunk(c->talk, o->answer.chunks[i]);
     c->saved[0] = c->talk->n_messages; // autosave does not write the loaded messages again
-    if (o->answer.continue_last && !st.code) c->own = path;
+    if (o->answer.continue_last && !st.code) c->own.path = path;
     else free(path);
     return st;
 }

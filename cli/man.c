@@ -40,7 +40,7 @@ static const struct {
       {"$XDG_CACHE_HOME/quill/roofline.json", "this machine's ceilings, from quill bench --roofline"},
       {"$XDG_STATE_HOME/quill/history", "the history of chats: what was typed"},
       {"$XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json",
-       "chats saved by --autosave; --continue continues the last one; deleting them is safe at any time"},
+       "conversations saved by --autosave; --continue continues the last one; deleting them is safe at any time"},
       {"$HF_HUB_CACHE/models--USER--REPO", "fetched models, shared with other tools; quill models rm removes them"},
       {"DIR/*.kv, DIR/*.chunk",
        "files of --kv-dir: KV and tokens of prompts and of chunks; deleting them is safe at any time"},

@@ -64,7 +64,6 @@ typedef struct {
     const char *model_from; // "QUILL_MODEL" or "FILE:LINE" if that named the model; NULL: an argument did, or nothing
     struct {
         bool interactive, single_turn;
-        bool autosave;   // each turn is saved
         bool no_history; // the history file is neither read nor written
     } chat;
     struct {

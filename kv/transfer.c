@@ -170,7 +170,7 @@ static Status decode(const Options *o, Engine *e) {
         AnswerSetup setup = {.config = &o->answer, .template = template};
         setup.fresh = !tokens_text(e, r.seq, &given) && !template;
         setup.prompt = str_of_buf(&given);
-        st = answer_run(e, &setup, &r);
+        st = answer_run(e, &setup, &r, NULL);
     }
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);

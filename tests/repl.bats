@@ -651,18 +651,20 @@ EOF
     [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
     [ "$(stat -c %a state/quill/conversations)" = 700 ]
     [[ "$(ls state/quill/conversations)" =~ ^[0-9]{8}-[0-9]{6}-chat\.json$ ]]
-    # one answer: what was said before is in front of the prompt, and the file stays as it is
-    cp -r state/quill/conversations before
+    # one answer: what was said before is in front of the prompt; both are saved, and the file's settings stay
+    jq .settings state/quill/conversations/* >settings
     "$QUILL" --continue --dump-prompt -n 1 'third words' </dev/null 2>errors >out
     grep -q '^first words<|im_end|>' errors
     grep -q '^second words<|im_end|>' errors
     grep -q '^third words<|im_end|>' errors
-    diff -r before state/quill/conversations
-    # a chat saves on
-    printf 'third words\n' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
-    grep -q '4 messages' errors
+    jq .settings state/quill/conversations/* | cmp - settings
+    [ "$(jq -r '.settings.predict' state/quill/conversations/*)" -eq 3 ]
+    # a chat goes on
+    printf 'fourth words\n' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
+    grep -q '6 messages' errors
     [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
-    [ "$(grep -c '"role"' state/quill/conversations/*)" -eq 6 ]
+    jq -r '.messages[] | select(.role == "user") | .content' state/quill/conversations/* | xargs >said
+    grep -qx 'first words second words third words fourth words' said
     # /clear begins another file, and that one is the last then
     printf '%s\n' /clear 'other words' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
     [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
@@ -675,6 +677,55 @@ EOF
     # nothing is saved unasked
     printf 'hello\n' | "$QUILL" -i -m other.gguf -n 1 >out
     [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+}
+
+@test "--autosave saves one answer, and --continue goes on from answer to answer" {
+    saved() { jq -c ".messages | $1" state/quill/conversations/*; }
+    "$QUILL" --autosave -n 3 --greedy --echo --json 'first words' </dev/null >out
+    [ "$(saved 'map(.role)')" = '["user","assistant"]' ]
+    [ "$(jq -r .text out)" = "first words"$'\n'"$(saved '.[1].content' | jq -r .)" ] # saved without the echo
+    "$QUILL" --continue -n 3 --greedy 'second words' </dev/null >out
+    "$QUILL" --continue -n 3 --seed 1 --best-of 2 --json -sys 'Be brief' 'third words' </dev/null >out
+    [ "$(saved 'map(.role) | join(" ")')" = '"system user assistant user assistant user assistant"' ]
+    [ "$(saved '.[6].content' | jq -r .)" = "$(jq -r .text out)" ]
+    # with chunks their text is part of the message
+    printf 'a chunk of text' >chunk.txt
+    "$QUILL" --continue -n 2 --chunk chunk.txt 'fourth words' </dev/null >out
+    [ "$(saved '.[7].content')" = '"a chunk of text\n\nfourth words"' ]
+    # what was said before a signal, or before a form was complete, stays
+    "$QUILL" --continue -n 1 --regex '[ab]{9}' 'fifth words' </dev/null >out && false || [ $? -eq 7 ]
+    [ "$(saved 'length')" -eq 11 ]
+    # nothing is saved of a prompt that is refused, by --load, or without being asked
+    [ "$(code "$QUILL" --continue --logit-bias 99999999+1 'sixth words')" -eq 2 ]
+    cp state/quill/conversations/* talk.json
+    "$QUILL" --load talk.json -n 1 'sixth words' </dev/null >out
+    "$QUILL" -n 1 'sixth words' </dev/null >out
+    cmp talk.json state/quill/conversations/*
+    # --load with --autosave begins a new file
+    "$QUILL" --load talk.json --autosave -n 1 'sixth words' </dev/null >out
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+    cmp talk.json "$(ls state/quill/conversations/* | head -1)"
+    # a folder that cannot be made is an error after the answer
+    touch no-folder
+    XDG_STATE_HOME="$PWD/no-folder" "$QUILL" --autosave -n 3 hi </dev/null >out 2>errors && false || [ $? -eq 6 ]
+    [ -s out ]
+    grep -q "no-folder/quill: cannot make this folder" errors
+}
+
+@test "an answer whose conversation was saved by another run meanwhile gets a file of its own" {
+    "$QUILL" --autosave -n 1 'first words' </dev/null >out
+    mkfifo chunk
+    "$QUILL" --continue -n 1 --chunk chunk 'third words' </dev/null >out 2>errors &
+    exec 9>chunk # waits for the run, which reads the conversation before its chunks
+    "$QUILL" --continue -n 1 'fourth words' </dev/null >out.2
+    echo 'a chunk' >&9
+    exec 9>&-
+    ended $!
+    [ "$status" -eq 0 ]
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+    grep -q 'fourth words' "$(ls state/quill/conversations/* | head -1)"
+    grep -q 'third words' "$(ls state/quill/conversations/* | tail -1)"
+    grep -q 'was written by another run meanwhile and stays as it is; this conversation is saved in .*chat.json$' errors
 }
 
 @test "chats that begin in the same second save to files of their own" {

@@ -296,7 +296,7 @@ PYTHON
     cmp q.kv s.kv
     # what cannot be
     [ "$(code "$QUILL" kv diff --tolerance -1 a.kv a.kv)" -eq 2 ]
-    for args in '' 'look a.kv' info 'info a.kv b.kv' 'diff a.kv' 'cut a.kv' 'cut -n 5 a.kv' 'cut -n 0 --kv-out x a.kv'; do
+    for args in '' 'look a.kv' info 'diff a.kv' 'cut a.kv' 'cut -n 5 a.kv' 'cut -n 0 --kv-out x a.kv'; do
         # shellcheck disable=SC2086
         [ "$(code "$QUILL" kv $args)" -eq 2 ]
     done
