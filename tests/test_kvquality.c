@@ -121,7 +121,8 @@ static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate)
     return d;
 }
 
-// Limits are about 1.6 times the measured values. q4_0's mean is 1.7e-2, which is large compared with its change of
+// Limits are about 1.6 times the largest measured values. f16's mean comes almost wholly from a few rows, and differs
+// with the compiler's order of sums: 1.5e-6 to 7.0e-6. q4_0's mean is 1.7e-2, which is large compared with its change of
 // perplexity of half a percent (tests/kv.bats limits that to 1%). Three quarters of this mean belong to a twentieth of
 // the rows. Nine tenths come from the keys, because the softmax takes the exponential of a score, which half a step of
 // a key changes. Four bits have no smaller step (tests/test_sealed.c). The typical row changes 28 times less, which the
@@ -133,7 +134,7 @@ static void check_distances(ScoredText *t, const char *isa) {
         bool rotate;
         double mean, median; // limits, in nats per token
     } cases[] = {{"f32", F32, F32, false, 0, 0},
-                 {"f16", F16, F16, false, 6e-6, 8e-8},
+                 {"f16", F16, F16, false, 1.1e-5, 8e-8},
                  {"bf16", BF16, BF16, false, 1.2e-4, 4.6e-6},
                  {"q8_0", Q8, Q8, false, 6e-4, 3e-6},
                  {"fp8", TYPE_FP8, TYPE_FP8, false, 3.2e-3, 6.1e-5},
