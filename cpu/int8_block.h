@@ -317,11 +317,19 @@ INLINE __m512i shifted(__m512i v, int low, int high) { return _mm512_rorv_epi32(
 // Reads the first half of each of eight blocks, `stride` bytes apart, and then again the first half, or the second one
 // (second == 1). Permuting whole lines costs less than a gather.
 INLINE __m256i heads(const uint8_t *blocks, int stride, int second) {
+    __asm__("" : "+r"(blocks)); // clang 14 would cut the nibbles or bytes out of these loads with scalar shifts
     // The last four blocks are read from 128 bytes that end with the superblock, or begin with these blocks if they are
     // longer.
     const int from = stride > 32 ? 4 * stride : 8 * stride - 128;
     const __m512i block = _mm512_set4_epi64(0, 0x0003000200010000, 0, 0x0003000200010000);
     const __m512i word = _mm512_set4_epi64(0, second * 0x0001000100010001, 0, 0);
+    if (7 * stride + 2 <= 128 && !second) { // all are in the first 128 bytes
+        const __m512i all =
+            _mm512_set4_epi64(0x0007000600050004, 0x0003000200010000, 0x0007000600050004, 0x0003000200010000);
+        const __m512i at = _mm512_mullo_epi16(all, _mm512_set1_epi16((short)(stride / 2)));
+        return _mm512_castsi512_si256(
+            _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), at, _mm512_loadu_si512(blocks + 64)));
+    }
     const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(block, _mm512_set1_epi16((short)(stride / 2))), word);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16((short)((4 * stride - from) / 2)));
     const uint8_t *end = blocks + from;

@@ -202,6 +202,10 @@ static const MatrixKernel *bf16_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
+static bool is_k(int type) {
+    return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K;
+}
+
 // Compares the kernel's products with the exact ones, and more closely with those of its rounded inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
@@ -242,7 +246,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == MATRIX_INT8) {
         const MatrixKernel *rows = table->int8_rows(t.type);
-        bool whole = k == rows && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
+        bool whole = k == rows && is_k(t.type) && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
         const Products *want = whole ? c->from_whole : c->from_int8;
         take_distance(FROM_INT8, isa, guarded_distance(&o, want, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     }
