@@ -6,7 +6,7 @@
 
 void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
     size_t seqs = (size_t)max_seqs, row_ints = (size_t)max_rows * sizeof(int);
-    t->kv = kv;
+    *t = (Step){.kv = kv};
     t->rows = mem_alloc(seqs * sizeof *t->rows);
     t->draft = mem_alloc(row_ints);
     t->draw = mem_alloc(seqs * sizeof *t->draw);
