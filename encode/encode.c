@@ -201,6 +201,31 @@ static void encode_fitted(int type, const float *x, const float *importance, siz
     }
 }
 
+// ---- the largest weights --------------------------------------------------------------------------------------------
+
+float encode_largest(int type) {
+    const float half = 65504; // the largest one
+    switch (type) {
+    case TYPE_F32:
+    case TYPE_MXFP4: return __FLT_MAX__; // the scale is a power of two, up to 2^127
+    case TYPE_BF16: return 0x1.fep127f;
+    // d, times the farthest integer of the side with fewer levels
+    case TYPE_Q4_0: return half * 7;
+    case TYPE_Q5_0: return half * 15;
+    case TYPE_IQ4_NL: return half * 113;
+    case TYPE_Q8_0: return half * 127;
+    // d, times the farthest scale and the farthest integer
+    case TYPE_Q3_K: return half * 31 * 3;
+    case TYPE_Q6_K: return half * 127 * 31;
+    case TYPE_IQ4_XS: return half * 31 * 113;
+    // dmin, times the largest m. Weights of both signs then span less than d s q does.
+    case TYPE_Q2_K: return half * 15;
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: return half * 63;
+    default: return half; // F16; the minimum of Q4_1 and Q5_1; d of the ternary types
+    }
+}
+
 // ---- the choice -----------------------------------------------------------------------------------------------------
 
 bool encode_takes_importance(int type) { return fit_weights(type) > 0; }

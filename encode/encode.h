@@ -12,16 +12,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ENCODE_LARGEST 65504.0f // largest |weight| of every type but F32 and BF16, since scales are halves
-
 bool encode_has(int type);               // quill can write this TYPE_
 bool encode_takes_importance(int type);  // importance changes the result of encode_row
 const char *encode_list(void);           // "F32, F16, ...", for messages
 const char *encode_read_only_list(void); // the other types of GGUF files, which quill reads and does not write
 
-// Encodes n weights to consecutive blocks. n is a multiple of the type's block; weights are finite, and |x| <=
-// ENCODE_LARGEST for the types with that limit. importance: (n), finite and >= 0; NULL: all weights are equally
-// important.
+// The largest |weight| of a row for encode_row. Up to it weights lose about as much as small ones do, whatever the
+// others of their block are. Beyond it a scale or a minimum may have to be larger than the largest half.
+float encode_largest(int type);
+
+// Encodes n weights to consecutive blocks. n is a multiple of the type's block; |x| <= encode_largest(type).
+// importance: (n), finite and >= 0; NULL: all weights are equally important.
 void encode_row(int type, const float *x, const float *importance, size_t n, void *out);
 
 #endif

@@ -53,9 +53,12 @@ static void load_row(const GgufTensor *t, size_t row, size_t n_in, float *out) {
     }
 }
 
-// Whether every weight fits the type; otherwise *at is the first that does not.
-static bool fits(int type, const float *x, size_t n, size_t *at) {
-    float most = type == TYPE_F32 || type == TYPE_BF16 ? __FLT_MAX__ : ENCODE_LARGEST, worst = 0;
+// Blocks that are copied hold whatever finite weights they have.
+static float largest_of(const ConvertSlab *s) { return s->copied ? __FLT_MAX__ : encode_largest(s->p->type); }
+
+// Whether the magnitude of every weight is at most `most`; otherwise *at is the first whose magnitude is not.
+static bool fits(float most, const float *x, size_t n, size_t *at) {
+    float worst = 0;
     for (size_t i = 0; i < n; i++) worst += fabsf(x[i]) <= most ? 0.0f : 1.0f;
     for (*at = 0; worst > 0 && *at < n && fabsf(x[*at]) <= most;) ++*at;
     return worst == 0;
@@ -75,7 +78,7 @@ static void convert_rows(void *arg, int task, int thread) {
     for (size_t r = first; r < last; r++) {
         size_t row = s->first + r, at;
         load_row(s->p->from, row, s->n_in, x);
-        if (!fits(s->p->type, x, s->n_in, &at)) {
+        if (!fits(largest_of(s), x, s->n_in, &at)) {
             keep_least(&s->wrong, row * s->n_in + at);
             return;
         }
@@ -98,10 +101,10 @@ static Status wrong_weight(const TensorConversion *c, const ConvertSlab *s) {
                             "%s: tensor %.*s: element %zu (row %zu, column %zu): a finite weight expected, found %g",
                             gguf_name(c->g), (int)name.n, name.data, at, row, at % s->n_in, (double)v);
     return status_error(QUILL_MODEL,
-                        "%s: tensor %.*s: element %zu (row %zu, column %zu) is %g, %s holds at most %g; --tensor "
+                        "%s: tensor %.*s: element %zu (row %zu, column %zu) is %.9g, %s holds at most %.9g; --tensor "
                         "'%.*s=F32' keeps it",
                         gguf_name(c->g), (int)name.n, name.data, at, row, at % s->n_in, (double)v,
-                        type_name(s->p->type), (double)ENCODE_LARGEST, (int)name.n, name.data);
+                        type_name(s->p->type), (double)encode_largest(s->p->type), (int)name.n, name.data);
 }
 
 // Lets the system drop pages of the mapped file that were read.

@@ -273,6 +273,19 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
         [[ "$output" == *"tensor "*": element "*": a finite weight expected, found "* ]]
         [ "$(ls -A)" = broken.gguf ]
     done
+    # 70000 is more than the largest half, and less than it times an integer
+    broken 70000
+    for type in F16 Q4_1 TQ2_0; do
+        run -3 "$QUILL" quantize broken.gguf out.gguf $type
+        [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == *"tensor "*": element "*" is 70000, $type holds at most 65504; --tensor '"*"=F32' keeps it" ]]
+    done
+    for type in F32 BF16 Q8_0 Q4_0 Q5_0 MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS; do
+        "$QUILL" quantize -q broken.gguf out.gguf $type
+    done
+    broken 8319009
+    run -3 "$QUILL" quantize broken.gguf none.gguf Q8_0
+    [[ "$output" == *" is 8319009, Q8_0 holds at most 8319008; "* ]]
 }
 
 @test "a full disk leaves no file" {
@@ -302,6 +315,8 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     [ "$status" -ne 77 ] || skip "$output"
     echo "$output"
     [ "$status" -eq 0 ]
+    run -0 python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" Q8_0=70000 Q8_0=-8319008 Q4_0=458528 Q5_0=-982560 \
+        MXFP4=70000 MXFP4=3.4e38 BF16=3.38953139e38 Q5_1=65504 TQ1_0=-65504
 }
 
 @test "the values are those of the gguf package of Python" {

@@ -185,6 +185,43 @@ static void test_odd_weights(void **state) {
         }
 }
 
+// The error of weights of which some are `largest`, relative to their norm.
+static double error_near(int type, float largest, int kind, const float *importance) {
+    static float x[QK_K];
+    uint64_t random = 9;
+    double norm = 0;
+    for (int k = 0; k < QK_K; k++) {
+        float sign = kind % 2 ? -1 : 1;
+        float of[] = {k == 77 ? sign : 0, sign, k % 2 ? sign : -sign, k % 32 == 0 ? sign : test_uniform(&random)};
+        x[k] = largest * of[kind / 2];
+        norm += (importance ? (double)importance[k] : 1) * (double)x[k] * (double)x[k];
+    }
+    return sqrt(error_of(type, x, importance, QK_K, importance) / norm);
+}
+
+// Weights up to the type's largest, of one or both signs, alone and among others, lose at most a fifth more than the
+// same weights divided by a power of two, or than small weights of all sizes.
+static void test_largest_weights(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q8_0,  TYPE_Q4_0,  TYPE_Q4_1,
+                                TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,
+                                TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_TQ1_0, TYPE_TQ2_0};
+    float w[QK_K];
+    uint64_t random = 9;
+    draw_importance(w, QK_K, &random);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        for (int kind = 0; kind < 8; kind++)
+            for (int weighted = 0; weighted < 2; weighted++) {
+                float largest = encode_largest(types[i]);
+                double at = error_near(types[i], largest, kind, weighted ? w : NULL);
+                double below = error_near(types[i], largest * 0x1p-17f, kind, weighted ? w : NULL);
+                double usual = error_near(types[i], largest * 0x1p-17f, 6, weighted ? w : NULL);
+                if (!(at <= 1.2 * fmax(below, usual)))
+                    fail_msg("%s, kind %d, weighted %d: %.4f, of small weights %.4f and %.4f", type_name(types[i]),
+                             kind, weighted, at, below, usual);
+            }
+}
+
 // Scales of super-blocks that are smaller than the smallest half: the integers beside them can still hold the weights.
 static void test_small_weights(void **state) {
     (void)state;
@@ -231,6 +268,7 @@ int main(void) {
         cmocka_unit_test(test_rows_are_blocks),
         cmocka_unit_test(test_every_isa_gives_the_same_bits),
         cmocka_unit_test(test_odd_weights),
+        cmocka_unit_test(test_largest_weights),
         cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_again_costs_little),
     };

@@ -2,11 +2,12 @@
 """quantize_reference.py: what `quill quantize` writes, byte for byte against the `gguf` package of Python.
 
   quantize_reference.py QUILL MODEL.gguf TYPE...
+  quantize_reference.py QUILL MODEL.gguf TYPE=WEIGHT...    with one weight of that size in each row of the matrices
 
 MODEL holds its matrices in F32. Ends with 0 where all bytes are equal, 1 with the first tensor that differs, and 77
 where the package is missing.
 """
-import os, subprocess, sys, tempfile
+import os, shutil, subprocess, sys, tempfile
 
 try:
     import numpy as np
@@ -15,12 +16,18 @@ except ImportError as e:
     print("numpy and gguf expected (pip install numpy gguf): %s" % e)
     sys.exit(77)
 
-quill, model, types = sys.argv[1], sys.argv[2], sys.argv[3:]
-source = {t.name: t for t in GGUFReader(model).tensors}
+quill, plain, types = sys.argv[1], sys.argv[2], sys.argv[3:]
 for name in types:
-    qtype, count = GGMLQuantizationType[name], 0
+    name, _, weight = name.partition("=")
+    model, qtype, count = plain, GGMLQuantizationType[name], 0
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out.gguf")
+        if weight:
+            shutil.copyfile(plain, os.path.join(folder, "in.gguf"))
+            model = os.path.join(folder, "in.gguf")
+            for t in GGUFReader(model, "r+").tensors:
+                if len(t.data.shape) > 1: t.data[:, 7] = float(weight)
+        source = {t.name: t for t in GGUFReader(model).tensors}
         subprocess.run([quill, "quantize", "-q", model, out, name], check=True)
         for t in GGUFReader(out).tensors:
             if t.tensor_type != qtype:
