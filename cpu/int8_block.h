@@ -22,6 +22,9 @@ typedef struct {
     float sum16[16];        // for each 16 elements
 } Int8Activations;
 
+// A block of 32 whose magnitudes are all up to this becomes zeros, since 127 / largest might be infinite.
+#define INT8_TINY 0x1p-120f
+
 static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) / SUPERBLOCK; }
 
 // The largest magnitude of 32 elements; NaN if one of them is.
@@ -36,7 +39,7 @@ INLINE void quantize_row(const float *x, int n_in, Int8Activations *a) {
         for (int b = 0; b < 8 && i + 32 * b < n_in; b++) {
             float largest = largest32(x + i + 32 * b), scale = largest / 127;
             int sum[2];
-            quantize32(x + i + 32 * b, largest > 0 ? 127 / largest : 0, a->q + 32 * b, sum);
+            quantize32(x + i + 32 * b, largest > INT8_TINY ? 127 / largest : 0, a->q + 32 * b, sum);
             a->scale[b] = scale;
             for (int half = 0; half < 2; half++) a->sum16[2 * b + half] = scale * (float)sum[half];
             a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];

@@ -23,7 +23,7 @@ INLINE void quantize_columns(const __m512 v[32], ActivationColumns *to, int b) {
     for (int i = 0; i < 32; i++)
         top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_castps_si512(v[i]), _mm512_set1_epi32(0x7fffffff)));
     __m512 largest = _mm512_castsi512_ps(top), scale = _mm512_div_ps(largest, _mm512_set1_ps(127));
-    __m512 inverse = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(largest, _mm512_setzero_ps(), _CMP_NEQ_UQ),
+    __m512 inverse = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(largest, _mm512_set1_ps(INT8_TINY), _CMP_NLE_UQ),
                                          _mm512_set1_ps(127), largest);
     _mm512_storeu_ps(to->scale[b], scale);
     __m512 sum32 = _mm512_setzero_ps();

@@ -49,6 +49,7 @@ static void quantize_whole(const float *x, WholeActivations *to, bool every_seco
         largest[b] = largest32(x + 32 * b);
         if (!(largest[b] <= most) && most == most) most = largest[b]; // NaN is the largest
     }
+    if (most <= MOST_TIMES * INT8_TINY) most = 0; // 1 / unit might be infinite
     to->unit = most / (127 * MOST_TIMES);
     for (int b = 0; b < 8; b++) {
         float times = most > 0 ? ceilf(largest[b] / most * MOST_TIMES) : 0;

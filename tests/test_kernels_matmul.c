@@ -172,21 +172,6 @@ typedef struct {
     uint64_t random;
 } MatrixCase;
 
-static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, int n_rows, int n_in) {
-    void *packed = poisoned(k->packed_bytes(n_rows, n_in));
-    for (int tile = (n_rows + k->tile - 1) / k->tile - 1; tile >= 0; tile--) {
-        int first = tile * k->tile;
-        // A copy that ends with the tile's last row.
-        int rows = int_min(k->tile, n_rows - first);
-        size_t n = (size_t)(rows - 1) * x_stride + (size_t)n_in;
-        float *own = malloc(n * sizeof *own);
-        memcpy(own, x + (size_t)first * x_stride, n * sizeof *own);
-        k->pack(packed, tile, own, x_stride, rows, n_in);
-        free(own);
-    }
-    return packed;
-}
-
 // The int8 kernel that belongs to this instruction set alone: avx512 uses its own for fewer rows. NULL: there is none
 // for the type.
 static const MatrixKernel *int8_kernel(int isa, int type) {
@@ -256,19 +241,6 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     free(packed);
     free(scratch);
     guarded_free(&o);
-}
-
-// Computes features [first, last) of the first n_rows rows; rows of y are t->n_out apart.
-static void run_part(const MatrixKernel *k, const Tensor *t, int first, int last, const void *packed, int n_rows,
-                     float *y, void *scratch) {
-    k->run(&(MatrixTask){.w = t,
-                         .first = first,
-                         .last = last,
-                         .packed = packed,
-                         .n_rows = n_rows,
-                         .y = y,
-                         .y_stride = (size_t)t->n_out,
-                         .scratch = scratch});
 }
 
 // The bits of a row's products must not depend on the number of rows or on the first feature of a task.
@@ -538,6 +510,53 @@ static void test_extremes(void **state) {
     }
 }
 
+// Row r of x is tiny, except that the last row has a tiny block beside usual ones. A product is not farther from the
+// exact one than the sum of its magnitudes; in the last row it is as near as int8 activations are.
+static void check_tiny(const MatrixKernel *k, const TestMatrix *m, const float *x, int n_rows, const char *isa) {
+    const Tensor *t = &m->t;
+    float *y = malloc((size_t)n_rows * (size_t)t->n_out * sizeof *y);
+    void *packed = pack_all(k, x, (size_t)t->n_in, n_rows, t->n_in), *scratch = poisoned(k->scratch);
+    for (int f = 0; f < t->n_out; f += k->features ? k->features : t->n_out)
+        run_part(k, t, f, k->features ? int_min(f + k->features, t->n_out) : t->n_out, packed, n_rows, y, scratch);
+    for (int r = 0; r < n_rows; r++)
+        for (int f = 0; f < t->n_out; f++) {
+            double exact = 0, size = 0, got = (double)y[r * t->n_out + f];
+            for (int i = 0; i < t->n_in; i++) {
+                double product = (double)m->values[f * t->n_in + i] * (double)x[r * t->n_in + i];
+                exact += product;
+                size += fabs(product);
+            }
+            if (!(fabs(got - exact) <= (r < n_rows - 1 ? 1.05 : 0.05) * size))
+                fail_msg("%s, %s, row %d of %g: %g expected, %g found, sum of magnitudes %g", isa, type_name(t->type),
+                         r, (double)x[r * t->n_in], exact, got, size);
+        }
+    free(y);
+    free(packed);
+    free(scratch);
+}
+
+// Activations so small that the inverse of their scale in int8 is no finite f32.
+static void test_tiny_activations(void **state) {
+    (void)state;
+    static const float sizes[] = {1e-40f, 1e-38f, 3e-37f, 1e-36f, 5e-35f, 1e-34f, 1};
+    enum { OUT = 5, ROWS = ARRAY_LEN(sizes), N_IN = 512 };
+    uint64_t random = 16;
+    float x[ROWS * N_IN];
+    for (int i = 0; i < ROWS * N_IN; i++)
+        x[i] = sizes[i / N_IN] * test_uniform(&random) * (i / N_IN == ROWS - 1 && i / 32 % 4 == 1 ? 1e-38f : 1);
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++) {
+        TestMatrix m;
+        if (!matrix_new(&m, all_weights[w], OUT, N_IN, &random)) continue;
+        for (int isa = 0; isa < isa_count(); isa++) {
+            const CpuKernels *k = kernels(isa);
+            const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->int8_tiles};
+            for (size_t i = 0; i < ARRAY_LEN(of); i++)
+                if (of[i] && of[i](m.t.type)) check_tiny(of[i](m.t.type), &m, x, ROWS, isa_name(isa));
+        }
+        matrix_free(&m);
+    }
+}
+
 // Numbers of rows around the unit's 16 and the kernel's 64, numbers of features around its groups of 16 and the 256
 // that it computes together.
 static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
@@ -654,6 +673,7 @@ int main(void) {
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_tiny_activations),
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_int8_tiles),
     };

@@ -164,6 +164,36 @@ static inline void matrix_free(TestMatrix *m) {
     free(m->values);
 }
 
+// ---- matrix kernels -------------------------------------------------------------------------------------------------
+
+// Packs rows of activations, each tile from a copy that ends with the tile's last row.
+static inline void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, int n_rows, int n_in) {
+    void *packed = poisoned(k->packed_bytes(n_rows, n_in));
+    for (int tile = (n_rows + k->tile - 1) / k->tile - 1; tile >= 0; tile--) {
+        int first = tile * k->tile;
+        int rows = int_min(k->tile, n_rows - first);
+        size_t n = (size_t)(rows - 1) * x_stride + (size_t)n_in;
+        float *own = malloc(n * sizeof *own);
+        memcpy(own, x + (size_t)first * x_stride, n * sizeof *own);
+        k->pack(packed, tile, own, x_stride, rows, n_in);
+        free(own);
+    }
+    return packed;
+}
+
+// Computes features [first, last) of the first n_rows rows; rows of y are t->n_out apart.
+static inline void run_part(const MatrixKernel *k, const Tensor *t, int first, int last, const void *packed, int n_rows,
+                            float *y, void *scratch) {
+    k->run(&(MatrixTask){.w = t,
+                         .first = first,
+                         .last = last,
+                         .packed = packed,
+                         .n_rows = n_rows,
+                         .y = y,
+                         .y_stride = (size_t)t->n_out,
+                         .scratch = scratch});
+}
+
 // ---- distance -------------------------------------------------------------------------------------------------------
 
 static inline double distance_of(const float *got, const double *want, int n) {
