@@ -341,13 +341,12 @@ Status engine_fault(const Engine *e) {
                             "%s: layer %d: finite numbers of the router expected, others found (blk.%d.ffn_gate_inp, "
                             "or what comes before it); --check-tensors looks for broken weights",
                             gguf_name(e->gguf), broken - 1, broken - 1);
-    const char *why = model_failure(&e->model);
+    const Status *why = model_failure(&e->model);
     if (!why) return OK;
-    bool memory = strstr(why, "out of memory") != NULL;
-    return status_error(memory ? QUILL_MEMORY : QUILL_MODEL,
+    return status_error(why->code,
                         "%s failed: %.600s; what it computed since is void: start again, with a smaller -c or -ngl if "
                         "memory was short, or with --device cpu",
-                        e->model.device->name, why);
+                        e->model.device->name, why->message);
 }
 
 Status engine_no_logit(const Engine *e, int n_tokens, const char *more) {

@@ -21,17 +21,18 @@
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-static char first_error[800];
+static Status first_error;
 static bool has_error;
 
-const char *gpu_launch_failed(const char *kernel, const char *why) {
-    if (!has_error) snprintf(first_error, sizeof first_error, "%s: %s", kernel, why);
+void gpu_launch_failed(const char *kernel, int code, const char *why) {
+    if (has_error) return;
+    first_error.code = code;
+    snprintf(first_error.message, sizeof first_error.message, "%s: %s", kernel, why);
     has_error = true;
-    return first_error;
 }
 
-const char *gpu_launch_error(void) {
-    const char *e = has_error ? first_error : NULL;
+const Status *gpu_launch_error(void) {
+    const Status *e = has_error ? &first_error : NULL;
     has_error = false;
     return e;
 }

@@ -217,7 +217,8 @@ typedef struct {
     void (*draw)(Workspace *w, const Ends *e, const Batch *b);
     const int *(*drawn)(Workspace *w); // waits for the tokens of the oldest draw in flight: model_drawn
     void (*wait)(void);                // returns when the device has computed everything that was started
-    const char *(*failure)(void);      // the first failure, or NULL; results after it are void
+    // The first failure, or NULL: QUILL_MEMORY or QUILL_MODEL. Results after it are void.
+    const Status *(*failure)(void);
 } DeviceMemory;
 
 // Index in w->h of the shared expert's activations, after those of the largest possible number of pairs.

@@ -364,7 +364,7 @@ void model_wait(const Model *m) {
     if (m->device) m->device->memory->wait();
 }
 
-const char *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
+const Status *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
 
 bool model_draws(const Model *m) { return m->n_device > 0; }
 

@@ -117,8 +117,8 @@ float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *row
 // residual stream behind the last layer, which the head multiplies. (n_rows, dim), valid until the next call with this
 // workspace. The CPU must compute the last layer.
 const float *model_last_hidden(const Model *m, Workspace *w, int n_rows);
-// The message of the device's first failure since it was opened, or NULL. Results after a failure are NaN.
-const char *model_failure(const Model *m);
+// The device's first failure since it was opened, or NULL: QUILL_MEMORY or QUILL_MODEL. Results after it are NaN.
+const Status *model_failure(const Model *m);
 void model_wait(const Model *m); // returns when the device has computed everything that was started
 
 #endif

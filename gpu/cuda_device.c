@@ -29,9 +29,9 @@ bool cuda_device_has_products(void) {
 
 void cuda_open_products(void) { cuda_device_has_products(); }
 
-const char *cuda_device_failure(void) {
-    const char *e = gpu_launch_error();
-    if (e) rt_fail(e);
+const Status *cuda_device_failure(void) {
+    const Status *e = gpu_launch_error();
+    if (e) rt_fail(e->code, e->message);
     return rt_failure();
 }
 
@@ -62,8 +62,8 @@ static Status first_launch(void) {
     rt_free(p);
     if (good) return OK;
     return status_error(QUILL_MODEL, "%s (sm_%d%d) refuses its first kernel: %s; make CUDA_ARCH=sm_%d%d builds for it",
-                        cuda_device.info.name, cuda_device.info.major, cuda_device.info.minor, cuda_device_failure(),
-                        cuda_device.info.major, cuda_device.info.minor);
+                        cuda_device.info.name, cuda_device.info.major, cuda_device.info.minor,
+                        cuda_device_failure()->message, cuda_device.info.major, cuda_device.info.minor);
 }
 
 Status cuda_device_open(void) {

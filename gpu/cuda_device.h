@@ -25,6 +25,6 @@ Status cuda_device_open(void);
 // Whether cuBLAS is available. The first call opens it; decoding does not need this large library.
 bool cuda_device_has_products(void);
 // The first failure of a launch or of the runtime (static storage), or NULL. Results computed since then are invalid.
-const char *cuda_device_failure(void);
+const Status *cuda_device_failure(void);
 
 #endif

@@ -93,7 +93,7 @@ void cuda_kv_close_up(KvPool *kv, const int *blocks, int n_blocks, const int *ke
     size_t n_keep = (size_t)on_gpu->n_layers * (size_t)on_gpu->n_kv_heads * (size_t)n, table = (size_t)n_blocks;
     int *ints = rt_alloc((table + n_keep) * sizeof *ints);
     if (!ints) {
-        rt_fail("out of memory: which slots stay");
+        rt_fail(QUILL_MEMORY, "out of memory: which slots stay");
         return;
     }
     rt_upload(ints, blocks, table * sizeof *ints, cuda_device.stream);

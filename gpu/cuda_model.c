@@ -7,6 +7,7 @@
 #include "gpu/cuda_model.h"
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_device.h"
 #include "gpu/rt.h"
 
 #include <assert.h>
@@ -360,10 +361,8 @@ static Status no_room(const char *what, size_t n) {
 }
 
 static Status not_loaded(void) {
-    const char *e = gpu_launch_error();
-    if (e) rt_fail(e);
-    const char *why = rt_failure();
-    return why ? status_error(QUILL_MODEL, "the GPU failed while the model was loaded: %s", why)
+    const Status *why = cuda_device_failure();
+    return why ? status_error(why->code, "the GPU failed while the model was loaded: %s", why->message)
                : no_room("a part of the model", 0);
 }
 
@@ -438,7 +437,7 @@ static Status load_parts(Lift *f, CudaModel *m) {
     }
     for (int i = 0; i < what->n; i++) TRY(load_layer(f, &what->layers[i], i, m, &spare));
     densify_head(&m->head, &spare, f->lane[0].stream);
-    return lanes_sync(f) && !gpu_launch_error() ? OK : not_loaded();
+    return lanes_sync(f) && !cuda_device_failure() ? OK : not_loaded();
 }
 
 static size_t longest_row(const DeviceLoad *what) {

@@ -158,8 +158,8 @@ Status cuda_roofline(CudaRoofline *out) {
     rt_free(b.b);
     rt_unpin(b.pinned);
     rt_stream_free(b.s);
-    const char *why = be->memory->failure();
-    if (why) return status_error(QUILL_MODEL, "--roofline: %s failed: %.500s", be->name, why);
+    const Status *why = be->memory->failure();
+    if (why) return status_error(why->code, "--roofline: %s failed: %.500s", be->name, why->message);
     if (out->copy_gbs == 0)
         return status_error(QUILL_MEMORY, "--roofline: 3 x %zu bytes of the GPU's memory expected, %zu are free", b.n,
                             rt_free_bytes());

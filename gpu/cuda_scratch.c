@@ -141,7 +141,7 @@ bool cuda_scratch_reserve(CudaScratch *s, size_t n) {
     }
     if (good) return true;
     s->n_ints = 0;
-    rt_fail("out of memory: a batch's block table");
+    rt_fail(QUILL_MEMORY, "out of memory: a batch's block table");
     return false;
 }
 
@@ -175,5 +175,7 @@ Status cuda_scratch_new(Workspace *w, const Heads *h) {
             n, w->max_rows, rt_free_bytes());
     lay_out(s, w, h, s->memory);
     rt_zero(s->memory, n, cuda_device.stream); // the counters begin at zero
-    return rt_sync(cuda_device.stream) ? OK : status_error(QUILL_MODEL, "the GPU failed: %s", cuda_device_failure());
+    if (rt_sync(cuda_device.stream)) return OK;
+    const Status *why = cuda_device_failure();
+    return status_error(why->code, "the GPU failed: %s", why->message);
 }

@@ -8,6 +8,7 @@
 #ifndef QUILL_GPU_H
 #define QUILL_GPU_H
 
+#include "base/status.h"
 #include "formats/types.h"
 
 #include <assert.h>
@@ -128,7 +129,7 @@ template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
     return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
-const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first failure for gpu_launch_error
+void gpu_launch_failed(const char *kernel, int code, const char *why); // keeps the first failure for gpu_launch_error
 
 template <typename... P, typename... A>
 static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
@@ -150,7 +151,8 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     config.attrs = &begin;
     config.numAttrs = early;
     if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, P(args)...);
-    if (e != cudaSuccess) gpu_launch_failed(name, cudaGetErrorString(e));
+    int code = e == cudaErrorMemoryAllocation ? QUILL_MEMORY : QUILL_MODEL;
+    if (e != cudaSuccess) gpu_launch_failed(name, code, cudaGetErrorString(e));
 }
 #else
 #define UNROLL

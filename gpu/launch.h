@@ -20,8 +20,9 @@
 extern "C" {
 #endif
 
-// The message of the first launch that failed since the last call ("gemv: invalid argument"; static storage), or NULL.
-const char *gpu_launch_error(void);
+// The first launch that failed since the last call, or NULL (static storage): QUILL_MEMORY or QUILL_MODEL, with a
+// message as "gemv: invalid argument".
+const Status *gpu_launch_error(void);
 
 // Optimisations that no GPU has timed: off unless QUILL_GPU_TRY names them. They apply to the process; set them after
 // the GPU is open and before the first launch.

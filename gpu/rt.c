@@ -14,19 +14,19 @@
 
 // ---- failures -------------------------------------------------------------------------------------------------------
 
-static char failure[512];
+static Status failure;
 
-const char *rt_failure(void) { return failure[0] ? failure : NULL; }
+const Status *rt_failure(void) { return failure.code ? &failure : NULL; }
 
-void rt_fail(const char *what) {
-    if (!failure[0]) snprintf(failure, sizeof failure, "%s", what);
+void rt_fail(int code, const char *what) {
+    if (!failure.code) failure = status_error(code, "%s", what);
 }
 
 static bool check(cudaError_t e, const char *what) {
     if (e == cudaSuccess) return true;
     char text[256];
     snprintf(text, sizeof text, "%s: %s", what, cudaGetErrorString(e));
-    rt_fail(text);
+    rt_fail(e == cudaErrorMemoryAllocation ? QUILL_MEMORY : QUILL_MODEL, text);
     return false;
 }
 
@@ -211,7 +211,7 @@ void rt_zero(void *device, size_t n, GpuStream s) {
     if (n) check(cudaMemsetAsync(device, 0, n, s), "zero");
 }
 
-bool rt_sync(GpuStream s) { return check(cudaStreamSynchronize(s), "the GPU") && !failure[0]; }
+bool rt_sync(GpuStream s) { return check(cudaStreamSynchronize(s), "the GPU") && !failure.code; }
 
 // ---- marks ----------------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ RtMark *rt_mark_new(void) {
 
 void rt_mark(RtMark *m, GpuStream s) { check(cudaEventRecord(m->event, s), "event"); }
 
-bool rt_wait(RtMark *m) { return check(cudaEventSynchronize(m->event), "the GPU") && !failure[0]; }
+bool rt_wait(RtMark *m) { return check(cudaEventSynchronize(m->event), "the GPU") && !failure.code; }
 
 void rt_mark_free(RtMark *m) {
     if (!m) return;
@@ -401,7 +401,7 @@ void rt_product(const RtProduct *p, GpuStream s) {
     char text[256];
     snprintf(text, sizeof text, "cuBLAS: product of %d x %d x %d: %s", p->n_rows, p->n_out, p->n_in,
              blas.status_string(e));
-    rt_fail(text);
+    rt_fail(e == CUBLAS_STATUS_ALLOC_FAILED ? QUILL_MEMORY : QUILL_MODEL, text);
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------

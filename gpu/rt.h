@@ -29,9 +29,10 @@ Status rt_open(GpuInfo *out);
 Status rt_look(GpuInfo *out); // describes the first visible GPU without opening it
 int rt_toolkit(void);         // the CUDA version of this build, as GpuInfo.driver
 
-// The first failure since rt_open, "operation: reason" (static storage), or NULL. rt_fail records one.
-const char *rt_failure(void);
-void rt_fail(const char *what);
+// The first failure since rt_open (static storage), or NULL: QUILL_MEMORY or QUILL_MODEL, with "operation: reason" as
+// its message. rt_fail records one.
+const Status *rt_failure(void);
+void rt_fail(int code, const char *what);
 
 // ---- memory: NULL if there is not enough; rt_failure does not count that as a failure ----
 void *rt_alloc(size_t n); // on the device, aligned to 256

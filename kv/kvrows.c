@@ -47,8 +47,8 @@ void kvrows_write(KvPool *kv, int layer, const int *blocks, int first, int n, co
 }
 
 Status kvrows_intact(const KvPool kv[KV_KINDS]) {
-    const char *why = NULL;
+    const Status *why = NULL;
     for (int kind = 0; kind < KV_KINDS && !why; kind++)
         if (kv[kind].n_device > 0) why = kv[kind].be->memory->failure();
-    return why ? status_error(QUILL_MODEL, "the GPU failed: %s; its KV is not kept", why) : OK;
+    return why ? status_error(why->code, "the GPU failed: %.600s; its KV is not kept", why->message) : OK;
 }

@@ -14,7 +14,7 @@ size_t kvrows_bytes(const KvPool *kv, int n);
 // `blocks` is the sequence's block table; the pending block copies (Batch.copy) must have been made.
 void kvrows_read(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
 void kvrows_write(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
-// QUILL_MODEL: a device has failed, so that rows read from it may be wrong. Call after reading.
+// QUILL_MODEL, QUILL_MEMORY: a device has failed, so that rows read from it may be wrong. Call after reading.
 Status kvrows_intact(const KvPool kv[KV_KINDS]);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/cuda_graphs.h"
+#include "kv/kvrows.h"
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/gpu_rt_host.h"
 
@@ -116,10 +117,17 @@ static void test_a_failure_voids_what_follows(void **state) {
     sequence_push(&s, (int[]){1, 2, 3}, 3);
     step(&r, &(RowsOfSequence){&s, 1, logits}, 1);
     assert_true(isfinite(logits[0]));
-    rt_fail("the GPU: it has fallen off the bus");
+    rt_fail(QUILL_MODEL, "the GPU: it has fallen off the bus");
+    rt_fail(QUILL_MEMORY, "a later failure");
     step(&r, &(RowsOfSequence){&s, 1, logits}, 1);
     assert_true(isnan(logits[0]) && isnan(logits[319]));
-    assert_string_equal(model_failure(&r.m), "the GPU: it has fallen off the bus");
+    assert_int_equal(model_failure(&r.m)->code, QUILL_MODEL);
+    assert_string_equal(model_failure(&r.m)->message, "the GPU: it has fallen off the bus");
+    assert_int_equal(kvrows_intact(r.kv.pool).code, QUILL_MODEL);
+    // the code of a failure is the error's, whatever the driver says
+    twin_clear();
+    rt_fail(QUILL_MEMORY, "the GPU: no room");
+    assert_int_equal(kvrows_intact(r.kv.pool).code, QUILL_MEMORY);
     twin_clear();
     kvcache_release(&r.kv, &s);
     sequence_free(&s);

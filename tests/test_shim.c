@@ -45,8 +45,8 @@ static void launch(ShimRun *r, ShimKernel which, uint64_t seed) {
     (void)gpu_launch_error();
     shim_seed(seed);
     shim_run(which, r->device_out, r->device_in);
-    const char *error = gpu_launch_error();
-    snprintf(r->fault, sizeof r->fault, "%s", error ? error : "");
+    const Status *error = gpu_launch_error();
+    snprintf(r->fault, sizeof r->fault, "%.599s", error ? error->message : "");
     shim_copy(r->out, r->device_out, sizeof r->out);
     r->right = true;
     for (int i = 0; i < SHIM_THREADS; i++) r->right &= r->out[i] == (float)(SHIM_THREADS - 1 - i);

@@ -223,8 +223,8 @@ void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed) {
 
 void gpu_case_close(GpuCaseRig *r) {
     device_free_all();
-    const char *error = gpu_launch_error();
-    if (error) fail_msg("%s: %s", gpu_compare_case, error);
+    const Status *error = gpu_launch_error();
+    if (error) fail_msg("%s: %s", gpu_compare_case, error->message);
     free(r->b.token);
     free(r->b.pos);
     free(r->b.slot);

@@ -14,8 +14,8 @@ void gpu_compare_note(GpuOp op, int way, double distance) {
 }
 
 void gpu_compare_launched(void) {
-    const char *error = gpu_launch_error();
-    if (error) fail_msg("%s: %s", gpu_compare_case, error);
+    const Status *error = gpu_launch_error();
+    if (error) fail_msg("%s: %s", gpu_compare_case, error->message);
 }
 
 float gpu_compare_float(int type, const void *p, size_t i) {

@@ -200,7 +200,7 @@ void gpu_host_fault(const char *format, ...) {
         vsnprintf(fault, sizeof fault, format, args);
         va_end(args);
         faulted = true;
-        gpu_launch_failed(launch_name, fault);
+        gpu_launch_failed(launch_name, QUILL_MODEL, fault);
     }
     if (running) to_scheduler(); // does not return
 }

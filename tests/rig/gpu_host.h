@@ -54,7 +54,7 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim; // of the running fiber
 
-const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
+void gpu_launch_failed(const char *kernel, int code, const char *why); // keeps the first for gpu_launch_error
 
 // ---- the machine ----------------------------------------------------------------------------------------------------
 

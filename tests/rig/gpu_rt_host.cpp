@@ -17,16 +17,18 @@ extern "C" {
 
 // ---- failures, the choice -------------------------------------------------------------------------------------------
 
-static char failed[512];
+static Status failed;
 static size_t capacity = (size_t)1 << 30, used;
 static std::map<void *, size_t> sizes;
 static long n_products;
 
-const char *rt_failure(void) { return failed[0] ? failed : NULL; }
-void rt_fail(const char *what) {
-    if (!failed[0]) snprintf(failed, sizeof failed, "%s", what);
+const Status *rt_failure(void) { return failed.code ? &failed : NULL; }
+void rt_fail(int code, const char *what) {
+    if (failed.code) return;
+    failed.code = code;
+    snprintf(failed.message, sizeof failed.message, "%s", what);
 }
-void twin_clear(void) { failed[0] = 0; }
+void twin_clear(void) { failed.code = 0; }
 void twin_memory(size_t n) { capacity = n; }
 size_t twin_used(void) { return used; }
 void *twin_fill(void *device, int byte, size_t n) {
@@ -85,7 +87,7 @@ static void run_all(void) { gpu_host_run(gpu_host_queued()); }
 void rt_free(void *device) {
     run_all();
     if (device && forget(device)) cudaFree(device);
-    else if (device) rt_fail("freed what was not allocated");
+    else if (device) rt_fail(QUILL_MODEL, "freed what was not allocated");
 }
 
 static std::map<const char *, size_t> pinned;
@@ -155,7 +157,7 @@ void rt_zero(void *device, size_t n, GpuStream) {
 bool rt_sync(GpuStream) {
     run_all();
     gpu_host_check_memory("at a synchronisation");
-    return !failed[0];
+    return !failed.code;
 }
 
 struct RtMark {
@@ -165,7 +167,7 @@ RtMark *rt_mark_new(void) { return new RtMark{0}; }
 void rt_mark(RtMark *m, GpuStream) { m->queued = gpu_host_queued(); }
 bool rt_wait(RtMark *m) {
     gpu_host_run(m->queued);
-    return !failed[0];
+    return !failed.code;
 }
 void rt_mark_free(RtMark *m) { delete m; }
 
@@ -179,7 +181,7 @@ void twin_refuse_graph(void) { refuses_graph = true; }
 bool rt_graph_ready(RtGraph *, bool must) {
     bool ready = !refuses_graph;
     refuses_graph = false;
-    if (!ready && must) rt_fail("graph: out of memory");
+    if (!ready && must) rt_fail(QUILL_MEMORY, "graph: out of memory");
     return ready;
 }
 void rt_replay(RtGraph *g, GpuStream) { gpu_host_replay(g->recording); }
