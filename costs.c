@@ -151,7 +151,7 @@ static void add_layer(Cost *c, const Model *m, const Layer *l, const KvPool kv[K
 
 // Writes to `ended` where the rows will end (Batch.ended) in a step without Batch.narrow.
 static void foresee(const Model *m, const KvPool *kv, const Batch *b, int *ended) {
-    bool sealed = kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v);
+    bool sealed = kv_any_sealed(kv->type_k, kv->type_v);
     bool all = b->probe || b->whole || model_last_rows(m, sealed, b->n_rows, b->n_out) == b->n_rows;
     for (int i = 0; i < b->n_rows; i++) ended[i] = m->c.n_layers - (all ? 0 : 1);
     for (int i = 0; i < b->n_out; i++) ended[b->out_row[i]] = m->c.n_layers;

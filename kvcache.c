@@ -34,6 +34,8 @@ static void new_tail_tables(KvCache *kv) {
     kv->n_free_tails = n;
 }
 
+static bool is_sealed(const KvCache *kv) { return kv_any_sealed(kv->pool->type_k, kv->pool->type_v); }
+
 static void set_tail(KvCache *kv, int block, int page) {
     kv->pool[KV_FULL].tail_of[block] = page;
     if (kv->partner && kv->partner[block] >= 0) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = page;
@@ -79,7 +81,7 @@ static void drop_free_tail(KvCache *kv, int block) {
 static int first_seen(const KvCache *kv, int n) {
     if (!kv->partner || kv->keep_partners) return 0;
     int first = int_max(0, n + 1 - kv->window);
-    return kv->pool->tail_of ? first / SEAL * SEAL : first;
+    return is_sealed(kv) ? first / SEAL * SEAL : first;
 }
 
 static bool has_idle_partner(const KvCache *kv, int block) {
@@ -157,14 +159,14 @@ static void new_partners(KvCache *kv) {
 // ---- pages of open groups -------------------------------------------------------------------------------------------
 
 // The first slot that writing at `slot` may touch: sealing writes the whole group.
-static int first_touched(const KvCache *kv, int slot) { return kv->pool->tail_of ? slot / SEAL * SEAL : slot; }
+static int first_touched(const KvCache *kv, int slot) { return is_sealed(kv) ? slot / SEAL * SEAL : slot; }
 
 // Finds the logical blocks whose groups need pages while slots up to n_slots are written: the block of the group that
 // is open now, and of the group that will be open then; -1: none. Frees the pages of groups that have been sealed.
 static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, int *then) {
     int size = kv->pool->block;
     *now = *then = -1;
-    if (!kv->pool->tail_of) return;
+    if (!is_sealed(kv)) return;
     for (int i = 0; i < s->n_blocks && i < first_touched(kv, sequence_slots(s)) / size; i++)
         drop_tail(kv, s->blocks[i]);
     if (sequence_slots(s) % SEAL) *now = first_touched(kv, sequence_slots(s)) / size;
@@ -199,12 +201,12 @@ Status kvcache_new(KvCache *kv, const KvShape *s) {
     for (int i = 0; i <= n; i++) kv->ring[i] = (KvLinks){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
     kv->n_free = n;
     // with sealed types a block can only be shared if it is whole groups
-    kvnames_new(&kv->names, n, kv->pool->block, s->share && (!kv->pool->tail_of || kv->pool->block % SEAL == 0));
+    kvnames_new(&kv->names, n, kv->pool->block, s->share && (!is_sealed(kv) || kv->pool->block % SEAL == 0));
     return OK;
 }
 
 Status kvcache_check_dense(const KvPool *kv, const char *feature) {
-    if (!kv->tail_of) return OK;
+    if (!kv_any_sealed(kv->type_k, kv->type_v)) return OK;
     return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; add -ctk f16 -ctv f16", feature,
                         type_name(kv->type_k), type_name(kv->type_v));
 }
@@ -501,7 +503,7 @@ void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     s->n_cached = int_min(s->n_cached, n_tokens);
     if (unseals) s->n_cached = first_touched(kv, s->n_cached);
     if (back && kv->states.pool.n_layers > 0)
-        s->n_cached = seqstates_return(&kv->states, &s->states, s->blocks, s->n_cached, kv->pool->tail_of ? SEAL : 1);
+        s->n_cached = seqstates_return(&kv->states, &s->states, s->blocks, s->n_cached, is_sealed(kv) ? SEAL : 1);
     if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
     if (n_tokens <= s->altered_from) s->altered = false;

@@ -211,11 +211,11 @@ static int rows_of_head(const Batch *b, int *rows) {
 // them.
 static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
                            int *rows) {
-    bool last = l->index == m->c.n_layers - 1;
+    bool last = l->index == m->c.n_layers - 1, sealed = kv && kv_any_sealed(kv->type_k, kv->type_v);
     bool all = b->probe || b->watch || b->whole || !b->out_row;
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
         return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
-    if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
+    if (!last || all || model_last_rows(m, sealed, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
     return rows_of_head(b, rows);
 }
 

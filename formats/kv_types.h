@@ -35,6 +35,10 @@ HOST_DEVICE static inline bool kv_is_sealed(int type) {
     }
 }
 
+// Whether a cache with these types of K and V is sealed: it has tail pages, and a group of SEAL slots is written at
+// once.
+static inline bool kv_any_sealed(int type_k, int type_v) { return kv_is_sealed(type_k) || kv_is_sealed(type_v); }
+
 // Bytes of one slot of one KV head; 0: not a KV type.
 HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) {
 #define KV_TYPE_BYTES(id, name, sealed, bytes)                                                                         \

@@ -44,7 +44,7 @@ void kv_start(uint8_t out[KV_START]) {
     memcpy(out + sizeof magic, &version, sizeof version);
 }
 
-uint32_t kv_group(int type_k, int type_v) { return kv_is_sealed(type_k) || kv_is_sealed(type_v) ? SEAL : 1; }
+uint32_t kv_group(int type_k, int type_v) { return kv_any_sealed(type_k, type_v) ? SEAL : 1; }
 
 KvLayerShape kv_layer_shape(const KvHead *h, uint32_t layer) {
     if (layer + h->n_windowed >= h->n_layers)

@@ -103,7 +103,7 @@ static size_t plane_bytes(const KvShape *s, int kind, int n_layers, bool value) 
 
 // Tail pages: one per sequence, and a second one for up to 16 sequences whose step crosses a group's end.
 static int tail_count(const KvShape *s) {
-    if (!kv_is_sealed(s->type_k) && !kv_is_sealed(s->type_v)) return 0;
+    if (!kv_any_sealed(s->type_k, s->type_v)) return 0;
     int n_seqs = int_max(1, s->n_seqs);
     return int_min(block_count(s), n_seqs + int_min(n_seqs, 16));
 }
