@@ -56,22 +56,20 @@ static Status check_room(const EngineConfig *config, size_t n) {
 
 // --no-mmap: reads the whole file into allocated memory.
 static Status open_in_memory(const EngineConfig *config, Gguf **out) {
-    int fd =
-        open(config->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
-    if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", config->model, strerror(errno));
+    int fd;
     struct stat info;
+    Status st = file_open(config->model, 0, &fd, &info);
+    if (!info.st_mode) return status_error(QUILL_MODEL, "%s", st.message);
     char magic[4] = "";
-    bool is_gguf =
-        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    bool is_gguf = !st.code && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
     uint8_t *bytes = NULL;
     size_t n = is_gguf ? (size_t)info.st_size : 0;
-    Status st = OK;
     if (!is_gguf || config->tokenizer)
         st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
                           config->model);
     if (!st.code) st = check_room(config, n);
     if (!st.code) st = read_pages(config, fd, n, &bytes);
-    close(fd);
+    if (fd >= 0) close(fd);
     if (st.code) return st;
     Gguf *g;
     st = gguf_open_memory(config->model, bytes, n, &g);

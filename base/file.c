@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -20,21 +19,30 @@ const char *file_base(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
+Status file_open(const char *path, int flags, int *fd, struct stat *info) {
+    *info = (struct stat){0};
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags); // a FIFO without a writer must not hang
+    int e = 0;
+    Status st = OK;
+    if (*fd < 0 || fstat(*fd, info) != 0) {
+        e = errno;
+        st = status_error(QUILL_IO, "%.700s: cannot %s: %s", path, *fd < 0 ? "open" : "stat", strerror(e));
+    } else if (!S_ISREG(info->st_mode))
+        st = status_error(QUILL_IO, "%.700s: expected a regular file, found %s", path,
+                          S_ISDIR(info->st_mode) ? "a directory" : "a device, pipe or socket");
+    if (st.code && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    errno = e;
+    return st;
+}
+
 Status file_map(const char *path, FileMap *out) {
-    *out = (FileMap){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO without a writer must not hang
-    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
+    int fd;
     struct stat info;
-    if (fstat(fd, &info) != 0) {
-        int e = errno;
-        close(fd);
-        return status_error(QUILL_IO, "%s: cannot stat: %s", path, strerror(e));
-    }
-    if (!S_ISREG(info.st_mode)) {
-        close(fd);
-        return status_error(QUILL_IO, "%s: expected a regular file, found %s", path,
-                            S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
-    }
+    *out = (FileMap){0};
+    TRY(file_open(path, 0, &fd, &info));
     if (info.st_size > 0) {
         size_t n = (size_t)info.st_size;
         uint8_t *p = pages_reserve(n);

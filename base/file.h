@@ -3,6 +3,7 @@
 #define QUILL_FILE_H
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/status.h"
 #include "base/str.h"
@@ -17,6 +18,9 @@ typedef struct {
 
 // The path without its folders; the whole path if it ends with a slash.
 const char *file_base(const char *path);
+// Opens a regular file for reading. A pipe of that name does not block. flags: O_NOFOLLOW or 0. info: of the file; zero
+// if it cannot be opened. QUILL_IO: it cannot (errno is kept), or it is not a regular file; *fd is -1 then.
+Status file_open(const char *path, int flags, int *fd, struct stat *info);
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
 // Appends the whole file; "-" is stdin. Errors as fd_read_all (base/fd.h).

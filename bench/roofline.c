@@ -7,7 +7,6 @@
 #include "base/tempfile.h"
 #include "base/threads.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -100,11 +99,11 @@ static bool file_path(char *out, size_t cap) {
 
 // Reads a small regular file. Other kinds (a pipe, a device) could block or have no end.
 static size_t read_small(const char *path, char *out, size_t cap) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd;
     struct stat info;
     size_t n = 0;
-    if (fd < 0) return 0;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 && (size_t)info.st_size < cap)
+    if (file_open(path, 0, &fd, &info).code) return 0;
+    if (info.st_size > 0 && (size_t)info.st_size < cap)
         for (ssize_t got; n < cap && (got = fd_read(fd, out + n, cap - n)) > 0;) n += (size_t)got;
     close(fd);
     return n;

@@ -82,8 +82,8 @@ static void read_main(const char *folder, char commit[65]) {
     buf_printf(&path, "%s/refs/main", folder);
     char text[128];
     struct stat info;
-    int fd = open(path.data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe of that name must not block
-    ssize_t n = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? fd_read(fd, text, sizeof text - 1) : 0;
+    int fd;
+    ssize_t n = file_open(path.data, 0, &fd, &info).code ? 0 : fd_read(fd, text, sizeof text - 1);
     text[n > 0 ? n : 0] = 0;
     if (sscanf(text, "%64s", commit) != 1) commit[0] = 0;
     if (fd >= 0) close(fd);

@@ -124,15 +124,14 @@ static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Seque
     return kvreader_end(r);
 }
 
-// Opens a block's file; -1: there is none, or *st says why it cannot be read. A pipe of that name must not block.
+// Opens a block's file; -1: there is none, or *st says why it cannot be read.
 static int open_block(const char *path, Status *st) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd;
     struct stat info;
-    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
-    if (fd >= 0) *st = status_error(QUILL_IO, "%.300s: a regular file expected, something else found; remove it", path);
-    else if (errno != ENOENT) *st = status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return -1;
+    *st = file_open(path, O_NOFOLLOW, &fd, &info);
+    if (fd < 0 && !info.st_mode && errno == ENOENT) *st = OK;
+    if (info.st_mode && st->code) *st = status_error(QUILL_IO, "%.800s; remove it", st->message);
+    return fd;
 }
 
 // Loads one block and advances the sequence past it, unless the file lacks the states of recurrent layers. False: there

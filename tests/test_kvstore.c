@@ -275,6 +275,9 @@ static void test_no_files(void **state) {
         assert_int_equal(load_one(&v.store, 60, 5, &st), 2 * BLOCK);
         assert_int_equal(st.code, QUILL_IO);
         assert_non_null(strstr(st.message, v.path));
+        const char *const why[] = {"found a device, pipe or socket; remove it", "found a directory; remove it",
+                                   "cannot open"};
+        assert_non_null(strstr(st.message, why[i]));
         save_one(&v.store, 40, 5);
         struct stat info;
         assert_int_equal(lstat(v.path, &info), 0);
