@@ -41,6 +41,8 @@ typedef struct {
 typedef struct {
     const Options *o;
     Engine e;
+    Buf *files; // (n_files) the texts of --replay, OLD NEW OLD NEW ...
+    int n_files;
     Work *work; // (n_work)
     int n_work;
     SamplerParams sampling;
@@ -201,28 +203,34 @@ static Work *add_work(Drafts *d, const char *name, size_t n) {
     return w;
 }
 
-static Status add_replay(Drafts *d, const char *old_path, const char *new_path) {
-    Buf was = {0}, is = {0};
-    Status st = file_read(old_path, &was);
-    if (!st.code) st = file_read(new_path, &is);
-    if (!st.code && (was.n == 0 || is.n == 0))
-        st = status_error(QUILL_USAGE, "--replay: %.500s: text expected, found an empty file",
-                          was.n ? new_path : old_path);
-    if (!st.code) {
-        const char *name = file_base(new_path);
-        Work *w = add_work(d, name, strlen(name));
-        size_t bound = tokenizer_bound(w->tok, was.n > is.n ? was.n : is.n);
-        int *ids = mem_alloc(bound * sizeof *ids + 1), bos = tokenizer_bos(w->tok);
-        if (bos >= 0) sequence_push(&w->seq, &bos, 1);
-        sequence_push(&w->seq, ids, (int)tokenizer_encode(w->tok, was.data, was.n, NULL, ids, bound));
-        w->n_prompt = w->seq.n_tokens;
-        w->n_forced = (int)tokenizer_encode(w->tok, is.data, is.n, NULL, ids, bound);
-        w->forced = ids;
-        st = answer_fits(&d->e, &d->o->answer, w->n_prompt + w->n_forced);
+// Reads the files of --replay. Each is read once, since it may be a pipe.
+static Status read_replays(Drafts *d) {
+    int n = d->o->bench.replay ? d->o->bench.n_files : 0;
+    d->files = mem_alloc((size_t)n * sizeof *d->files + 1);
+    for (int i = 0; i < n; i++) {
+        Buf *text = &d->files[d->n_files++];
+        *text = (Buf){0};
+        TRY(file_read(d->o->bench.files[i], text));
+        if (text->n == 0)
+            return status_error(QUILL_USAGE, "--replay: %.500s: text expected, found an empty file",
+                                d->o->bench.files[i]);
     }
-    buf_free(&was);
-    buf_free(&is);
-    return st;
+    return OK;
+}
+
+// Adds the replay of files i and i + 1.
+static Status add_replay(Drafts *d, int i) {
+    const Buf *was = &d->files[i], *is = &d->files[i + 1];
+    const char *name = file_base(d->o->bench.files[i + 1]);
+    Work *w = add_work(d, name, strlen(name));
+    size_t bound = tokenizer_bound(w->tok, was->n > is->n ? was->n : is->n);
+    int *ids = mem_alloc(bound * sizeof *ids + 1), bos = tokenizer_bos(w->tok);
+    if (bos >= 0) sequence_push(&w->seq, &bos, 1);
+    sequence_push(&w->seq, ids, (int)tokenizer_encode(w->tok, was->data, was->n, NULL, ids, bound));
+    w->n_prompt = w->seq.n_tokens;
+    w->n_forced = (int)tokenizer_encode(w->tok, is->data, is->n, NULL, ids, bound);
+    w->forced = ids;
+    return answer_fits(&d->e, &d->o->answer, w->n_prompt + w->n_forced);
 }
 
 static Status add_prompt(Drafts *d, const ChatTemplate *template, Str line) {
@@ -260,10 +268,8 @@ static Status add_nothing(Drafts *d) {
 
 static Status add_works(Drafts *d, const Buf *prompts) {
     const Options *o = d->o;
-    Status st = OK;
-    for (int i = 0; o->bench.replay && i < o->bench.n_files && !st.code; i += 2)
-        st = add_replay(d, o->bench.files[i], o->bench.files[i + 1]);
-    if (o->bench.replay) return st;
+    for (int i = 0; i < d->n_files; i += 2) TRY(add_replay(d, i));
+    if (o->bench.replay) return OK;
     TRY(prompts->n > 0 ? add_prompts(d, prompts) : add_nothing(d));
     if (d->n_work == 0)
         return status_error(QUILL_USAGE, "--prompt-lines %s: a prompt a line expected, found none", o->bench.prompts);
@@ -366,22 +372,14 @@ static Status print(const Drafts *d) {
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
 // An upper limit of the context that the texts need: one token for each byte, since they are not encoded yet.
-static Status context_needed(const Options *o, const Buf *prompts, int *n_ctx) {
+static int context_needed(const Drafts *d, const Buf *prompts) {
     enum { TEMPLATE = 512, MOST = 1 << 20 };
-    size_t most = prompts->n + TEMPLATE + (size_t)cli_largest(&o->bench.gen);
-    for (int i = 0; o->bench.replay && i < o->bench.n_files; i += 2) {
-        Buf text = {0};
-        size_t n = 2;
-        for (int k = 0; k < 2; k++) {
-            Status st = file_read(o->bench.files[i + k], &text);
-            n += text.n;
-            buf_free(&text);
-            TRY(st);
-        }
+    size_t most = prompts->n + TEMPLATE + (size_t)cli_largest(&d->o->bench.gen);
+    for (int i = 0; i < d->n_files; i += 2) {
+        size_t n = d->files[i].n + d->files[i + 1].n + 2;
         if (n > most) most = n;
     }
-    *n_ctx = most < MOST ? (int)most : MOST;
-    return OK;
+    return most < MOST ? (int)most : MOST;
 }
 
 static Status run_all(Drafts *d) {
@@ -410,7 +408,8 @@ Status bench_drafts(const Options *o) {
     d.sampling.seed = o->answer.seed_given ? o->answer.sampling.seed : 1;
     EngineNeeds needs = {.need_tokenizer = true, .n_seqs = int_max(1, o->bench.sequences), .pooled = true};
     Status st = o->bench.prompts ? file_read(o->bench.prompts, &prompts) : OK;
-    if (!st.code) st = context_needed(o, &prompts, &needs.n_ctx);
+    if (!st.code) st = read_replays(&d);
+    needs.n_ctx = context_needed(&d, &prompts);
     EngineConfig config = o->engine;
     config.threads = int_max(0, o->bench.threads.at[0]);
     if (!st.code) st = engine_open(&d.e, &config, needs);
@@ -422,6 +421,8 @@ Status bench_drafts(const Options *o) {
         if (!st.code) st = print(&d);
         close_drafts(&d);
     }
+    for (int i = 0; i < d.n_files; i++) buf_free(&d.files[i]);
+    free(d.files);
     buf_free(&prompts);
     return st;
 }

@@ -184,6 +184,8 @@ drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$T
     grep -q '"work": "new"' out
     [ "$(sed -n 's/.*"tokens_per_step": \([0-9]*\).*/\1/p' out)" -ge 4 ]
     grep -Eq '"gain_bound": [0-9.]+' out
+    # a pipe is read once
+    "$QUILL" bench -q -r 1 --speculate ngram --replay <(cat old) <(cat new) -o csv | grep -q '^[0-9]*,1,'
     printf 'hello\nhello\n' >prompts
     "$QUILL" bench -q -r 1 -n 12 --speculate "ngram,$TINY/draft.gguf" --prompt-lines prompts >out
     [ "$(wc -l <out)" -eq 3 ]
@@ -241,6 +243,7 @@ says() {
     says 2 '--draft-max' "$QUILL" --speculate ngram --draft-max 65 hi
     says 2 '--replay: --speculate expected' "$QUILL" bench --replay a b
     says 2 'pairs of files' "$QUILL" bench --speculate ngram --replay a
+    says 2 'null: text expected, found an empty file' "$QUILL" bench --speculate ngram --replay /dev/null old
     says 2 '--replay and --prompt-lines' "$QUILL" bench --speculate ngram --replay --prompt-lines p a b
     says 2 'two tokens or more' "$QUILL" bench --speculate ngram -n 1
     says 2 '-t: one number expected with --speculate, found 2' "$QUILL" bench --speculate ngram -t 1,2
