@@ -99,8 +99,8 @@ static Status prepare_chunks(Engine *e, const AnswerConfig *config, const SavedT
     TRY(blender_read(config, &c->chunks));
     TRY(blender_open(e, config->blend, config->quiet, &c->blender));
     r->time.start = clock_now();
-    TRY(blender_prompt(c->blender, config, template, talk->messages, talk->n, c->chunks.texts, c->chunks.n, text,
-                       &c->prompt));
+    TRY(blender_prompt(c->blender, config, template, talk->messages.at, talk->messages.n, c->chunks.texts, c->chunks.n,
+                       text, &c->prompt));
     if (blender_uses_kept(c->blender)) c->n_computed = blender_compute(c->blender, &c->prompt);
     sequence_push(r->seq, c->prompt.tokens, c->prompt.n);
     c->blend = blender_request(c->blender, &c->prompt);
@@ -112,7 +112,7 @@ static Status prepare(Engine *e, const AnswerConfig *config, const SavedTalk *ta
                       Rendered *text, ChunkedPrompt *c, Request *r) {
     if (config->n_chunks > 0) return prepare_chunks(e, config, talk, template, text, c, r);
     int *ids = NULL, n = 0;
-    TRY(answer_prompt(e, config, template, talk->messages, talk->n, text, &ids, &n));
+    TRY(answer_prompt(e, config, template, talk->messages.at, talk->messages.n, text, &ids, &n));
     sequence_push(r->seq, ids, n);
     free(ids);
     return OK;
@@ -148,7 +148,7 @@ static Status report_errors(Engine *e, const ChunkedPrompt *c, Sequence *seq) {
 static Status save(const Engine *e, const AnswerConfig *config, const ChunkedPrompt *chunked, SavedTalk *talk,
                    Str history) {
     if (chunked->chunks.n > 0) { // the text of the chunks becomes part of the message
-        Str *prompt = &talk->messages[talk->n - 1].text;
+        Str *prompt = &talk->messages.at[talk->messages.n - 1].text;
         Buf whole = {0};
         blender_join(chunked->chunks.texts, chunked->chunks.n, &whole);
         buf_append(&whole, prompt->data, prompt->n);

@@ -114,7 +114,7 @@ Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, c
     SavedTalk talk;
     int *ids = NULL, n = 0;
     Status st = answer_messages(e, config, template, prompt, &talk);
-    if (!st.code) st = answer_prompt(e, config, template, talk.messages, talk.n, text, &ids, &n);
+    if (!st.code) st = answer_prompt(e, config, template, talk.messages.at, talk.messages.n, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
     saved_talk_free(&talk);

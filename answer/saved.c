@@ -126,13 +126,6 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
                         part, dir);
 }
 
-static void append(Message **list, int *n, int at, const char *role, Str text) {
-    *list = mem_resize(*list, (size_t)(*n + 1) * sizeof **list);
-    memmove(*list + at + 1, *list + at, (size_t)(*n - at) * sizeof **list);
-    (*list)[at] = (Message){role, {mem_copy(text.n ? text.data : "", text.n), text.n}, NULL};
-    ++*n;
-}
-
 Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, SavedTalk *out) {
     char *path;
     Buf text = {0};
@@ -140,36 +133,34 @@ Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str
     Status st = saved_choose(config, model, &path);
     if (!st.code && path) out->file.mark = saved_mark(path);
     if (!st.code && path) st = file_read(path, &text);
-    if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, &out->messages, &out->n);
+    if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, &out->messages);
     buf_free(&text);
     if (!config->load) out->file.path = path;
     else free(path);
     if (st.code) return st;
-    if (system.data && out->n > 0 && strcmp(out->messages[0].role, "system") == 0) {
-        free((void *)out->messages[0].text.data);
-        memmove(out->messages, out->messages + 1, (size_t)--out->n * sizeof *out->messages);
-    }
-    if (system.data) append(&out->messages, &out->n, 0, "system", system);
-    append(&out->messages, &out->n, out->n, "user", prompt);
+    MessageList *list = &out->messages;
+    if (system.data && list->n > 0 && strcmp(list->at[0].role, "system") == 0) messages_remove(list, 0);
+    if (system.data) messages_insert(list, 0, "system", system);
+    messages_insert(list, list->n, "user", prompt);
     return OK;
 }
 
 void saved_talk_free(SavedTalk *t) {
-    transcript_free(t->messages, t->n);
+    messages_free(&t->messages);
     free(t->file.path);
     *t = (SavedTalk){0};
 }
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-Status saved_write(SavedFile *f, const char *model, json_t *settings, const Message *m, int n, char **left) {
+Status saved_write(SavedFile *f, const char *model, json_t *settings, const MessageList *messages, char **left) {
     bool changed = f->path && saved_changed(f->path, &f->mark);
     *left = changed ? f->path : NULL;
     if (changed) f->path = NULL;
     bool fresh = !f->path;
     Status st = fresh ? new_file(model, &f->path) : OK;
     if (st.code) json_decref(settings);
-    else st = transcript_write(f->path, model, settings, m, n);
+    else st = transcript_write(f->path, model, settings, messages);
     if (fresh && st.code && f->path) unlink(f->path); // it is empty
     if (!st.code) f->mark = saved_mark(f->path);
     return st;
@@ -182,8 +173,8 @@ Status saved_answer(const AnswerConfig *config, const char *model, SavedTalk *t,
     if (t->file.path && file_read(t->file.path, &text).code == QUILL_OK)
         settings = transcript_settings_json(str_of_buf(&text));
     buf_free(&text);
-    append(&t->messages, &t->n, t->n, "assistant", answer);
-    Status st = saved_write(&t->file, model, settings, t->messages, t->n, &left);
+    messages_insert(&t->messages, t->messages.n, "assistant", answer);
+    Status st = saved_write(&t->file, model, settings, &t->messages, &left);
     if (!st.code && left)
         note_print(config->quiet,
                    "%s was written by another run meanwhile and stays as it is; this conversation is saved in %s", left,

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#include "answer/chat_template.h"
+#include "answer/messages.h"
 #include "base/jsonio.h"
 
 // The state of a file when it was read or written.
@@ -27,9 +27,8 @@ typedef struct {
 
 // What a single answer continues, and the prompt.
 typedef struct {
-    Message *messages; // (n) owned; the prompt is the last
-    int n;
-    SavedFile file; // of --continue
+    MessageList messages; // the prompt is the last
+    SavedFile file;       // of --continue
 } SavedTalk;
 
 SavedMark saved_mark(const char *path); // take it before the file is read, or after it was written
@@ -48,7 +47,7 @@ void saved_talk_free(SavedTalk *t);
 // its name is reserved: several runs may save in the same second. model: a name or a path. settings: as
 // transcript_write. *left: the path of the file that is left as it is; NULL: none; the caller frees it. QUILL_IO: the
 // folder or the file cannot be made or written.
-Status saved_write(SavedFile *f, const char *model, json_t *settings, const Message *m, int n, char **left);
+Status saved_write(SavedFile *f, const char *model, json_t *settings, const MessageList *messages, char **left);
 // Saves a single answer: appends it to `t` and writes all messages with the settings that the file had. Notes on stderr
 // if the conversation moves to another file, unless config->quiet. QUILL_IO.
 Status saved_answer(const AnswerConfig *config, const char *model, SavedTalk *t, Str answer);

@@ -20,7 +20,7 @@ static const char *own_role(const char *role) {
     return NULL;
 }
 
-static Status read_message(const char *name, const json_t *list, size_t i, bool raw, Message *out) {
+static Status read_message(const char *name, const json_t *list, size_t i, bool raw, MessageList *out) {
     const json_t *one = json_array_get(list, i), *content = json_object_get(one, "content");
     const char *role = json_string_value(json_object_get(one, "role"));
     if (!role || !json_is_string(content))
@@ -30,16 +30,7 @@ static Status read_message(const char *name, const json_t *list, size_t i, bool 
     bool system = strcmp(role, "system") == 0;
     if (system && i > 0) return wrong_message(name, i, "only the first message to be a system message");
     if (system && raw) return wrong_message(name, i, "no system message, because raw text has none,");
-    size_t n = json_string_length(content);
-    *out = (Message){role, {mem_copy(json_string_value(content), n), n}, NULL};
-    return OK;
-}
-
-static Status read_list(const char *name, const json_t *list, bool raw, Message *out, int *n) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        TRY(read_message(name, list, i, raw, &out[i]));
-        ++*n;
-    }
+    messages_insert(out, out->n, role, (Str){json_string_value(content), json_string_length(content)});
     return OK;
 }
 
@@ -52,25 +43,17 @@ static Status no_json(const char *name, const json_error_t *error) {
     return st;
 }
 
-Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n) {
+Status transcript_read(const char *name, Str json, bool raw, MessageList *out) {
     json_error_t error;
-    *out = NULL;
-    *n = 0;
+    *out = (MessageList){0};
     json_t *all = jsonio_read(json, JSON_ALLOW_NUL, &error);
     const json_t *list = json_object_get(all, "messages");
     Status st = OK;
     if (!all) st = no_json(name, &error);
     else if (!json_is_array(list) || json_array_size(list) >= INT_MAX)
         st = status_error(QUILL_USAGE, "%.500s: {\"messages\": [...]} expected, no such list found", name);
-    if (!st.code) {
-        *out = mem_alloc(json_array_size(list) * sizeof **out + 1);
-        st = read_list(name, list, raw, *out, n);
-    }
-    if (st.code) {
-        transcript_free(*out, *n);
-        *out = NULL;
-        *n = 0;
-    }
+    for (size_t i = 0; !st.code && i < json_array_size(list); i++) st = read_message(name, list, i, raw, out);
+    if (st.code) messages_free(out);
     json_decref(all);
     return st;
 }
@@ -107,16 +90,16 @@ json_t *transcript_settings_json(Str json) {
     return settings;
 }
 
-Status transcript_write(const char *path, const char *model, json_t *settings, const Message *m, int n) {
-    json_t *all = json_object(), *messages = json_array();
+Status transcript_write(const char *path, const char *model, json_t *settings, const MessageList *messages) {
+    json_t *all = json_object(), *list = json_array();
     jsonio_put(all, "model", jsonio_text(str_of(model)));
     if (settings) jsonio_put(all, "settings", settings);
-    jsonio_put(all, "messages", messages);
-    for (int i = 0; i < n; i++) {
+    jsonio_put(all, "messages", list);
+    for (int i = 0; i < messages->n; i++) {
         json_t *one = json_object();
-        jsonio_put(one, "role", json_string(m[i].role));
-        jsonio_put(one, "content", jsonio_text(m[i].text));
-        jsonio_append(messages, one);
+        jsonio_put(one, "role", json_string(messages->at[i].role));
+        jsonio_put(one, "content", jsonio_text(messages->at[i].text));
+        jsonio_append(list, one);
     }
     Buf text = {0};
     jsonio_print(all, JSON_INDENT(2), &text);
@@ -126,9 +109,4 @@ Status transcript_write(const char *path, const char *model, json_t *settings, c
     if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
     buf_free(&text);
     return st;
-}
-
-void transcript_free(Message *m, int n) {
-    for (int i = 0; i < n; i++) free((void *)m[i].text.data);
-    free(m);
 }

@@ -7,18 +7,17 @@
 #ifndef QUILL_TRANSCRIPT_H
 #define QUILL_TRANSCRIPT_H
 
-#include "answer/chat_template.h"
+#include "answer/messages.h"
 #include "base/jsonio.h"
 
 // Reads the messages. name: of the file, for error messages. raw: there is no template, so a system message is an
-// error. QUILL_USAGE: not a conversation; *out is NULL. Free *out with transcript_free.
-Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n);
+// error. QUILL_USAGE: not a conversation; *out is empty. Call messages_free.
+Status transcript_read(const char *name, Str json, bool raw, MessageList *out);
 // Calls `take` for each entry of "settings" with the value as a command line has it; for a list first with "default",
 // then with each text of the list. The strings are valid during the call. json: a text that transcript_read accepted.
 void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg);
 json_t *transcript_settings_json(Str json); // the object "settings"; NULL: there is none. The caller drops it
 // Writes {"model", "settings", "messages"} as JSON. settings: steals the reference; NULL: none. QUILL_IO.
-Status transcript_write(const char *path, const char *model, json_t *settings, const Message *m, int n);
-void transcript_free(Message *m, int n); // and the texts of the messages
+Status transcript_write(const char *path, const char *model, json_t *settings, const MessageList *messages);
 
 #endif

@@ -81,13 +81,13 @@ static Status undo(Chat *c, const char *arg, Status *end) {
 
 Status commands_say(Chat *c, Str text) {
     if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
-    int before = c->talk->n_messages;
+    int before = c->talk->messages.n;
     Buf whole = {0};
     buf_append(&whole, c->beginning.data, c->beginning.n);
     if (text.n) buf_str(&whole, "\n\n");
     buf_append(&whole, text.data, text.n);
     Status st = conversation_say(c->talk, str_of_buf(&whole));
-    if (c->talk->n_messages > before) c->beginning.n = 0;
+    if (c->talk->messages.n > before) c->beginning.n = 0;
     buf_free(&whole);
     return st;
 }
@@ -119,9 +119,9 @@ static Status set_system(Chat *c, const char *arg, Status *end) {
     (void)end;
     const Conversation *t = c->talk;
     if (*arg) return conversation_system(c->talk, strcmp(arg, "\"\"") == 0 ? (Str){0} : str_of(arg));
-    bool there = t->n_messages > 0 && strcmp(t->messages[0].role, "system") == 0;
+    bool there = t->messages.n > 0 && strcmp(t->messages.at[0].role, "system") == 0;
     Buf shown = {0}; // escaped: it may come from a loaded file
-    utf8_escape(&shown, there ? t->messages[0].text.data : "none", there ? t->messages[0].text.n : 4);
+    utf8_escape(&shown, there ? t->messages.at[0].text.data : "none", there ? t->messages.at[0].text.n : 4);
     fprintf(stderr, "system     %s\n", shown.data ? shown.data : "");
     buf_free(&shown);
     return OK;
@@ -186,7 +186,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
     Status st = set_system(c, "", end);
     fprintf(stderr, "context    %d of %d tokens, %d of them in the cache\n", n, e->shape.n_ctx,
             int_min(n, sequence_slots(&t->seq)));
-    fprintf(stderr, "messages   %d", t->n_messages);
+    fprintf(stderr, "messages   %d", t->messages.n);
     if (t->n_left_out) fprintf(stderr, ", the oldest %d left out", t->n_left_out);
     fputc('\n', stderr);
     if (!st.code) st = settings_show(&c->settings, "");
@@ -300,7 +300,7 @@ static Status save(Chat *c, const char *arg, Status *end) {
         name_file(c, path);
         if (kv) st = conversation_save_kv(c->talk, beside.data);
         if (kv && !st.code) c->has_kv = true;
-        if (!st.code) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+        if (!st.code) fprintf(stderr, "%s: %d messages\n", path, c->talk->messages.n);
     }
     buf_free(&beside);
     return st;
@@ -330,7 +330,7 @@ Status commands_load(Chat *c, const char *path, bool given) {
         st = load_settings(c, path, json, given);
     }
     buf_free(&text);
-    if (!st.code && !c->config->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    if (!st.code && !c->config->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->messages.n);
     return st;
 }
 
@@ -360,8 +360,7 @@ static Status write_own(Chat *c) {
     bool named = c->own.path != NULL;
     char *left; // another chat has written to it
     const Conversation *talk = c->talk;
-    TRY(saved_write(&c->own, gguf_name(talk->e->gguf), settings_json(c->config), talk->messages, talk->n_messages,
-                    &left));
+    TRY(saved_write(&c->own, gguf_name(talk->e->gguf), settings_json(c->config), &talk->messages, &left));
     bool tell = !c->config->quiet;
     if (tell && left)
         screen_note("quill: note: another chat has written %s; this chat leaves that file as it is and is saved in %s",
@@ -373,7 +372,7 @@ static Status write_own(Chat *c) {
 }
 
 Status commands_autosave(Chat *c) {
-    int now[] = {c->talk->n_messages, c->talk->n_stats};
+    int now[] = {c->talk->messages.n, c->talk->n_stats};
     if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0) return OK;
     bool changed = c->own.path && saved_changed(c->own.path, &c->own.mark);
     bool empty = (!c->own.path || changed) && !conversation_last(c->talk, NULL); // a file begins with a message

@@ -22,36 +22,31 @@
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 static void add_message(Conversation *c, const char *role, Str text) {
-    c->messages = mem_resize(c->messages, (size_t)(c->n_messages + 1) * sizeof *c->messages);
-    c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}, NULL};
+    messages_insert(&c->messages, c->messages.n, role, text);
     c->n_said = 0;
-}
-
-static void free_messages(Message *m, int n) {
-    for (int i = 0; i < n; i++) free((void *)m[i].text.data);
 }
 
 enum { SAID = 2 }; // a mark of seq_text.trusted
 
 static bool is(const Message *m, const char *role) { return strcmp(m->role, role) == 0; }
-static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->messages[0], "system"); }
+static int n_system(const Conversation *c) { return c->messages.n > 0 && is(&c->messages.at[0], "system"); }
 
 static void keep_messages(Conversation *c, int n) {
-    free_messages(c->messages + n, c->n_messages - n);
-    c->n_messages = n;
+    MessageList dropped = messages_split(&c->messages, n);
+    messages_free(&dropped);
     if (c->n_left_out >= n - n_system(c)) c->n_left_out = 0; // all that remain were left out: now they fit again
     c->n_said = 0;
 }
 
 const Message *conversation_last(const Conversation *c, const char *role) {
-    for (int i = c->n_messages - 1; i >= 0; i--)
-        if (role ? is(&c->messages[i], role) : !is(&c->messages[i], "system")) return &c->messages[i];
+    for (int i = c->messages.n - 1; i >= 0; i--)
+        if (role ? is(&c->messages.at[i], role) : !is(&c->messages.at[i], "system")) return &c->messages.at[i];
     return NULL;
 }
 
 bool conversation_undo(Conversation *c) {
     const Message *last = conversation_last(c, "user");
-    if (last) keep_messages(c, (int)(last - c->messages));
+    if (last) keep_messages(c, (int)(last - c->messages.at));
     return last != NULL;
 }
 
@@ -64,18 +59,8 @@ void conversation_clear(Conversation *c) {
 Status conversation_system(Conversation *c, Str text) {
     if (!c->template)
         return status_error(QUILL_USAGE, "/system: raw text has no system message; write it into a message");
-    int had = n_system(c);
-    if (had) free_messages(c->messages, 1);
-    if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
-    if (!text.data) return OK;
-    if (!had) {
-        int n_said = c->n_said;
-        add_message(c, "system", text);
-        c->n_said = n_said;
-        Message new = c->messages[c->n_messages - 1];
-        memmove(c->messages + 1, c->messages, (size_t)(c->n_messages - 1) * sizeof new);
-        c->messages[0] = new;
-    } else c->messages[0].text = (Str){mem_copy(text.data, text.n), text.n};
+    if (n_system(c)) messages_remove(&c->messages, 0);
+    if (text.data) messages_insert(&c->messages, 0, "system", text);
     return OK;
 }
 
@@ -98,9 +83,9 @@ static void encoded_prompt_free(EncodedPrompt *prompt) {
 // Renders the prompt: the system message and the turns that are not left out.
 static Status render(const Conversation *c, int n_left_out, bool answer, Rendered *out) {
     int system = n_system(c), n = 0;
-    Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
-    if (system) given[n++] = c->messages[0];
-    for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
+    Message *given = mem_alloc((size_t)c->messages.n * sizeof *given + 1);
+    if (system) given[n++] = c->messages.at[0];
+    for (int i = system + n_left_out; i < c->messages.n; i++) given[n++] = c->messages.at[i];
     Status st = answer_render(c->config, c->template, given, n, answer, out);
     free(given);
     return st;
@@ -209,7 +194,7 @@ bool conversation_last_said(const Conversation *c, Buf *out) {
     const Message *last = conversation_last(c, "assistant");
     if (!last) return false;
     Conversation asked = *c; // as it was before the answer
-    asked.n_messages = (int)(last - c->messages);
+    asked.messages.n = (int)(last - c->messages.at);
     Rendered prompt = {0};
     (void)render(&asked, c->n_left_out, true, &prompt); // the answer may begin in a thought that the prompt opens
     ThinkStream think = {0};
@@ -231,8 +216,8 @@ bool conversation_last_said(const Conversation *c, Buf *out) {
 // first n and returns the number of all.
 static int turns_from(const Conversation *c, int from, int *turns, int n) {
     int system = n_system(c), found = 0;
-    for (int i = system + from; i < c->n_messages; i++) {
-        if (!is(&c->messages[i], "user")) continue;
+    for (int i = system + from; i < c->messages.n; i++) {
+        if (!is(&c->messages.at[i], "user")) continue;
         if (found < n) turns[found] = i - system;
         found++;
     }
@@ -241,7 +226,7 @@ static int turns_from(const Conversation *c, int from, int *turns, int n) {
 
 static void say_left_out(const Conversation *c, int before, bool in_answer) {
     int turns = 0;
-    for (int i = before; i < c->n_left_out; i++) turns += is(&c->messages[n_system(c) + i], "user");
+    for (int i = before; i < c->n_left_out; i++) turns += is(&c->messages.at[n_system(c) + i], "user");
     screen_note("%squill: the context of %d tokens is full; the oldest %d turn%s left out from here on",
                 in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
 }
@@ -258,8 +243,8 @@ static Status encode_prompt(const Conversation *c, int n_left_out, EncodedPrompt
 // *out: the number of messages left out, before and after. A binary search, since each try renders and encodes the
 // rest.
 static Status leave_out(const Conversation *c, int room, int *out, EncodedPrompt *prompt) {
-    int *turns = mem_alloc((size_t)c->n_messages * sizeof *turns + 1);
-    int low = 0, high = turns_from(c, *out + 1, turns, c->n_messages) - 1;
+    int *turns = mem_alloc((size_t)c->messages.n * sizeof *turns + 1);
+    int low = 0, high = turns_from(c, *out + 1, turns, c->messages.n) - 1;
     Status st = OK;
     while (!st.code && low < high) {
         int middle = low + (high - low) / 2;
@@ -429,27 +414,23 @@ static Status run_answer(Conversation *c, const EncodedPrompt *prompt, Buf *answ
     return st;
 }
 
-// Puts the texts of the chunks before the text of the last message.
-static void put_chunks(Conversation *c) {
-    Str *said = &c->messages[c->n_messages - 1].text;
+// Adds the message of a user, behind the texts of the chunks.
+static void add_question(Conversation *c, Str text) {
     Buf whole = {0};
-    blender_join(c->chunks.texts, c->chunks.n, &whole);
-    buf_append(&whole, said->data, said->n);
-    free((void *)said->data);
-    *said = str_of_buf(&whole);
+    if (c->chunks.n > 0) blender_join(c->chunks.texts, c->chunks.n, &whole);
+    buf_append(&whole, text.data, text.n);
+    add_message(c, "user", str_of_buf(&whole));
+    buf_free(&whole);
 }
 
 // Keeps the first `keep` messages, adds the message `text` (NULL: none) and its answer, and drops the messages that
 // came after. If there is no answer, the conversation stays as it was.
 static Status turn(Conversation *c, int keep, const Str *text) {
-    int n_aside = c->n_messages - keep, left_out = c->n_left_out, n_said = c->n_said;
-    Message *aside = mem_alloc((size_t)n_aside * sizeof *aside + 1);
-    if (n_aside) memcpy(aside, c->messages + keep, (size_t)n_aside * sizeof *aside);
-    c->n_messages = keep;
+    int left_out = c->n_left_out, n_said = c->n_said;
+    MessageList aside = messages_split(&c->messages, keep);
     c->n_left_out = int_min(left_out, keep - n_system(c));
-    if (text) add_message(c, "user", *text);
+    if (text) add_question(c, *text);
     EncodedPrompt prompt = {.has_chunks = text && c->chunks.n > 0};
-    if (prompt.has_chunks) put_chunks(c);
     Buf answer = {0};
     bool said = false;
     Status st = encode_prompt_that_fits(c, 0, &prompt);
@@ -458,16 +439,14 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     if (said) {
         add_message(c, "assistant", str_of_buf(&answer));
         c->n_said = c->stats[c->n_stats - 1].said;
-        free_messages(aside, n_aside);
         if (prompt.has_chunks) chunks_drop(&c->chunks);
     } else {
         keep_messages(c, keep);
-        c->messages = mem_resize(c->messages, (size_t)(keep + n_aside) * sizeof *c->messages + 1);
-        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i];
+        messages_join(&c->messages, &aside);
         if (refused) c->n_left_out = left_out, c->n_said = n_said;
         else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
     }
-    free(aside);
+    messages_free(&aside);
     encoded_prompt_free(&prompt);
     buf_free(&answer);
     if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
@@ -486,33 +465,31 @@ Status conversation_chunk(Conversation *c, const char *path) {
     return OK;
 }
 
-Status conversation_say(Conversation *c, Str text) { return turn(c, c->n_messages, &text); }
+Status conversation_say(Conversation *c, Str text) { return turn(c, c->messages.n, &text); }
 
 Status conversation_say_instead(Conversation *c, Str text) {
     const Message *last = conversation_last(c, "user");
-    return turn(c, last ? (int)(last - c->messages) : c->n_messages, &text);
+    return turn(c, last ? (int)(last - c->messages.at) : c->messages.n, &text);
 }
 
 Status conversation_answer_again(Conversation *c) {
     const Message *last = conversation_last(c, "user");
     if (!last) return OK;
     c->tries++;
-    return turn(c, (int)(last - c->messages) + 1, NULL);
+    return turn(c, (int)(last - c->messages.at) + 1, NULL);
 }
 
 // ---- as JSON --------------------------------------------------------------------------------------------------------
 
 Status conversation_save(const Conversation *c, json_t *settings, const char *path) {
-    return transcript_write(path, gguf_name(c->e->gguf), settings, c->messages, c->n_messages);
+    return transcript_write(path, gguf_name(c->e->gguf), settings, &c->messages);
 }
 
 Status conversation_load(Conversation *c, const char *name, Str json) {
-    Message *messages = NULL;
-    int n = 0;
-    TRY(transcript_read(name, json, !c->template, &messages, &n));
-    transcript_free(c->messages, c->n_messages);
+    MessageList messages;
+    TRY(transcript_read(name, json, !c->template, &messages));
+    messages_free(&c->messages);
     c->messages = messages;
-    c->n_messages = n;
     c->n_left_out = c->n_said = 0;
     return OK;
 }
@@ -608,8 +585,7 @@ void conversation_close(Conversation *c) {
     chunks_free(&c->chunks);
     kvcache_release(&c->e->kv, &c->seq);
     sequence_free(&c->seq);
-    keep_messages(c, 0);
-    free(c->messages);
+    messages_free(&c->messages);
     free(c->bias);
     free(c->cuts);
     free(c->stats);

@@ -9,7 +9,7 @@
 #define QUILL_CONVERSATION_H
 
 #include "answer/answer.h"
-#include "answer/chat_template.h"
+#include "answer/messages.h"
 #include "chat/chunks.h"
 
 typedef struct {
@@ -30,10 +30,9 @@ typedef struct {
     ChatTemplate *template; // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
-    Message *messages; // (n_messages) owns their texts; a system message is the first
-    int n_messages;
-    int n_left_out; // messages after the system message that are no longer part of the prompt
-    bool refuses;   // a message that does not fit ends the chat: input from a pipe cannot be shortened
+    MessageList messages; // a system message is the first
+    int n_left_out;       // messages after the system message that are no longer part of the prompt
+    bool refuses;         // a message that does not fit ends the chat: input from a pipe cannot be shortened
     // the cache
     Sequence seq;
     Rendered seq_text; // the text of seq.tokens; its `trusted`: 0 and 1 as rendered, SAID (2) where the model generated

@@ -66,7 +66,7 @@ static Status begin(Chat *c, const Options *o) {
         buf_free(&system);
     }
     for (int i = 0; i < o->answer.n_chunks && !st.code; i++) st = conversation_chunk(c->talk, o->answer.chunks[i]);
-    c->saved[0] = c->talk->n_messages; // autosave does not write the loaded messages again
+    c->saved[0] = c->talk->messages.n; // autosave does not write the loaded messages again
     if (o->answer.continue_last && !st.code) c->own.path = path;
     else free(path);
     return st;

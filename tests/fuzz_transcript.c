@@ -26,16 +26,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     bool raw = data[0] & 1;
     char *file = mem_copy((const char *)data + 1, size - 1);
-    Message *messages;
-    int n;
-    Status st = transcript_read("fuzz.json", (Str){file, size - 1}, raw, &messages, &n);
+    MessageList messages;
+    Status st = transcript_read("fuzz.json", (Str){file, size - 1}, raw, &messages);
     if (!st.code) transcript_settings((Str){file, size - 1}, take, NULL);
     free(file);
     if (st.code) check_error(&st);
-    for (int i = 0; i < n; i++) {
-        if (!ours(messages[i].role) || messages[i].text.data[messages[i].text.n]) abort();
-        if (strcmp(messages[i].role, "system") == 0 && (raw || i > 0)) abort();
+    for (int i = 0; i < messages.n; i++) {
+        if (!ours(messages.at[i].role) || messages.at[i].text.data[messages.at[i].text.n]) abort();
+        if (strcmp(messages.at[i].role, "system") == 0 && (raw || i > 0)) abort();
     }
-    transcript_free(messages, n);
+    messages_free(&messages);
     return 0;
 }

@@ -110,14 +110,14 @@ static void test_only_what_is_new(void **state) {
     assert_int_equal(last_turn(&t)->prompt, whole);
     assert_in_range(computed(&t), 2, first);
     assert_ok(conversation_say_instead(&t.c, str_of("hello")));
-    assert_int_equal(t.c.n_messages, 4);
+    assert_int_equal(t.c.messages.n, 4);
     assert_in_range(computed(&t), 2, first);
     check_seq_text(&t.c);
     // A new system message starts a new prompt.
     assert_ok(conversation_system(&t.c, str_of("Be kind.")));
     say(&t, "so");
     assert_in_range(last_turn(&t)->cached, 0, 1); // <|im_start|>
-    assert_string_equal(t.c.messages[0].text.data, "Be kind.");
+    assert_string_equal(t.c.messages.at[0].text.data, "Be kind.");
     close_talk(&t);
 }
 
@@ -162,7 +162,7 @@ static void test_any_order(void **state) {
         default: assert_ok(conversation_say(&t.c, text));
         }
         check_seq_text(&t.c);
-        assert_in_range(t.c.n_left_out, 0, t.c.n_messages);
+        assert_in_range(t.c.n_left_out, 0, t.c.messages.n);
         assert_true(t.c.seq.n_tokens <= t.e.shape.n_ctx + 1);
     }
     close_talk(&t);
@@ -181,11 +181,11 @@ static void test_full(void **state) {
     for (; !st.code; said++) st = conversation_say(&t.c, str_of("a message"));
     assert_int_equal(st.code, QUILL_CONTEXT);
     assert_non_null(strstr(st.message, "/undo"));
-    assert_int_equal(t.c.n_messages, 1 + 2 * (said - 1)); // as it was before
+    assert_int_equal(t.c.messages.n, 1 + 2 * (said - 1)); // as it was before
     // The oldest turns are left out, the system message stays, and all messages can still be saved.
     t.config.context_shift = true;
     say(&t, "a message");
-    assert_int_equal(t.c.n_messages, 1 + 2 * said);
+    assert_int_equal(t.c.messages.n, 1 + 2 * said);
     assert_true(t.c.n_left_out >= 2 && t.c.n_left_out % 2 == 0);
     assert_non_null(strstr(t.c.seq_text.text.data, "system\nS<|im_end|>"));
     // An answer that is longer than the remaining room continues.
@@ -198,13 +198,13 @@ static void test_full(void **state) {
     check_seq_text(&t.c);
     // Undo makes room for turns that were left out.
     while (t.c.n_left_out > 0) {
-        int left_out = t.c.n_left_out, n = t.c.n_messages;
+        int left_out = t.c.n_left_out, n = t.c.messages.n;
         assert_true(conversation_undo(&t.c));
-        assert_int_equal(t.c.n_messages, n - 2);
-        if (left_out < t.c.n_messages - 1) assert_int_equal(t.c.n_left_out, left_out);
+        assert_int_equal(t.c.messages.n, n - 2);
+        if (left_out < t.c.messages.n - 1) assert_int_equal(t.c.n_left_out, left_out);
         else assert_int_equal(t.c.n_left_out, 0);
     }
-    assert_true(t.c.n_messages > 1);
+    assert_true(t.c.messages.n > 1);
     // If one turn alone fills the context, the answer ends.
     t.config.predict = 200;
     say(&t, "c");
@@ -232,9 +232,9 @@ static void test_files(void **state) {
     assert_ok(conversation_tokens(&t.c, &whole));
     conversation_clear(&t.c);
     assert_ok(load_file(&t.c, path));
-    assert_int_equal(t.c.n_messages, 3);
-    assert_string_equal(t.c.messages[0].text.data, "Be \"kind\".\n\t");
-    assert_string_equal(t.c.messages[1].text.data, "caf\xc3\xa9 <|im_end|>");
+    assert_int_equal(t.c.messages.n, 3);
+    assert_string_equal(t.c.messages.at[0].text.data, "Be \"kind\".\n\t");
+    assert_string_equal(t.c.messages.at[1].text.data, "caf\xc3\xa9 <|im_end|>");
     assert_ok(conversation_answer_again(&t.c));
     assert_int_equal(computed(&t), 1); // all tokens except the last were in the cache
     static const char *const bad[] = {
@@ -255,11 +255,11 @@ static void test_files(void **state) {
         Status st = load_file(&t.c, path);
         if (st.code != QUILL_USAGE) fail_msg("%s: code %d, %s", bad[i], st.code, st.message);
         assert_non_null(strstr(st.message, path));
-        assert_int_equal(t.c.n_messages, 3);
+        assert_int_equal(t.c.messages.n, 3);
     }
     write_file(path, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}");
     assert_ok(load_file(&t.c, path));
-    assert_int_equal(t.c.messages[0].text.n, 3);
+    assert_int_equal(t.c.messages.at[0].text.n, 3);
     assert_ok(conversation_answer_again(&t.c));
     assert_int_equal(load_file(&t.c, "/nowhere/x").code, QUILL_IO);
     assert_int_equal(conversation_save(&t.c, NULL, "/nowhere/x").code, QUILL_IO);
