@@ -101,12 +101,72 @@ static void test_ends_while_ahead(void **state) {
     sampler_free(d.sampler);
 }
 
-// Nothing to do, nothing owed.
+// A request that arrives while a step runs begins in the next step, so that this step may not be planned before.
+static void test_a_request_that_waits(void **state) {
+    (void)state;
+    static Device d;
+    Request r[2];
+    Batch *b, *ahead;
+    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+    fake_open(&d.f, 8, 0, 64, 4);
+    fake_policy(&d.f, &plain_policy, true);
+    for (int i = 0; i < 2; i++) request_new(&r[i], 9, 20, (uint64_t)i);
+    scheduler_add(d.f.s, &r[0]);
+    assert_true(scheduler_next(d.f.s, &b));
+    device_begin(&d, b);
+    scheduler_add(d.f.s, &r[1]);
+    assert_false(scheduler_ahead(d.f.s, &ahead));
+    scheduler_take_tokens(d.f.s, d.tokens[d.n_told++ % 2]);
+    assert_true(scheduler_next(d.f.s, &b));
+    assert_int_equal(b->n_seqs, 2);
+    device_begin(&d, b);
+    assert_true(scheduler_ahead(d.f.s, &ahead)); // both decode now
+    device_begin(&d, ahead);
+    d.begun = true;
+    scheduler_take_tokens(d.f.s, d.tokens[d.n_told++ % 2]);
+    while (device_step(&d)) {
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_text(&r[i]);
+        request_free(&d.f, &r[i]);
+    }
+    fake_close(&d.f);
+    sampler_free(d.sampler);
+}
+
+// A step is not abandoned once the next one was planned from it, nor if one of its requests has ended.
+static void test_steps_that_run_to_their_end(void **state) {
+    (void)state;
+    static Device d;
+    Request r[2];
+    Batch *b, *ahead;
+    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+    fake_open(&d.f, 8, 0, 64, 4);
+    fake_policy(&d.f, &plain_policy, true);
+    for (int i = 0; i < 2; i++) request_new(&r[i], 9, 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
+    assert_true(scheduler_next(d.f.s, &b));
+    assert_true(scheduler_may_abandon(d.f.s));
+    device_begin(&d, b);
+    assert_true(scheduler_ahead(d.f.s, &ahead));
+    assert_false(scheduler_may_abandon(d.f.s));
+    device_begin(&d, ahead);
+    scheduler_take_tokens(d.f.s, d.tokens[0]);
+    scheduler_cancel(d.f.s, &r[0]);
+    assert_true(scheduler_next(d.f.s, &b));
+    assert_false(scheduler_may_abandon(d.f.s));
+    scheduler_take_tokens(d.f.s, d.tokens[1]);
+    assert_int_equal(r[1].n_new, 2);
+    for (int i = 0; i < 2; i++) request_free(&d.f, &r[i]);
+    fake_close(&d.f);
+    sampler_free(d.sampler);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens_ahead),
         cmocka_unit_test(test_ends_while_ahead),
+        cmocka_unit_test(test_a_request_that_waits),
+        cmocka_unit_test(test_steps_that_run_to_their_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
