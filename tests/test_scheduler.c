@@ -557,6 +557,50 @@ static void test_preemption_changes_nothing(void **state) {
     assert_true(preempted > 100);
 }
 
+// If the oldest of three requests finds no block, the newest is preempted, not the one between them.
+static void test_the_newest_is_preempted(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request r[3];
+    Batch *b;
+    fake_open(&f, 8, 8, 64, 3); // 64 slots
+    for (int i = 0; i < 3; i++) {
+        request_new(&r[i], 14 + 2 * (i == 0), 30, (uint64_t)i); // the first needs a third block first
+        scheduler_add(f.s, &r[i]);
+    }
+    while (scheduler_preemptions(f.s) == 0) {
+        assert_true(scheduler_next(f.s, &b));
+        scheduler_take(f.s, fake_forward(&f, b));
+    }
+    assert_true(request_has_blocks(&r[0]));
+    assert_true(request_has_blocks(&r[1]));
+    assert_false(request_has_blocks(&r[2]));
+    run_and_release(&f, r, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    fake_close(&f);
+}
+
+// A request that has arrived before it is added keeps the time of its arrival; others arrive when they are added.
+static void test_time_of_arrival(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request r[2];
+    double before = clock_now();
+    fake_open(&f, 8, 0, 16, 4);
+    for (int i = 0; i < 2; i++) request_new(&r[i], 5, 3, (uint64_t)i);
+    r[0].time.start = before / 2;
+    for (int i = 0; i < 2; i++) scheduler_add(f.s, &r[i]);
+    assert_true(r[0].time.start == before / 2);
+    assert_true(r[1].time.start >= before && r[1].time.start <= clock_now());
+    run_all(&f);
+    assert_true(r[0].time.start == before / 2);
+    for (int i = 0; i < 2; i++) request_free(&f, &r[i]);
+    fake_close(&f);
+}
+
 static void test_empty(void **state) {
     (void)state;
     static FakeEngine f;
@@ -589,6 +633,8 @@ int main(void) {
         cmocka_unit_test(test_nobody_is_passed_over),
         cmocka_unit_test(test_waits_behind_a_newer_one),
         cmocka_unit_test(test_preemption_changes_nothing),
+        cmocka_unit_test(test_the_newest_is_preempted),
+        cmocka_unit_test(test_time_of_arrival),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
