@@ -216,6 +216,63 @@ END
     done
 }
 
+@test "of several tokens with one name the likeliest is shown" {
+    echo '{"url":"/v1/completions","body":{"prompt":"hi","max_tokens":100,"logprobs":50,"seed":1,"ignore_eos":true}}' |
+        "$QUILL" batch --isa scalar >out
+    python3 - <<'END'
+import json
+tops = json.load(open("out"))["response"]["body"]["choices"][0]["logprobs"]["top_logprobs"]
+assert any(len(top) < 50 for top in tops) # 50 tokens with fewer names
+for top in tops:
+    assert list(top.values()) == sorted(top.values(), reverse=True), top
+END
+}
+
+@test "tokens and slots are counted: from the cache, unused, drafted" {
+    prompt="$(printf 'x%.0s' {1..60})"
+    for id in a b; do
+        echo "{\"custom_id\":\"$id\",\"body\":{\"prompt\":\"$prompt\",\"max_tokens\":2,\"ignore_eos\":true}}"
+    done >jobs
+    "$QUILL" batch -v -np 1 --kv-block 16 jobs >out 2>errors
+    [ "$(jq .response.body.usage.prompt_tokens_details.cached_tokens out | xargs)" = "0 48" ]
+    unwrapped <errors >lines
+    grep -q ' 124 in prompts, 48 of these from the cache (hit rate 38.7%)' lines
+    grep -q ' at most 4 of [0-9]* blocks of 16 slots in use, 2.3% of their slots were unused' lines
+    # three answers, each with 30 tokens: the first of each comes with the prompt
+    echo '{"prompt":"ab ab ab ab","n":3,"max_tokens":30,"ignore_eos":true}' | "$QUILL" batch --speculate ngram >out
+    jq -e '.speculation | .steps * .tokens_per_step | . > 86.5 and . < 87.5' out
+}
+
+@test "with --rate the times of a job begin with its arrival, also while it waits to be read" {
+    for i in $(seq 30); do job "$i" 20; done >jobs # all arrive within a moment, and are answered one after the other
+    "$QUILL" batch --rate 1e6 -np 1 --keep-order jobs >out
+    python3 - <<'END'
+import json
+times = [json.loads(line) for line in open("out")]
+decoding = sum(t["latency_ms"] - t["ttft_ms"] for t in times[:-1])
+assert times[-1]["ttft_ms"] > 0.9 * decoding, (times[-1]["ttft_ms"], decoding)
+END
+}
+
+@test "a stopped batch does not count a line that it has read ahead" {
+    for i in 1 2 3; do job "$i" 20; done >jobs
+    # with this seed the first job arrives after 13 milliseconds and the second after 20 minutes
+    hears_int "$QUILL" batch --rate 0.001 --seed 4524 jobs >out 2>errors </dev/null &
+    pid=$!
+    has '"line":1' out
+    kill -INT "$pid"
+    ended "$pid"
+    [ "$status" -eq 130 ]
+    grep -q 'stopped by SIGINT: 1 jobs answered; not read: the lines after line 1$' errors
+}
+
+@test "a cancelled job does not meet --slo" {
+    { job a 400; job b 2; echo '{"cancel":"a"}'; } >jobs
+    "$QUILL" batch --slo ttft=60000 jobs 2>errors >out
+    grep -q '"finish_reason":"interrupt"' out
+    grep -q '^goodput    1 of 2 jobs met' errors
+}
+
 @test "on a terminal a progress line is shown and erased at the end" {
     needs_terminal
     echo '{"prompt":7}' >jobs
