@@ -244,6 +244,39 @@ static void test_best_length(void **state) {
     assert_true(n_none > 400 && n_some > 400);
 }
 
+// The table that belongs to a matrix unit, to the bits of a weight and to the place of the weights, at two rows.
+static void test_tables_of_costs(void **state) {
+    (void)state;
+    static const struct {
+        const char *unit;
+        double bits;
+        WeightsPlace place;
+        double two_rows;
+    } cases[] = {{"vnni", 8.5, WEIGHTS_IN_MEMORY, 1.27},  {"vnni", 4.5, WEIGHTS_IN_MEMORY, 1.05},
+                 {"vnni", 8.5, WEIGHTS_IN_CACHES, 1.52},  {"vnni", 8.5, WEIGHTS_ON_GPU, 1.02},
+                 {"vnni", 6.56, WEIGHTS_IN_MEMORY, 1.05}, {"amx", 8.5, WEIGHTS_IN_MEMORY, 1.15},
+                 {"amx", 4.5, WEIGHTS_IN_MEMORY, 1.15},   {"avx2", 4.5, WEIGHTS_IN_MEMORY, 1.23}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        StepCosts c = step_costs_of(cases[i].unit, cases[i].bits, cases[i].place);
+        if (fabs(step_costs_at(&c, 2) - cases[i].two_rows) > 1e-12)
+            fail_msg("%s, %g bits: %g expected, %g found", cases[i].unit, cases[i].bits, cases[i].two_rows,
+                     step_costs_at(&c, 2));
+    }
+}
+
+// Time that was spent on drafting already makes a step more worth while: here one more row costs as much as the first,
+// and a draft that is certain to be accepted raises 1 token in 2 units of time to 2 tokens in 3.
+static void test_time_already_spent(void **state) {
+    (void)state;
+    StepCosts rows;
+    double gain, certain = 1;
+    for (int i = 0; i < STEP_COSTS; i++) rows.at[i] = step_cost_rows[i];
+    assert_int_equal(draft_length(&rows, &(StepPlan){.rows = 1, .tokens = 1, .extra = 1}, &certain, 1, 0, &gain), 1);
+    assert_true(fabs(gain - 4.0 / 3) < 1e-12);
+    assert_int_equal(draft_length(&rows, &(StepPlan){.rows = 1, .tokens = 1}, &certain, 1, 0, &gain), 0);
+    assert_true(gain == 1);
+}
+
 static void test_costs_and_chances(void **state) {
     (void)state;
     StepCosts c = step_costs_of("vnni", 8.5, WEIGHTS_IN_MEMORY);
@@ -271,6 +304,8 @@ int main(void) {
         cmocka_unit_test(test_recent_texts_are_continued),
         cmocka_unit_test(test_longer_text_is_not_continued),
         cmocka_unit_test(test_best_length),
+        cmocka_unit_test(test_tables_of_costs),
+        cmocka_unit_test(test_time_already_spent),
         cmocka_unit_test(test_costs_and_chances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
