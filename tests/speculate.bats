@@ -162,6 +162,9 @@ drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$T
     unwrapped <errors | grep -Eq 'drafts [0-9]+, [0-9]+ accepted \([0-9]+%\); [0-9.]+ tokens a step, gain [0-9.]+'
     "$QUILL" --greedy -n 60 --ignore-eos --speculate ngram --json hi </dev/null >out
     grep -Eq '"speculation":\{"drafted":[0-9]+,"accepted":[0-9]+,"steps":[0-9]+,"tokens_per_step":[0-9.]+,"gain":[0-9.]+\}' out
+    # drafts cost time, so that the gain is less than the tokens of a step
+    "$QUILL" --isa scalar --greedy -n 60 --ignore-eos --speculate ngram --json "one two one two one two one two" </dev/null |
+        jq -e '.speculation | .drafted > 0 and .gain < .tokens_per_step'
     "$QUILL" --greedy -n 5 --json hi </dev/null | not grep -q speculation
     "$QUILL" --greedy -n 5 --speculate "$TINY/draft.gguf" -v hi </dev/null 2>&1 >/dev/null | unwrapped >said
     grep -q 'draft [0-9.]* [KM]B weights .* KV cache .* drafts by .*draft.gguf' said

@@ -166,6 +166,15 @@ static void check_blocks(FakeEngine *f, const Request *r, const Batch *b) {
     assert_true(b->n_copies <= 1 + r->n_more);
 }
 
+static BeamSearch *begin_search(FakeEngine *f, Request *r, BeamConfig c) {
+    c.sampler = f->sampler;
+    c.next = &plain_policy;
+    BeamSearch *b = beam_new(&c);
+    beam_request(b, r);
+    scheduler_add(f->s, r);
+    return b;
+}
+
 // Runs one search and compares it with the plain one.
 static void one_search(const KvShape *shape, int max_rows, BeamConfig c, int n_prompt, int max_new, uint64_t key,
                        const LogitBias *bias, int n_bias) {
@@ -253,11 +262,12 @@ static void test_most_tokens_end(void **state) {
         }
 }
 
-// Searches to the end of the context, with a forbidden token and with a favoured one.
+// Searches to the end of the context, with a forbidden token and with a favoured one. A favoured token can make a sum
+// grow, so that a search that never stops early goes on.
 static void test_limits(void **state) {
     (void)state;
     int n_ends = 0;
-    const LogitBias bias[] = {{7, -INFINITY}, {8, 2}, {9, -INFINITY}};
+    const LogitBias bias[] = {{7, -INFINITY}, {8, 2}, {9, -INFINITY}}, grows = {8, 6};
     for (int beams = 1; beams <= 5; beams += 2)
         for (int stop = BEAM_STOP_PRESENT; stop <= BEAM_STOP_NEVER; stop++) {
             BeamConfig c = {.n = beams, .length_penalty = 1, .stop = (BeamStop)stop, .n_top = -1};
@@ -269,6 +279,7 @@ static void test_limits(void **state) {
             one_search(&shape, 40, c, FAKE_CTX - 1, 5, 4, bias, 3);
             n_ends = 2;
             one_search(&shape, 40, c, 9, 30, 5, bias, 3);
+            for (uint64_t key = 0; key < 20; key++) one_search(&shape, 40, c, 9, 20, key, &grows, 1);
         }
 }
 
@@ -337,8 +348,7 @@ static void test_exhaustive(void **state) {
                         .stop = key % 2 ? BEAM_STOP_NEVER : BEAM_STOP_PRESENT,
                         .n_top = -1,
                         .ends = toy_ends,
-                        .arg = &n_ends,
-                        .next = &plain_policy};
+                        .arg = &n_ends};
         KvShape shape = shape_of(8, MOST_BEAMS, false, false, 0);
         Request r;
         PlainText start = {.n = 5};
@@ -352,10 +362,7 @@ static void test_exhaustive(void **state) {
         all = (PlainSearch){0};
         try_all(&all, &start, &c, start.n);
         assert_int_equal(all.n_kept, 31); // 1 + 2 + 4 texts that end early, and 8 x 3
-        c.sampler = f.sampler;
-        BeamSearch *b = beam_new(&c);
-        beam_request(b, &r);
-        scheduler_add(f.s, &r);
+        BeamSearch *b = begin_search(&f, &r, c);
         run_all(&f);
         assert_found(b, &r, &all, "all texts");
         beam_free(b);
@@ -437,11 +444,7 @@ static bool cut_search(int cut_at, bool cancel, int n_blocks) {
     fake_open(&f, 8, n_blocks, 30, 4);
     request_new(&r, 20, -1, 3);
     r.sampling.repeat_penalty = 1;
-    c.sampler = f.sampler;
-    c.next = &plain_policy;
-    BeamSearch *search = beam_new(&c);
-    beam_request(search, &r);
-    scheduler_add(f.s, &r);
+    BeamSearch *search = begin_search(&f, &r, c);
     while (scheduler_next(f.s, &b)) {
         scheduler_take(f.s, fake_forward(&f, b));
         if (++n_steps != cut_at) continue;
@@ -483,10 +486,7 @@ static void test_nothing_found(void **state) {
         const BeamText *texts;
         fake_open(&f, 8, 0, 20, 3);
         request_new(&r, 9, way == 1 ? 0 : 9, 1);
-        BeamSearch *search = beam_new(
-            &(BeamConfig){.n = 3, .length_penalty = 1, .n_top = -1, .sampler = f.sampler, .next = &plain_policy});
-        beam_request(search, &r);
-        scheduler_add(f.s, &r);
+        BeamSearch *search = begin_search(&f, &r, (BeamConfig){.n = 3, .length_penalty = 1, .n_top = -1});
         if (way == 0) scheduler_interrupt(f.s);
         while (scheduler_next(f.s, &b)) {
             float *logits = (float *)fake_forward(&f, b);
@@ -500,6 +500,26 @@ static void test_nothing_found(void **state) {
         request_free(&f, &r);
         fake_close(&f);
     }
+}
+
+// With equal logits all texts have one score. The earlier text comes first: the end alone, then a token and the end.
+static void test_equal_scores(void **state) {
+    (void)state;
+    static FakeEngine f;
+    int n_ends = 1;
+    BeamConfig c = {.n = 2, .length_penalty = 1, .n_top = -1, .ends = toy_ends, .arg = &n_ends};
+    Request r;
+    const BeamText *texts;
+    fake_open(&f, 8, 0, 20, 2);
+    request_new(&r, 9, 9, 1);
+    BeamSearch *search = begin_search(&f, &r, c);
+    for (Batch *b; scheduler_next(f.s, &b); scheduler_take(f.s, f.logits))
+        memset((float *)fake_forward(&f, b), 0, sizeof f.logits);
+    assert_int_equal(beam_texts(search, &texts), 2);
+    assert_true(texts[0].score == texts[1].score && texts[0].n == 1 && texts[1].n == 2);
+    beam_free(search);
+    request_free(&f, &r);
+    fake_close(&f);
 }
 
 // ---- log-probabilities and loaded prompts ---------------------------------------------------------------------------
@@ -516,15 +536,8 @@ static void test_logprobs(void **state) {
         fake_open(&f, 8, 0, 20, 4);
         request_new(&r, 9, 20, 6);
         r.sampling.repeat_penalty = 1;
-        BeamSearch *search = beam_new(&(BeamConfig){.n = 4,
-                                                    .length_penalty = 1,
-                                                    .n_top = n_top,
-                                                    .sampler = f.sampler,
-                                                    .ends = toy_ends,
-                                                    .arg = &n_ends,
-                                                    .next = &plain_policy});
-        beam_request(search, &r);
-        scheduler_add(f.s, &r);
+        BeamConfig c = {.n = 4, .length_penalty = 1, .n_top = n_top, .ends = toy_ends, .arg = &n_ends};
+        BeamSearch *search = begin_search(&f, &r, c);
         run_all(&f);
         const BeamText *texts;
         assert_int_equal(beam_texts(search, &texts), 4);
@@ -669,6 +682,7 @@ int main(void) {
         cmocka_unit_test(test_beside_others),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_nothing_found),
+        cmocka_unit_test(test_equal_scores),
         cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_fetched_prompt),
         cmocka_unit_test(test_real_model),
