@@ -226,6 +226,27 @@ static void test_slots_stay_within_the_budget(void **state) {
         }
 }
 
+// How many slots an eviction drops: a quarter of the window, half of the context's slots, an eighth of h2o's window.
+static void test_how_much_is_dropped(void **state) {
+    (void)state;
+    static const int full[] = {32, 32, N_CTX, 32}, left[] = {32 - 7, 32 - 8, N_CTX - 47, 32 - 2};
+    for (size_t p = 0; p < 4; p++) {
+        EvictRig r;
+        rig_open(&r, 16);
+        Evict *e = evict_of(&r, plans[p]);
+        Sequence s = {0};
+        sequence_push(&s, r.tokens, TEXT);
+        step(&r, e, &s, TEXT, full[p]);
+        assert_int_equal(sequence_slots(&s), full[p]);
+        assert_int_equal(evict_room(e, &s, TEXT), full[p] - left[p]);
+        assert_int_equal(sequence_slots(&s), left[p]);
+        kvcache_release(&r.kv, &s);
+        sequence_free(&s);
+        evict_free(e);
+        rig_close(&r);
+    }
+}
+
 static void assert_near(const float *got, const float *want, int n, double limit) {
     double error = 0, norm = 0;
     for (int i = 0; i < n; i++) {
@@ -382,6 +403,31 @@ static void test_mass_is_what_softmax_gave(void **state) {
     rig_close(&r);
 }
 
+// snapkv records the last `window` tokens of the prompt, in any chunks: each adds a weight of 1 for each query head.
+static void test_the_window_is_watched(void **state) {
+    (void)state;
+    static const int chunks[] = {1, 7, 40, 70};
+    for (size_t c = 0; c < ARRAY_LEN(chunks); c++) {
+        EvictRig r;
+        rig_open(&r, 16);
+        Evict *e = evict_of(&r, "snapkv,cap=40,window=8");
+        Sequence s = {0};
+        sequence_push(&s, r.tokens, 70);
+        while (s.n_cached < 70) step(&r, e, &s, 70, chunks[c]);
+        const Heads *h = &r.m.layers[0].heads;
+        const Probe *probe = evict_probe(e, &s, 71, 1);
+        for (int i = 0; i < r.m.c.n_layers * h->n_kv_heads; i++) {
+            double sum = 0;
+            for (int slot = 0; slot < 70; slot++) sum += (double)probe->mass[i * probe->n_slots + slot];
+            assert_true(fabs(sum - 8.0 * h->n_heads / h->n_kv_heads) < 1e-4);
+        }
+        kvcache_release(&r.kv, &s);
+        sequence_free(&s);
+        evict_free(e);
+        rig_close(&r);
+    }
+}
+
 // Writes a mark into each slot of all layers and heads, and a sum of weights into the probe.
 static void mark(EvictRig *r, const Sequence *s, const Probe *probe, uint64_t *random) {
     const KvPool *kv = r->kv.pool;
@@ -453,6 +499,9 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
                 assert_true(((float *)(void *)kv->v)[index] == (float)slot + 0.5f);
                 at++;
             }
+            // new tokens begin with a sum of zero
+            const float *after = probe->mass + (mass - before);
+            for (int slot = sequence_slots(&s); slot < probe->n_slots; slot++) assert_true(after[slot] == 0);
         }
     free(before);
     kvcache_release(&r.kv, &s);
@@ -512,9 +561,11 @@ int main(void) {
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_a_budget_that_suffices_changes_no_bit),
         cmocka_unit_test(test_slots_stay_within_the_budget),
+        cmocka_unit_test(test_how_much_is_dropped),
         cmocka_unit_test(test_sinks_stand_before_the_window),
         cmocka_unit_test(test_positions_go_on_in_the_scheduler),
         cmocka_unit_test(test_mass_is_what_softmax_gave),
+        cmocka_unit_test(test_the_window_is_watched),
         cmocka_unit_test(test_the_heaviest_stay),
         cmocka_unit_test(test_places_do_not_matter),
     };
