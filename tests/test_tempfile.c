@@ -3,6 +3,7 @@
 #define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"
 
+#include "base/signals.h"
 #include "base/tempfile.h"
 #include "tests/rig/directory.h"
 
@@ -108,6 +109,37 @@ static void test_killed(void **state) {
     assert_int_equal(entries(), 1);
 }
 
+// A child process that has published one file and writes two others when it gets two signals: it survives the first.
+static void die_of_two_signals(int number) {
+    pid_t child = fork();
+    if (child == 0) {
+        TempFile whole, half[2];
+        char other[4200];
+        snprintf(other, sizeof other, "%s.other", path);
+        signal(number, SIG_DFL); // SIGINT is ignored where the tests run in the background
+        signals_catch();
+        if (tempfile_open(path, 0666, &whole).code || tempfile_publish(&whole, OK).code) _exit(1);
+        if (tempfile_open(path, 0666, &half[0]).code || tempfile_open(other, 0666, &half[1]).code) _exit(1);
+        if (raise(number) != 0 || signals_caught() != number || entries() != 3) _exit(1);
+        raise(number);
+        _exit(1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == number);
+}
+
+// The signal that kills a process removes its temporary files. The published file remains.
+static void test_two_signals(void **state) {
+    (void)state;
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        die_of_two_signals(numbers[i]);
+        expect_text(path, "");
+        assert_int_equal(entries(), 1);
+    }
+}
+
 // Files whose names only resemble temporary files, and temporary files of other files, must stay.
 static void test_not_ours(void **state) {
     (void)state;
@@ -208,6 +240,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_two_signals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_links, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_files, setup, teardown),
