@@ -14,6 +14,7 @@
 static volatile sig_atomic_t caught, times, most = 1;
 static const char *volatile second; // written to stderr by the second signal
 static void (*volatile clean_up)(void);
+static volatile sig_atomic_t held, waiting; // signals_hold, and the signal that came meanwhile
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
@@ -30,6 +31,10 @@ static void say(const char *text) {
 
 // The signal that kills the process. It is raised again, so that the shell sees its number.
 static void on_last(int number) {
+    if (held) {
+        waiting = number;
+        return;
+    }
     if (clean_up) clean_up();
     set(number, SIG_DFL);
     raise(number);
@@ -43,10 +48,12 @@ static void on_signal(int number) {
     errno = before;
 }
 
-static bool ignored(int number) {
+static bool does(int number, void (*handler)(int)) {
     struct sigaction now;
-    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == handler;
 }
+
+static bool ignored(int number) { return does(number, SIG_IGN); }
 
 void signals_catch(void) {
     if (caught == SIGINT) caught = 0;
@@ -63,15 +70,24 @@ void signals_catch_two(const char *said) {
     most = 2;
 }
 
-void signals_before_kill(void (*clean)(void)) { clean_up = clean; }
+void signals_before_kill(void (*clean)(void)) {
+    clean_up = clean;
+    if (does(SIGINT, SIG_DFL)) set(SIGINT, on_last);
+    if (does(SIGTERM, SIG_DFL)) set(SIGTERM, on_last);
+}
+
+void signals_hold(bool hold) {
+    held = hold;
+    if (!hold && waiting) on_last(waiting);
+}
 
 int signals_caught(void) { return caught; }
 bool signals_came(void) { return caught != 0; }
 int signals_times(void) { return times; }
 
 void signals_release(void) {
-    if (!ignored(SIGINT)) set(SIGINT, SIG_DFL);
-    if (!ignored(SIGTERM)) set(SIGTERM, SIG_DFL);
+    if (!ignored(SIGINT)) set(SIGINT, on_last);
+    if (!ignored(SIGTERM)) set(SIGTERM, on_last);
 }
 
 // ---- as bytes -------------------------------------------------------------------------------------------------------
@@ -95,8 +111,6 @@ int signals_watch(void) {
 }
 
 void signals_unwatch(void) {
-    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
-        struct sigaction old;
-        if (sigaction(watched[i], NULL, &old) == 0 && old.sa_handler == tell) set(watched[i], SIG_DFL);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+        if (does(watched[i], tell)) set(watched[i], SIG_DFL);
 }

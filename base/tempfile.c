@@ -218,14 +218,14 @@ Status tempfile_open(const char *path, mode_t mode, TempFile *out) {
     Buf stem = {0};
     buf_printf(&stem, "%s%s", out->target, infix);
     sweep(out->target);
+    signals_before_kill(remove_unfinished);
+    signals_hold(true);
     Status st = tempfile_create(stem.data, old == (mode_t)-1 ? mode : old, &out->tmp, &out->fd);
+    if (!st.code) put_unfinished(NULL, out->tmp);
+    signals_hold(false);
     buf_free(&stem);
     if (!st.code && old != (mode_t)-1) fchmod(out->fd, old); // bits that the umask took
-    if (!st.code) {
-        put_unfinished(NULL, out->tmp);
-        signals_before_kill(remove_unfinished);
-        return OK;
-    }
+    if (!st.code) return OK;
     free(out->target);
     out->target = NULL;
     return status_error(st.code, "%.800s: %s", path, st.message);

@@ -109,19 +109,24 @@ static void test_killed(void **state) {
     assert_int_equal(entries(), 1);
 }
 
-// A child process that has published one file and writes two others when it gets two signals: it survives the first.
-static void die_of_two_signals(int number) {
+typedef enum { BEFORE_CATCH, TWICE, AFTER_RELEASE, HELD } Killed;
+
+// A child process that has published one file and writes two others when a signal kills it.
+static void die_of_a_signal(int number, Killed when) {
     pid_t child = fork();
     if (child == 0) {
         TempFile whole, half[2];
         char other[4200];
         snprintf(other, sizeof other, "%s.other", path);
         signal(number, SIG_DFL); // SIGINT is ignored where the tests run in the background
-        signals_catch();
         if (tempfile_open(path, 0666, &whole).code || tempfile_publish(&whole, OK).code) _exit(1);
         if (tempfile_open(path, 0666, &half[0]).code || tempfile_open(other, 0666, &half[1]).code) _exit(1);
-        if (raise(number) != 0 || signals_caught() != number || entries() != 3) _exit(1);
+        if (when != BEFORE_CATCH) signals_catch();
+        if (when == TWICE && (raise(number) != 0 || signals_caught() != number || entries() != 3)) _exit(1);
+        if (when == AFTER_RELEASE) signals_release();
+        if (when == HELD) signals_release(), signals_hold(true);
         raise(number);
+        if (when == HELD && !tempfile_publish(&half[1], OK).code) signals_hold(false);
         _exit(1);
     }
     int status;
@@ -130,13 +135,18 @@ static void die_of_two_signals(int number) {
 }
 
 // The signal that kills a process removes its temporary files. The published file remains.
-static void test_two_signals(void **state) {
+static void test_signals(void **state) {
     (void)state;
     static const int numbers[] = {SIGINT, SIGTERM};
+    char other[4200];
+    snprintf(other, sizeof other, "%s.other", path);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        die_of_two_signals(numbers[i]);
-        expect_text(path, "");
-        assert_int_equal(entries(), 1);
+        for (Killed when = BEFORE_CATCH; when <= HELD; when++) {
+            die_of_a_signal(numbers[i], when);
+            expect_text(path, "");
+            assert_int_equal(entries(), 1 + (when == HELD)); // with the file that the process published meanwhile
+        }
+        unlink(other);
     }
 }
 
@@ -240,7 +250,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_publish, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_two_signals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_signals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_links, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_files, setup, teardown),

@@ -234,6 +234,26 @@ PYTHON
     cmp one two
 }
 
+@test "two signals leave no temporary file, whether the second kills or the first was enough" {
+    "$MAKE_TINY" large.gguf ctx=4096 dim=256 n_layers=4 tokens=llama
+    for _ in 1 2 3 4 5 6 7 8; do cat "$TINY/long"; done >text
+    # with quantised KV a step runs to its end, which takes longer than two signals
+    for kv in '' '-ctk q8_0'; do
+        for signal in INT TERM; do
+            # shellcheck disable=SC2086
+            hears_int "$QUILL" prefill -m large.gguf --isa scalar -t 1 $kv -ub 4096 --raw -f text --kv-out f.kv 2>errors &
+            pid=$!
+            within 60 compgen -G 'f.kv.quill-tmp-*'
+            kill -s "$signal" "$pid"
+            sleep 0.05
+            kill -s "$signal" "$pid" || true # it may have ended
+            ended "$pid"
+            [ "$status" -eq "$((128 + $(kill -l "$signal")))" ] || [ -n "$kv" ] # the step may have been the last
+            [ -z "$(compgen -G 'f.kv.*')" ]
+        done
+    done
+}
+
 @test "a closed standard stream is not confused with the written file" {
     "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out a.kv "Once upon" 2>/dev/null
     "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out b.kv "Once upon" 2>&-
