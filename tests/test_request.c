@@ -1,0 +1,153 @@
+// tests/test_request.c: what one request tells the scheduler: how many blocks and sequences it needs, and whether
+// another request can share what it computes.
+#include "tests/rig/testing.h"
+
+#include "request.h"
+
+enum { N_CTX = 64 };
+
+static void open_cache(KvCache *kv, int block, bool share) {
+    KvShape shape = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_ctx = N_CTX, .n_seqs = 4};
+    shape.type_k = shape.type_v = TYPE_F32;
+    shape.block = block;
+    shape.share = share;
+    assert_ok(kvcache_new(kv, &shape));
+}
+
+// Tokens 0, 1, 2, ...
+static void push(Sequence *s, int n) {
+    for (int i = 0; i < n; i++) sequence_push(s, &(int){s->n_tokens}, 1);
+}
+
+// Computes a request's next slots.
+static void compute(KvCache *kv, Sequence *s, int n) {
+    assert_true(kvcache_reserve(kv, s, s->n_cached + n));
+    kvcache_advance(kv, s, n);
+}
+
+static void close_all(KvCache *kv, Sequence *a, Sequence *b) {
+    kvcache_release(kv, a);
+    kvcache_release(kv, b);
+    sequence_free(a);
+    sequence_free(b);
+    kvcache_free(kv);
+}
+
+// A request needs blocks for its tokens and the next one, but not for more than it can ever have.
+static void test_blocks_to_begin(void **state) {
+    (void)state;
+    static const struct {
+        int n_prompt, max_new, n_blocks; // blocks of 8 slots
+    } cases[] = {{15, 10, 2}, {16, 10, 3}, {16, 0, 2}, {16, -1, 3}, {N_CTX, 10, N_CTX / 8}, {N_CTX, -1, N_CTX / 8}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        KvCache kv;
+        Sequence s = {0}, none = {0};
+        Request r = {.seq = &s, .n_prompt = cases[i].n_prompt, .max_new = cases[i].max_new};
+        open_cache(&kv, 8, true);
+        push(&s, cases[i].n_prompt);
+        assert_int_equal(request_blocks_to_begin(&r, &kv), cases[i].n_blocks);
+        compute(&kv, &s, 8);
+        assert_int_equal(request_blocks_to_begin(&r, &kv), cases[i].n_blocks - 1);
+        close_all(&kv, &s, &none);
+    }
+}
+
+// If sequences can share blocks, those that begin like the first one count once. The block of a sequence's last token
+// is its own, since that token is computed.
+static void test_shared_blocks_count_once(void **state) {
+    (void)state;
+    static const int n_tokens[] = {20, 17, 16}, own[] = {1, 1, 2};
+    for (int share = 0; share < 2; share++)
+        for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+            KvCache kv;
+            Sequence s = {0}, more = {0};
+            Request r = {.seq = &s, .more = &more, .n_more = 1, .n_prompt = 10, .max_new = 30};
+            open_cache(&kv, 8, share);
+            push(&s, n_tokens[i]);
+            push(&more, n_tokens[i]);
+            assert_int_equal(request_blocks_to_begin(&r, &kv), share ? 3 + own[i] : 3 + 3);
+            close_all(&kv, &s, &more);
+        }
+}
+
+static void test_growing(void **state) {
+    (void)state;
+    static const int max_new[] = {6, 7, -1}, growing[] = {0, 1, 1};
+    for (size_t i = 0; i < ARRAY_LEN(growing); i++) {
+        KvCache kv;
+        Sequence s = {0}, more = {0};
+        Request r = {.seq = &s, .more = &more, .n_prompt = 10, .max_new = max_new[i]};
+        open_cache(&kv, 8, false);
+        push(&s, 12);
+        push(&more, 12);
+        compute(&kv, &s, 11);
+        compute(&kv, &more, 11);
+        for (r.n_more = 0; r.n_more < 2; r.n_more++) // each sequence has 16 slots
+            assert_int_equal(request_n_growing(&r, &kv), growing[i] * request_n_sequences(&r));
+        close_all(&kv, &s, &more);
+    }
+}
+
+static void test_coming(void **state) {
+    (void)state;
+    Sequence s = {0};
+    Request branches[2] = {{.next = &branches[1]}, {0}}, r = {.seq = &s};
+    assert_int_equal(request_n_coming(&r), 0);
+    r.width = 4;
+    assert_int_equal(request_n_coming(&r), 3);
+    r.n_more = 3;
+    assert_int_equal(request_n_coming(&r), 0);
+    r = (Request){.seq = &s, .branches = branches};
+    assert_int_equal(request_n_coming(&r), 2);
+}
+
+// A later request waits for blocks that are being computed, if it may have them.
+static void test_computing_for(void **state) {
+    (void)state;
+    KvCache kv;
+    Sequence s = {0}, later = {0};
+    Request r = {.seq = &s, .n_prompt = 20, .max_new = 10}, other = {.seq = &later};
+    open_cache(&kv, 8, true);
+    push(&s, 20);
+    push(&later, 20);
+    assert_false(request_is_computing_for(&r, &other, &kv)); // it has not begun
+    compute(&kv, &s, 8);
+    assert_true(request_is_computing_for(&r, &other, &kv));
+    later.n_tokens = 16; // its second block has its last token
+    assert_false(request_is_computing_for(&r, &other, &kv));
+    later.n_tokens = 17;
+    assert_true(request_is_computing_for(&r, &other, &kv));
+    s.alone = true;
+    assert_false(request_is_computing_for(&r, &other, &kv));
+    s.alone = false;
+    compute(&kv, &s, 8);
+    assert_false(request_is_computing_for(&r, &other, &kv)); // these blocks are there
+    close_all(&kv, &s, &later);
+}
+
+// A decoding request computes one token a step: nobody waits for it.
+static void test_decoding_for(void **state) {
+    (void)state;
+    KvCache kv;
+    Sequence s = {0}, later = {0};
+    Request r = {.seq = &s, .n_prompt = 20, .max_new = 10}, other = {.seq = &later};
+    open_cache(&kv, 1, true);
+    push(&s, 21);
+    push(&later, 30);
+    compute(&kv, &s, 19);
+    assert_false(request_is_decoding(&r));
+    assert_true(request_is_computing_for(&r, &other, &kv));
+    compute(&kv, &s, 1);
+    assert_true(request_is_decoding(&r));
+    assert_false(request_is_computing_for(&r, &other, &kv));
+    close_all(&kv, &s, &later);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks_to_begin), cmocka_unit_test(test_shared_blocks_count_once),
+        cmocka_unit_test(test_growing),         cmocka_unit_test(test_coming),
+        cmocka_unit_test(test_computing_for),   cmocka_unit_test(test_decoding_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
