@@ -516,6 +516,26 @@ static void test_waits_behind_a_newer_one(void **state) {
     begins_behind_a_newer_one(25, 6); // answers that need one more block each
 }
 
+// If the only running request finds no block, it ends, although it is not the oldest: the oldest one still waits. The
+// blocks that the first request had are still its caller's.
+static void test_the_running_one_ends(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request r[3];
+    fake_open_shared(&f, 8, 8, 16, 4, true); // 64 slots
+    request_new(&r[0], 25, 2, 1);
+    request_new(&r[1], 50, 4, 1); // waits for the beginning that it shares with the first, and then for blocks
+    request_new(&r[2], 24, -1, 2);
+    for (int i = 0; i < 3; i++) scheduler_add(f.s, &r[i]);
+    run_all(&f);
+    assert_int_equal(r[1].finish, FINISH_LENGTH);
+    assert_int_equal(r[2].finish, FINISH_CONTEXT);
+    assert_in_range(r[2].seq->n_tokens, 24 + 1, FAKE_CTX);
+    assert_text(&r[1]);
+    for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
+    fake_close(&f);
+}
+
 // Random requests in a pool that is far too small, with and without shared prefixes: they are preempted often, but each
 // text is the same as alone, and no block is lost.
 static void test_preemption_changes_nothing(void **state) {
@@ -632,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_all_begin_where_there_is_room),
         cmocka_unit_test(test_nobody_is_passed_over),
         cmocka_unit_test(test_waits_behind_a_newer_one),
+        cmocka_unit_test(test_the_running_one_ends),
         cmocka_unit_test(test_preemption_changes_nothing),
         cmocka_unit_test(test_the_newest_is_preempted),
         cmocka_unit_test(test_time_of_arrival),
