@@ -773,7 +773,7 @@ like_reference() {
     cp "$TINY/base.gguf" nan.gguf
     # the rows of the head, at the file's end
     head -c 81920 /dev/zero | tr '\0' '\377' | dd of=nan.gguf bs=1024 seek=$(($(stat -c %s nan.gguf) / 1024 - 80)) conv=notrunc status=none
-    for args in "-n 3 hi" "-n 3 --regex [a-z]+ hi" "prefill --kv-out out.kv hi" "perplexity -p hello" "perplexity --json -p hello"; do
+    for args in "-n 3 hi" "-n 3 --regex [a-z]+ hi" "-n 3 --regex (no)? hi" "prefill --kv-out out.kv hi" "perplexity -p hello" "perplexity --json -p hello"; do
         code=0
         "$QUILL" $args -m nan.gguf >out 2>errors </dev/null || code=$?
         [ "$code" -eq 3 ]

@@ -71,6 +71,14 @@ for j in map(json.loads, open("out")):
 PYTHON
 }
 
+@test "an answer of a given form may fill the context to its last slot" {
+    "$MAKE_TINY" tiny.gguf seed=1 ctx=512
+    # token 49 is the full stop, which is left for the end
+    "$QUILL" --no-config -m tiny.gguf -c 40 --isa scalar --seed 2 --logit-bias 49-20 --regex '[a-z]{1,200}\.' --json hello </dev/null >out
+    [ "$(jq '.prompt_tokens + .completion_tokens' out)" -eq 41 ]
+    [ "$(jq -r .finish_reason out)" = eog ]
+}
+
 @test "a complete form ends where nothing more fits the limit, without end tokens too" {
     needs python3
     few() { "$QUILL" --no-config -q --raw --no-stdin -n 40 "$@" "A person"; }

@@ -510,6 +510,37 @@ static void test_sequences(void **state) {
     sequence_free(&s);
 }
 
+// A reservation that finds no block also leaves the states of recurrent layers, whatever was reserved before.
+static void test_full_pool_leaves_states(void **state) {
+    (void)state;
+    for (int had = 1; had <= 4; had++)
+        for (int n_drafts = 0; n_drafts < 4; n_drafts++) {
+            KvCache kv;
+            KvShape shape = small_kv_shape(4, 16, 5, 2);
+            Sequence a = {0}, b = {0};
+            shape.n_recurrent = 1;
+            shape.rec = (Recurrence){.channels = 1, .taps = 2};
+            shape.n_checkpoints = 8;
+            assert_ok(kvcache_new(&kv, &shape));
+            for (int i = 0; i < 16; i++) sequence_push(&a, &i, 1), sequence_push(&b, &i, 1);
+            assert_true(kvcache_reserve(&kv, &b, 16)); // four blocks of five
+            assert_true(kvcache_reserve(&kv, &a, 1));
+            kvcache_advance(&kv, &a, 1);
+            assert_true(had == 1 || kvcache_reserve(&kv, &a, had)); // in the last block
+            int n_left = kvstates_left(&kv.states), n = a.states.n;
+            assert_false(kvcache_reserve_drafts(&kv, &a, 6, n_drafts));
+            if (had == 4) assert_false(kvcache_reserve_ahead(&kv, &a, 5));
+            assert_int_equal(kvstates_left(&kv.states), n_left);
+            assert_int_equal(a.states.n, n);
+            assert_int_equal(a.states.list[n - 1].n_tokens, had);
+            kvcache_release(&kv, &a);
+            kvcache_release(&kv, &b);
+            sequence_free(&a);
+            sequence_free(&b);
+            kvcache_free(&kv);
+        }
+}
+
 static void test_shuffle_is_a_permutation(void **state) {
     (void)state;
     TaggedCache k;
@@ -560,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_fork_of_a_pending_copy),
         cmocka_unit_test(test_release_of_a_pending_copy),
         cmocka_unit_test(test_full_pool_changes_nothing),
+        cmocka_unit_test(test_full_pool_leaves_states),
         cmocka_unit_test(test_shuffle_is_a_permutation),
         cmocka_unit_test(test_random_steps),
         cmocka_unit_test(test_random_steps_with_pending_copies),
