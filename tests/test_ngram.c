@@ -103,6 +103,9 @@ static void test_edit_is_followed(void **state) {
     ngram_extend(g, number, &(int){1023}, 1); // a match of only one token, but near the end of the copied part
     m = ngram_find(g, number, draft, 3);
     assert_true(m.length == 1 && m.n == 3 && draft[0] == 1024 && draft[2] == 1026);
+    ngram_extend(g, number, &(int){7}, 1); // a second edit, after the copy was found again
+    m = ngram_find(g, number, draft, 3);
+    assert_true(m.length == 0 && m.n == 3 && draft[0] == 1025);
     ngram_free(g);
 }
 
