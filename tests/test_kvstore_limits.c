@@ -49,6 +49,52 @@ static void test_size(void **state) {
     store_close(&s);
 }
 
+// Sets the time of use of all blocks that were used after `after`.
+static void set_used(const Store *s, time_t after, struct timespec at) {
+    DIR *dir = opendir(s->dir);
+    for (struct dirent *d; (d = readdir(dir));) {
+        struct stat info;
+        if (!strstr(d->d_name, ".kv") || fstatat(dirfd(dir), d->d_name, &info, 0) != 0) continue;
+        if (info.st_mtim.tv_sec > after) utimensat(dirfd(dir), d->d_name, (struct timespec[]){at, at}, 0);
+    }
+    closedir(dir);
+}
+
+// The age of a block is its seconds, then its nanoseconds.
+static void test_age(void **state) {
+    (void)state;
+    Store s;
+    store_open(&s, 10 * file_bytes() * 16 / 15 + 16); // as above: ten blocks remain
+    save_one(&s, 24, 1);
+    set_used(&s, 0, (struct timespec){1000, 999999999});
+    save_one(&s, 24, 2);
+    set_used(&s, 1000, (struct timespec){2000, 1});
+    save_one(&s, 56, 3);
+    assert_int_equal(kvstore_stats(s.s).n_removed, 3);
+    assert_int_equal(load_one(&s, 100, 1, NULL), 0);
+    assert_int_equal(load_one(&s, 100, 2, NULL), 24);
+    assert_int_equal(load_one(&s, 100, 3, NULL), 56);
+    store_close(&s);
+}
+
+// A caller may load a sequence in parts: at most so many slots at a time, and the rest of a block.
+static void test_loaded_parts(void **state) {
+    (void)state;
+    Store s;
+    Cache c;
+    store_open(&s, 1 << 30);
+    save_one(&s, 56, 1);
+    cache_open(&c, BLOCK, 0);
+    push(&c.seq, 100, 1);
+    static const int most[] = {1, 8, 9, 100}, loaded[] = {8, 16, 32, 56};
+    for (size_t i = 0; i < ARRAY_LEN(most); i++) {
+        assert_ok(kvstore_load(s.s, &c.kv, &c.seq, most[i]));
+        assert_int_equal(c.seq.n_cached, loaded[i]);
+    }
+    cache_close(&c);
+    store_close(&s);
+}
+
 // A growing sequence is saved in parts, at most as many slots at a time as the caller allows. Its first block must
 // still count as the one used last.
 static void test_parts(void **state) {
@@ -213,8 +259,14 @@ static void test_nothing_to_remove(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_size), cmocka_unit_test(test_two_processes),   cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_kill), cmocka_unit_test(test_temporary_files), cmocka_unit_test(test_nothing_to_remove),
+        cmocka_unit_test(test_size),
+        cmocka_unit_test(test_two_processes),
+        cmocka_unit_test(test_age),
+        cmocka_unit_test(test_loaded_parts),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_temporary_files),
+        cmocka_unit_test(test_nothing_to_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
