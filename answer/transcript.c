@@ -2,7 +2,6 @@
 #include "answer/transcript.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/tempfile.h"
