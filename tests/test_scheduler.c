@@ -1,10 +1,28 @@
 // tests/test_scheduler.c: the requests and the rows of each step, with every number of blocks.
 enum { FAKE_CTX = 64 };
+#include "step.h"
 #include "tests/rig/fake_model.h"
 
 #include <math.h>
 
 // ---- the rows of a step ---------------------------------------------------------------------------------------------
+
+// Whatever was in its memory before.
+static void test_a_new_step_is_empty(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Step t;
+    fake_open(&f, 8, 0, 16, 4);
+    memset(&t, 0xff, sizeof t);
+    step_new(&t, &f.kv, 16, 4);
+    assert_int_equal(t.batch.n_rows + t.batch.n_out + t.batch.n_seqs, 0);
+    assert_false(t.batch.draw || t.batch.whole);
+    assert_null(t.batch.watch);
+    assert_null(t.batch.narrow);
+    assert_null(t.batch.given);
+    step_free(&t);
+    fake_close(&f);
+}
 
 static void test_prompt_in_chunks(void **state) {
     (void)state;
@@ -634,6 +652,7 @@ static void test_empty(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_a_new_step_is_empty),
         cmocka_unit_test(test_prompt_in_chunks),
         cmocka_unit_test(test_decode_rows_come_first),
         cmocka_unit_test(test_prompts_share_a_step),
