@@ -161,8 +161,13 @@ Status saved_write(SavedFile *f, const char *model, json_t *settings, const Mess
     Status st = fresh ? new_file(model, &f->path) : OK;
     if (st.code) json_decref(settings);
     else st = transcript_write(f->path, model, settings, messages);
-    if (fresh && st.code && f->path) unlink(f->path); // it is empty
     if (!st.code) f->mark = saved_mark(f->path);
+    else if (fresh && f->path) { // it is empty
+        unlink(f->path);
+        free(f->path);
+        f->path = NULL;
+    }
+    if (st.code) free(*left), *left = NULL;
     return st;
 }
 
