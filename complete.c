@@ -112,10 +112,10 @@ static Status prepare(Engine *e, const AnswerConfig *config, const SavedTalk *ta
                       Rendered *text, ChunkedPrompt *c, Request *r) {
     if (config->n_chunks > 0) return prepare_chunks(e, config, talk, template, text, c, r);
     int *ids = NULL, n = 0;
-    TRY(answer_prompt(e, config, template, talk->messages.at, talk->messages.n, text, &ids, &n));
-    sequence_push(r->seq, ids, n);
+    Status st = answer_prompt(e, config, template, talk->messages.at, talk->messages.n, text, &ids, &n);
+    if (!st.code) sequence_push(r->seq, ids, n);
     free(ids);
-    return OK;
+    return st;
 }
 
 static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {
