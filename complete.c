@@ -111,11 +111,7 @@ static Status prepare_chunks(Engine *e, const AnswerConfig *config, const SavedT
 static Status prepare(Engine *e, const AnswerConfig *config, const SavedTalk *talk, const ChatTemplate *template,
                       Rendered *text, ChunkedPrompt *c, Request *r) {
     if (config->n_chunks > 0) return prepare_chunks(e, config, talk, template, text, c, r);
-    int *ids = NULL, n = 0;
-    Status st = answer_prompt(e, config, template, talk->messages.at, talk->messages.n, text, &ids, &n);
-    if (!st.code) sequence_push(r->seq, ids, n);
-    free(ids);
-    return st;
+    return answer_push(e, config, template, &talk->messages, text, r->seq);
 }
 
 static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {
@@ -148,12 +144,14 @@ static Status report_errors(Engine *e, const ChunkedPrompt *c, Sequence *seq) {
 static Status save(const Engine *e, const AnswerConfig *config, const ChunkedPrompt *chunked, SavedTalk *talk,
                    Str history) {
     if (chunked->chunks.n > 0) { // the text of the chunks becomes part of the message
-        Str *prompt = &talk->messages.at[talk->messages.n - 1].text;
+        MessageList *list = &talk->messages;
+        const Message *prompt = &list->at[list->n - 1];
         Buf whole = {0};
         blender_join(chunked->chunks.texts, chunked->chunks.n, &whole);
-        buf_append(&whole, prompt->data, prompt->n);
-        free((void *)prompt->data);
-        *prompt = str_of_buf(&whole);
+        buf_append(&whole, prompt->text.data, prompt->text.n);
+        messages_remove(list, list->n - 1);
+        messages_insert(list, list->n, "user", str_of_buf(&whole));
+        buf_free(&whole);
     }
     return saved_answer(config, gguf_name(e->gguf), talk, history);
 }

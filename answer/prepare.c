@@ -109,14 +109,20 @@ Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTe
     return st;
 }
 
+Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template,
+                   const MessageList *messages, Rendered *text, Sequence *seq) {
+    int *ids = NULL, n = 0;
+    Status st = answer_prompt(e, config, template, messages->at, messages->n, text, &ids, &n);
+    if (!st.code) sequence_push(seq, ids, n);
+    free(ids);
+    return st;
+}
+
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq) {
     SavedTalk talk;
-    int *ids = NULL, n = 0;
     Status st = answer_messages(e, config, template, prompt, &talk);
-    if (!st.code) st = answer_prompt(e, config, template, talk.messages.at, talk.messages.n, text, &ids, &n);
-    if (!st.code) sequence_push(seq, ids, n);
-    free(ids);
+    if (!st.code) st = answer_push(e, config, template, &talk.messages, text, seq);
     saved_talk_free(&talk);
     return st;
 }

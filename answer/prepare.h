@@ -22,7 +22,10 @@ Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
 // also after an error. Errors as prompt_system and saved_prompt.
 Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str prompt,
                        SavedTalk *out);
-// Renders these messages and appends their tokens to `seq`. Errors as answer_messages and answer_prompt.
+// Renders the messages and appends their tokens to `seq`. Errors as answer_prompt.
+Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template,
+                   const MessageList *messages, Rendered *text, Sequence *seq);
+// Both for one prompt. Errors as answer_messages and answer_push.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq);
 // --dump-prompt and --dump-tokens, to stderr: the rendered text, and its n tokens.

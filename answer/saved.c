@@ -134,6 +134,7 @@ Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str
     if (!st.code && path) out->file.mark = saved_mark(path);
     if (!st.code && path) st = file_read(path, &text);
     if (!st.code && path) st = transcript_read(path, str_of_buf(&text), raw, &out->messages);
+    if (!st.code && path && !config->load) out->settings = transcript_settings_json(str_of_buf(&text));
     buf_free(&text);
     if (!config->load) out->file.path = path;
     else free(path);
@@ -148,6 +149,7 @@ Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str
 void saved_talk_free(SavedTalk *t) {
     messages_free(&t->messages);
     free(t->file.path);
+    json_decref(t->settings);
     *t = (SavedTalk){0};
 }
 
@@ -172,14 +174,9 @@ Status saved_write(SavedFile *f, const char *model, json_t *settings, const Mess
 }
 
 Status saved_answer(const AnswerConfig *config, const char *model, SavedTalk *t, Str answer) {
-    Buf text = {0};
-    json_t *settings = NULL;
     char *left;
-    if (t->file.path && file_read(t->file.path, &text).code == QUILL_OK)
-        settings = transcript_settings_json(str_of_buf(&text));
-    buf_free(&text);
     messages_insert(&t->messages, t->messages.n, "assistant", answer);
-    Status st = saved_write(&t->file, model, settings, &t->messages, &left);
+    Status st = saved_write(&t->file, model, json_incref(t->settings), &t->messages, &left);
     if (!st.code && left)
         note_print(config->quiet,
                    "%s was written by another run meanwhile and stays as it is; this conversation is saved in %s", left,

@@ -2,7 +2,7 @@
 //
 // --autosave writes to $XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json (in ~/.local/state if that variable is
 // not set). The folder is readable by its owner only. --continue takes the file with the model's name that was written
-// last, and the run is saved there. answer/transcript.h describes the format.
+// last. The run saves its conversation in that file. answer/transcript.h describes the format.
 #ifndef QUILL_SAVED_H
 #define QUILL_SAVED_H
 
@@ -29,6 +29,7 @@ typedef struct {
 typedef struct {
     MessageList messages; // the prompt is the last
     SavedFile file;       // of --continue
+    json_t *settings;     // of this file; NULL: none
 } SavedTalk;
 
 SavedMark saved_mark(const char *path); // take it before the file is read, or after it was written

@@ -14,7 +14,8 @@
 static volatile sig_atomic_t caught, times, most = 1;
 static const char *volatile second; // written to stderr by the second signal
 static void (*volatile clean_up)(void);
-static volatile sig_atomic_t held, waiting; // signals_hold, and the signal that came meanwhile
+static volatile sig_atomic_t held;    // signals_hold(true) was called
+static volatile sig_atomic_t waiting; // the killing signal that came meanwhile; 0: none
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};

@@ -63,15 +63,19 @@ static void test_tokens_ahead(void **state) {
     assert_true(n_ahead > 1000 && n_stopped > 100 && n_preempted > 10);
 }
 
+static void device_open(Device *d) {
+    *d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+    fake_open(&d->f, 8, 0, 64, 4);
+    fake_policy(&d->f, &plain_policy, true);
+}
+
 // Ends and interruptions: a cancellation and an interrupt drop the rows that were begun; with a full context there are
 // none.
 static void test_ends_while_ahead(void **state) {
     (void)state;
     static Device d;
     Request r[3];
-    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
-    fake_open(&d.f, 8, 0, 64, 4);
-    fake_policy(&d.f, &plain_policy, true);
+    device_open(&d);
     for (int i = 0; i < 3; i++) request_new(&r[i], 9, i == 2 ? -1 : 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
     for (int i = 0; i < 5; i++) assert_true(device_step(&d));
     assert_true(d.begun);
@@ -107,9 +111,7 @@ static void test_a_request_that_waits(void **state) {
     static Device d;
     Request r[2];
     Batch *b, *ahead;
-    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
-    fake_open(&d.f, 8, 0, 64, 4);
-    fake_policy(&d.f, &plain_policy, true);
+    device_open(&d);
     for (int i = 0; i < 2; i++) request_new(&r[i], 9, 20, (uint64_t)i);
     scheduler_add(d.f.s, &r[0]);
     assert_true(scheduler_next(d.f.s, &b));
@@ -140,9 +142,7 @@ static void test_steps_that_run_to_their_end(void **state) {
     static Device d;
     Request r[2];
     Batch *b, *ahead;
-    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
-    fake_open(&d.f, 8, 0, 64, 4);
-    fake_policy(&d.f, &plain_policy, true);
+    device_open(&d);
     for (int i = 0; i < 2; i++) request_new(&r[i], 9, 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
     assert_true(scheduler_next(d.f.s, &b));
     assert_true(scheduler_may_abandon(d.f.s));
