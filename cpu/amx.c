@@ -12,6 +12,8 @@
 //   between depths. A sum is added up in the order of the depth, whatever the rows are.
 // - During the products the vector units unpack the next panel, and prefetches load the sums of the next tile of rows,
 //   the next depth of activations, and the file's lines of the panel after the next.
+// - Up to 32 rows of activations are multiplied by weights in BF16 directly from the file, whose rows are the unit's left
+//   operand already.
 // - Gate and up of the FFN are computed together, and their result is packed for the next product: sums of 16 features
 //   by 16 rows are already half of a packed tile. The FFN's activations are never stored as f32, and neither are the
 //   results of a norm.
@@ -39,6 +41,8 @@ enum {
     HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
     BESIDE_TILES = 2,                // from this many tiles of rows on, the next panel is unpacked beside the products
     LINE = 64,                       // bytes
+    DIRECT_AHEAD = 1024,             // bytes to prefetch ahead in each row of weights that is multiplied directly
+    DIRECT_SUMS = FEATURES * ROWS,
 };
 
 // Linux saves tile registers only for processes that have asked for them.
@@ -169,7 +173,8 @@ static void clear_panel(const Panel *p) {
 
 // The destination of the complete sums of a tile of rows: y, or together with the gate's sums, as activations, h.
 typedef struct {
-    const float *sums, *gate; // four unit tiles each, in the order of store_sums; gate may be NULL
+    const float *sums, *gate; // four unit tiles each: (16 features, 16 rows); gate may be NULL
+    size_t half, sixteen;     // floats from a unit to that of the next 16 rows, and to that of the next 16 features
     float *y;                 // y at the first row and feature
     size_t y_stride;
     const float *bias; // bias of the first feature, or NULL
@@ -270,7 +275,7 @@ INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
 INLINE void write_gated(Activation act, const SumsTarget *p) {
     for (int half = 0; half < 2; half++)
         for (int pair = 0; pair < 16; pair++) {
-            int at = (pair / 8 * 2 + half) * 256 + pair % 8 * 32;
+            size_t at = (size_t)(pair / 8) * p->sixteen + (size_t)half * p->half + (size_t)(pair % 8 * 32);
             __m512 line = glu_pairs(act, p->gate + at, p->sums + at);
             memcpy(p->h + half * UNIT + pair * 32, &line, sizeof line);
         }
@@ -284,7 +289,9 @@ static void write_glu(const SumsTarget *p) {
 static void write_sums(const SumsTarget *p) {
     if (p->h) write_glu(p);
     else if (p->y)
-        for (int unit = 0; unit < 4; unit++) write_unit(p->sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
+        for (size_t f = 0; f < 2; f++)
+            for (size_t r = 0; r < 2; r++)
+                write_unit(p->sums + f * p->sixteen + r * p->half, p, 16 * (int)f, 16 * (int)r);
 }
 
 // Multiplies one tile of rows: its sums stay in tiles over the whole depth; each panel stays in L1.
@@ -305,6 +312,8 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
         }
         store_sums(sums);
         write_sums(&(SumsTarget){.sums = sums,
+                                 .half = 256,
+                                 .sixteen = 512,
                                  .y = y + f0,
                                  .y_stride = y_stride,
                                  .bias = w->bias ? w->bias + f0 : NULL,
@@ -348,22 +357,30 @@ INLINE float *sums_at(const AmxTask *t, int i, int tile) {
     return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
 }
 
-// The destination of panel i's sums. None before the last depth, or for the gate before up is complete.
-INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
-    SumsTarget to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
-    if (p->k0 + p->n < t->w[0]->n_in || i % t->parts + 1 < t->parts) return to;
+// The destination of the complete sums of a tile of rows and n_features features from `first` on; the caller sets
+// where the sums are.
+INLINE SumsTarget target_at(const AmxTask *t, int first, int n_features, int tile) {
+    const Tensor *w = t->w[t->parts - 1];
     int row_tile = t->first_row / ROWS + tile;
-    to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
+    SumsTarget to = {.n_features = n_features, .n_rows = int_min(ROWS, t->n_rows - tile * ROWS)};
     if (t->parts == 2) {
-        to.gate = sums_at(t, i - 1, tile);
         to.act = t->act;
-        to.h = t->h + (size_t)row_tile * tile_size(t->w[0]->n_out) + (size_t)(p->first / STEP) * 2 * UNIT;
+        to.h = t->h + (size_t)row_tile * tile_size(w->n_out) + (size_t)(first / STEP) * 2 * UNIT;
         return to;
     }
-    to.y = t->y + (size_t)row_tile * ROWS * t->y_stride + p->first;
+    to.y = t->y + (size_t)row_tile * ROWS * t->y_stride + first;
     to.y_stride = t->y_stride;
-    to.bias = p->w->bias ? p->w->bias + p->first : NULL;
+    to.bias = w->bias ? w->bias + first : NULL;
     to.add = t->add;
+    return to;
+}
+
+// The destination of panel i's sums. None before the last depth, or for the gate before up is complete.
+INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
+    bool complete = p->k0 + p->n == t->w[0]->n_in && i % t->parts + 1 == t->parts;
+    SumsTarget to = complete ? target_at(t, p->first, p->n_features, tile) : (SumsTarget){.n_features = p->n_features};
+    to.sums = sums_at(t, i, tile), to.gate = complete && t->parts == 2 ? sums_at(t, i - 1, tile) : NULL;
+    to.half = 256, to.sixteen = 512;
     return to;
 }
 
@@ -380,16 +397,63 @@ INLINE Beside beside_of(const AmxTask *t, const Panel *now, int i, const Panel *
     return b;
 }
 
+// ---- weights in bf16, directly from the file ------------------------------------------------------------------------
+
+// Sums += 32 features, `stride` bytes apart in the file, times one tile of rows, over the whole depth. Prefetches are
+// into L2: the lines of a step often share one set of L1.
+INLINE void multiply_direct(const uint8_t *weights, size_t stride, int n_in, const uint16_t *x, int halves) {
+    for (int s = 0; s * STEP < n_in; s++, weights += LINE, x += 2 * UNIT) {
+        UNROLL(32)
+        for (int i = 0; i < GROUP; i++) __builtin_prefetch(weights + (size_t)i * stride + DIRECT_AHEAD, 0, 2);
+        _tile_loadd(6, x, LINE);
+        _tile_loadd(4, weights, stride);
+        if (halves == 2) _tile_loadd(7, x + UNIT, LINE);
+        _tile_loadd(5, weights + 16 * stride, stride);
+        multiply_loaded(halves);
+    }
+}
+
+// sums (2 halves, FEATURES, 16 rows) = features [f, f + 32 apart) of a matrix times one tile of rows. The features of a
+// group are `apart` rows apart, so that each is a memory stream of its own.
+static void direct_sums(const Tensor *w, int f, int apart, const uint16_t *x, int halves, float *sums) {
+    size_t sum_stride = (size_t)apart * 16 * sizeof(float);
+    for (int g = 0; g < apart; g++) {
+        float *to = sums + 16 * g, *next = to + 16 * 16 * apart;
+        zero_sums();
+        const uint8_t *weights = (const uint8_t *)w->data + (size_t)(f + g) * w->row_bytes;
+        if (halves == 2) multiply_direct(weights, (size_t)apart * w->row_bytes, w->n_in, x, 2);
+        else multiply_direct(weights, (size_t)apart * w->row_bytes, w->n_in, x, 1);
+        _tile_stored(0, to, sum_stride);
+        _tile_stored(1, to + DIRECT_SUMS / 2, sum_stride);
+        _tile_stored(2, next, sum_stride);
+        _tile_stored(3, next + DIRECT_SUMS / 2, sum_stride);
+    }
+}
+
+// Multiplies the whole groups of a task's features by its only tile of rows, and returns the first feature that is left.
+static int run_direct(const AmxTask *t) {
+    int halves = t->n_rows > 16 ? 2 : 1, n = (t->last - t->first) / GROUP * GROUP;
+    float *sums = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
+    for (int part = 0; part < t->parts; part++)
+        direct_sums(t->w[part], t->first, n / GROUP, tile_rows(t, 0), halves, sums + part * DIRECT_SUMS);
+    for (int f = 0; f < n; f += GROUP) {
+        SumsTarget to = target_at(t, t->first + f, GROUP, 0);
+        to.sums = sums + 16 * f + (t->parts - 1) * DIRECT_SUMS;
+        to.gate = t->parts == 2 ? sums + 16 * f : NULL;
+        to.half = DIRECT_SUMS / 2, to.sixteen = 256;
+        write_sums(&to);
+    }
+    return t->first + n;
+}
+
 // Multiplies panel i while panel i + 1 is unpacked and the weights of panel i + 2 are prefetched.
 INLINE void run_type(int type, const AmxTask *task) {
     int tiles = (task->n_rows + ROWS - 1) / ROWS;
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
     int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
-    tiles_configure(2 * STEP);
     if (tiles == 1 && task->parts == 1) {
         run_few(type, task->w[0], task->first, task->last, tile_rows(task, 0), task->n_rows,
                 task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);
-        _tile_release();
         return;
     }
     Panel now, next = {.n_features = 0}, then = panel_at(type, task, 0);
@@ -415,7 +479,6 @@ INLINE void run_type(int type, const AmxTask *task) {
         write_sums(&before);
         if (i < 0 || tiles < BESIDE_TILES) fill_panel(type, &next);
     }
-    _tile_release();
 }
 
 // One function for each type: in a larger one the compiler would run out of registers.
@@ -425,8 +488,16 @@ EACH_TYPE(DEFINE_RUN)
 
 #define RUN_CASE(TYPE)                                                                                                 \
     case TYPE: run_##TYPE(t); break;
-static void run_task(const AmxTask *t) {
+static void run_by_type(const AmxTask *t) {
     switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
+}
+
+static void run_task(AmxTask *t) {
+    bool direct = t->w[0]->type == TYPE_BF16 && t->n_rows <= ROWS && t->w[0]->n_in % STEP == 0;
+    tiles_configure(2 * STEP);
+    if (direct) t->first = run_direct(t);
+    if (t->first < t->last) run_by_type(t);
+    _tile_release();
 }
 
 static AmxTask amx_task(const MatrixTask *t) {
@@ -452,22 +523,21 @@ static void run_glu(const MatrixTask *t) {
     run_task(&task);
 }
 
+// Fewer than min_rows rows are faster on the vector unit, measured with weights in memory.
+#define KERNEL(MIN_ROWS)                                                                                               \
+    {                                                                                                                  \
+        .min_rows = MIN_ROWS, .tile = ROWS, .features = FEATURES, .rows = ROW_BLOCK, .least = LEAST,                   \
+        .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t) + HELD * GROUP * ROWS * sizeof(float),                         \
+        .packed_bytes = packed_bytes, .pack = pack, .pack_norm = pack_norm, .run = run_amx, .run_glu = run_glu,        \
+        .glu_features = FEATURES / 2, .glu_least = LEAST, .gate = gate_row,                                            \
+    }
+
 const MatrixKernel *cpu_amx_matrix(int type) {
-    static const MatrixKernel kernel = {
-        .min_rows = 12,
-        .tile = ROWS,
-        .features = FEATURES,
-        .rows = ROW_BLOCK,
-        .least = LEAST,
-        .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t) + HELD * GROUP * ROWS * sizeof(float),
-        .packed_bytes = packed_bytes,
-        .pack = pack,
-        .pack_norm = pack_norm,
-        .run = run_amx,
-        .run_glu = run_glu,
-        .glu_features = FEATURES / 2,
-        .glu_least = LEAST,
-        .gate = gate_row,
-    };
-    return type == TYPE_F32 ? NULL : &kernel;
+    static const MatrixKernel kernel = KERNEL(12), of_bf16 = KERNEL(3), of_f16 = KERNEL(4);
+    switch (type) {
+    case TYPE_F32: return NULL;
+    case TYPE_F16: return &of_f16;
+    case TYPE_BF16: return &of_bf16;
+    default: return &kernel;
+    }
 }

@@ -345,7 +345,7 @@ static void run_amx_int8(const MatrixTask *t) {
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
-    static const MatrixKernel kernel = KERNEL(3, pack), of_sixteens = KERNEL(7, pack16);
+    static const MatrixKernel kernel = KERNEL(5, pack), of_sixteens = KERNEL(7, pack16);
     if (!run_of(type)) return NULL;
     return scales_16(type) ? &of_sixteens : &kernel;
 }

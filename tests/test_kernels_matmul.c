@@ -374,7 +374,7 @@ static void matrix_shapes(MatrixCase *c) {
                     const MatrixKernel *m = with_glu[i] ? with_glu[i](c->m->t.type) : NULL;
                     // int8 packs whole blocks of 32
                     int n_out = m && with_glu[i] == k->int8_panels ? (int)round_up((size_t)outs[o], 32) : outs[o];
-                    if (m && m->run_glu && rows[r] > m->tile && n_out <= MOST_OUT)
+                    if (m && m->run_glu && rows[r] >= m->min_rows && n_out <= MOST_OUT)
                         check_glu(c, k, m, (Activation)((o + r) % N_ACTIVATIONS), n_out, rows[r]);
                 }
                 if (k->int8_panels && k->int8_panels(c->m->t.type))
