@@ -34,6 +34,7 @@ AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVXVNNI := $(AVX2) -mavxvnni
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
+VBMI    := $(VNNI) -mavx512vbmi -mgfni -mbmi2
 BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -47,7 +48,7 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_whole int8_panels int16_attend.vnni)
+INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_whole int8_books int8_panels int16_attend.vnni)
 OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
 ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o)
@@ -124,6 +125,7 @@ $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) -c -o $@ $<
 $(INT_VNNI): override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/int8_books.o: override CFLAGS += $(VBMI)
 $(BUILD)/cpu/int16_attend.vnni.o: cpu/int16_attend.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DQUILL_SIMD=512 -c -o $@ $<

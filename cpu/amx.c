@@ -12,7 +12,8 @@
 //   between depths. A sum is added up in the order of the depth, whatever the rows are.
 // - During the products the vector units unpack the next panel, and prefetches load the sums of the next tile of rows,
 //   the next depth of activations, and the file's lines of the panel after the next.
-// - Up to 32 rows of activations are multiplied by weights in BF16 directly from the file, whose rows are the unit's left
+// - Up to 32 rows of activations are multiplied by weights in BF16 directly from the file, whose rows are the unit's
+// left
 //   operand already.
 // - Gate and up of the FFN are computed together, and their result is packed for the next product: sums of 16 features
 //   by 16 rows are already half of a packed tile. The FFN's activations are never stored as f32, and neither are the
@@ -430,7 +431,8 @@ static void direct_sums(const Tensor *w, int f, int apart, const uint16_t *x, in
     }
 }
 
-// Multiplies the whole groups of a task's features by its only tile of rows, and returns the first feature that is left.
+// Multiplies the whole groups of a task's features by its only tile of rows, and returns the first feature that is
+// left.
 static int run_direct(const AmxTask *t) {
     int halves = t->n_rows > 16 ? 2 : 1, n = (t->last - t->first) / GROUP * GROUP;
     float *sums = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);

@@ -48,6 +48,11 @@ bool cpuid_has_avx512(void) {
 
 bool cpuid_has_vnni(void) { return cpuid_has_avx512() && (features()->c7 >> 11 & 1); }
 
+bool cpuid_has_vbmi(void) {
+    const CpuFeatures *f = features();
+    return cpuid_has_vnni() && (f->c7 >> 1 & 1) && (f->c7 >> 8 & 1) && (f->b7 >> 8 & 1);
+}
+
 bool cpuid_has_bf16(void) { return cpuid_has_avx512() && (features()->a7_1 >> 5 & 1); }
 
 bool cpuid_has_amx(void) {

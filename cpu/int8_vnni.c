@@ -7,6 +7,7 @@
 // and the hardware's prefetchers follow several streams at once. This reaches 88 to 93% of a plain loop's bandwidth,
 // against 66 to 75% with neighbouring rows. Software prefetches in two distances cover the rest.
 #define QUILL_SIMD 512
+#include "cpu/cpuid.h"
 #include "cpu/int8_block.h"
 #define EACH_TYPE_HERE EACH_OTHER_TYPE // cpu/int8_whole.c has the K types
 typedef Int8Activations RowActivations;
@@ -192,8 +193,13 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
     for (f = first + F * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, a_stride, C, y, y_stride, add);
 }
 
-const MatrixKernel *cpu_vnni_matrix(int type) {
+const MatrixKernel *cpu_vnni_bytes(int type) {
     static const MatrixKernel plain = INT8_ROWS_KERNEL(pack_quantized), nibbles = INT8_ROWS_KERNEL(pack_in_nibbles);
-    if (!rows_function(type, 1)) return cpu_vnni_whole(type);
+    if (!rows_function(type, 1)) return NULL;
     return in_nibbles(type) ? &nibbles : &plain;
+}
+
+const MatrixKernel *cpu_vnni_matrix(int type) {
+    const MatrixKernel *books = cpuid_has_vbmi() ? cpu_vnni_books(type) : NULL, *of_bytes = cpu_vnni_bytes(type);
+    return books ? books : of_bytes ? of_bytes : cpu_vnni_whole(type);
 }

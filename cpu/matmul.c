@@ -82,11 +82,12 @@ static size_t packed_by_each(const MatrixKernel *const *kernels, size_t n, int m
 
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
-    // a type for each layout: words and bytes, 16 bits; small blocks, K types with two blocks in a byte, other K types
+    // a type for each layout: words and bytes, 16 bits; small blocks, K types with two blocks in a byte, other K types,
+    // IQ2 and IQ3
     const MatrixKernel *panels[] = {vector_panels(k, TYPE_Q8_0), vector_panels(k, TYPE_Q4_0),
                                     vector_panels(k, TYPE_BF16)};
     const MatrixKernel *rows[] = {kernel_of(k->int8_rows, TYPE_Q8_0), kernel_of(k->int8_rows, TYPE_Q4_K),
-                                  kernel_of(k->int8_rows, TYPE_Q6_K)};
+                                  kernel_of(k->int8_rows, TYPE_Q6_K), kernel_of(k->int8_rows, TYPE_IQ3_S)};
     return packed_by(k->f32_panels, max_rows, max_n_in) +
            packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
            packed_by_each(rows, ARRAY_LEN(rows), most_few, max_n_in) +
@@ -99,6 +100,7 @@ size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
                                  kernel_of(k->bf16_panels, TYPE_Q8_0),
                                  kernel_of(k->int8_rows, TYPE_Q8_0),
                                  kernel_of(k->int8_rows, TYPE_Q4_K),
+                                 kernel_of(k->int8_rows, TYPE_IQ3_S),
                                  kernel_of(k->int8_tiles, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q8_0),
                                  vector_panels(k, TYPE_Q4_0),

@@ -187,6 +187,15 @@ static const MatrixKernel *bf16_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
+// The kernel that replaces cpu/int8_books.c on CPUs without VBMI, for its types.
+static const MatrixKernel *kernel_without_vbmi(int isa, int type) {
+#if defined(__x86_64__)
+    bool books = kernels(isa)->int8_rows == cpu_vnni_matrix && strcmp(isa_name(isa), "avx512") == 0;
+    if (books && cpu_vnni_matrix(type) == cpu_vnni_books(type)) return cpu_vnni_bytes(type);
+#endif
+    return (void)isa, (void)type, NULL;
+}
+
 static bool is_k(int type) {
     return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K;
 }
@@ -194,10 +203,11 @@ static bool is_k(int type) {
 // Compares the kernel's products with the exact ones, and more closely with those of its rounded inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
-                            : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
-                            : kernel == PANELS_INT8 ? table->int8_panels(c->m->t.type)
-                                                    : table->f32_panels;
+    const MatrixKernel *k = kernel == MATRIX_BF16    ? bf16_kernel(isa, c->m->t.type)
+                            : kernel == MATRIX_INT8  ? int8_kernel(isa, c->m->t.type)
+                            : kernel == INT8_NO_VBMI ? kernel_without_vbmi(isa, c->m->t.type)
+                            : kernel == PANELS_INT8  ? table->int8_panels(c->m->t.type)
+                                                     : table->f32_panels;
     int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
     t.n_out = n_out;
@@ -235,6 +245,9 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         const Products *want = whole ? c->from_whole : c->from_int8;
         take_distance(FROM_INT8, isa, guarded_distance(&o, want, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     }
+    if (kernel == INT8_NO_VBMI)
+        take_distance(FROM_INT8_NO_VBMI, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5,
+                      what);
     if (kernel == PANELS_INT8)
         take_distance(FROM_INT8_PANELS, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5,
                       what);
@@ -381,6 +394,8 @@ static void matrix_shapes(MatrixCase *c) {
                     check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+                if (kernel_without_vbmi(isa, c->m->t.type) && rows[r] <= 33)
+                    check_matrix(c, isa, INT8_NO_VBMI, outs[o], rows[r], flags & 1, flags & 2);
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);

@@ -24,6 +24,8 @@ typedef enum {
     FROM_BF16,
     MATRIX_INT8,
     FROM_INT8,
+    INT8_NO_VBMI,
+    FROM_INT8_NO_VBMI,
     PANELS_INT8,
     FROM_INT8_PANELS,
     EMBED,
@@ -35,14 +37,25 @@ typedef enum {
     ATTEND_16BIT,
     N_KERNELS
 } Kernel;
-static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
-                                                    "matrix_bf16", "the same, from bf16 inputs",
-                                                    "matrix_int8", "the same, from int8 activations",
-                                                    "panels_int8", "the same, from int8 activations",
-                                                    "embed",       "rmsnorm",
-                                                    "rope",        "gate",
-                                                    "gate_bf16",   "attend",
-                                                    "attend_16bit"};
+static const char *const kernel_names[N_KERNELS] = {
+    "matvec",
+    "matrix",
+    "matrix_bf16",
+    "the same, from bf16 inputs",
+    "matrix_int8",
+    "the same, from int8 activations",
+    "matrix_int8 without VBMI",
+    "the same, from int8 activations",
+    "panels_int8",
+    "the same, from int8 activations",
+    "embed",
+    "rmsnorm",
+    "rope",
+    "gate",
+    "gate_bf16",
+    "attend",
+    "attend_16bit",
+};
 static double worst[N_KERNELS][MOST_ISAS];
 static int compared[N_KERNELS][MOST_ISAS];
 
