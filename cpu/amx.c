@@ -12,9 +12,8 @@
 //   between depths. A sum is added up in the order of the depth, whatever the rows are.
 // - During the products the vector units unpack the next panel, and prefetches load the sums of the next tile of rows,
 //   the next depth of activations, and the file's lines of the panel after the next.
-// - Up to 32 rows of activations are multiplied by weights in BF16 directly from the file, whose rows are the unit's
-// left
-//   operand already.
+// - Up to 32 rows of activations are multiplied by weights in BF16 directly from the file, whose rows already are the
+//   unit's left operand.
 // - Gate and up of the FFN are computed together, and their result is packed for the next product: sums of 16 features
 //   by 16 rows are already half of a packed tile. The FFN's activations are never stored as f32, and neither are the
 //   results of a norm.
@@ -40,7 +39,6 @@ enum {
     ROW_BLOCK = 512, // rows of a task: 256 KiB at this depth
     TILES = ROW_BLOCK / ROWS,
     HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
-    BESIDE_TILES = 2,                // from this many tiles of rows on, the next panel is unpacked beside the products
     LINE = 64,                       // bytes
     DIRECT_AHEAD = 1024,             // bytes to prefetch ahead in each row of weights that is multiplied directly
     DIRECT_SUMS = FEATURES * ROWS,
@@ -295,30 +293,48 @@ static void write_sums(const SumsTarget *p) {
                 write_unit(p->sums + f * p->sixteen + r * p->half, p, 16 * (int)f, 16 * (int)r);
 }
 
-// Multiplies one tile of rows: its sums stay in tiles over the whole depth; each panel stays in L1.
+// Panel i of [first, last): the depths of a group follow each other.
+INLINE Panel few_panel(int type, const Tensor *w, int first, int last, int i, uint16_t *panels) {
+    int depths = (w->n_in + DEPTH - 1) / DEPTH, f0 = first + i / depths * GROUP, k0 = i % depths * DEPTH;
+    Panel p = panel_of(type, w, panels + (i & 1) * GROUP * DEPTH, f0, int_min(GROUP, last - f0), k0,
+                       int_min(DEPTH, w->n_in - k0));
+    p.then = panel_source(&p) + 4 * w->row_bytes;
+    return p;
+}
+
+// Multiplies one tile of rows: its sums stay in tiles over the whole depth; each panel stays in L1, and the next one is
+// unpacked between the products.
 INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16_t *x, int n_rows, float *y,
-                    size_t y_stride, bool add, uint16_t *panel) {
+                    size_t y_stride, bool add, uint16_t *panels) {
     __attribute__((aligned(64))) float sums[GROUP * ROWS];
-    int halves = n_rows > 16 ? 2 : 1;
-    for (int f0 = first; f0 < last; f0 += GROUP) {
-        zero_sums();
-        for (int k0 = 0; k0 < w->n_in; k0 += DEPTH) {
-            Panel p = panel_of(type, w, panel, f0, int_min(GROUP, last - f0), k0, int_min(DEPTH, w->n_in - k0));
-            p.then = panel_source(&p) + 4 * w->row_bytes;
-            clear_panel(&p);
-            fill_panel(type, &p);
-            tiles_filled();
-            for (int s = 0; s * STEP < p.n; s++)
-                multiply_units(panel + s * 2 * UNIT, false, x + (size_t)(k0 / STEP + s) * 2 * UNIT, false, halves);
+    int halves = n_rows > 16 ? 2 : 1, n = (last - first + GROUP - 1) / GROUP * ((w->n_in + DEPTH - 1) / DEPTH);
+    Panel now, next = few_panel(type, w, first, last, 0, panels);
+    clear_panel(&next);
+    fill_panel(type, &next);
+    for (int i = 0; i < n; i++) {
+        now = next;
+        if (i + 1 < n) {
+            next = few_panel(type, w, first, last, i + 1, panels);
+            clear_panel(&next);
+        } else next.n_features = 0;
+        if (now.k0 == 0) zero_sums();
+        tiles_filled();
+        int filled = 0, each = (next.n_features * STEP + now.n - 1) / now.n;
+        for (int s = 0; s * STEP < now.n; s++) {
+            multiply_units(now.to + s * 2 * UNIT, false, x + (size_t)(now.k0 / STEP + s) * 2 * UNIT, false, halves);
+            for (int to = int_min(next.n_features, filled + each); filled < to; filled++)
+                fill_feature(type, &next, filled);
         }
+        for (; filled < next.n_features; filled++) fill_feature(type, &next, filled);
+        if (now.k0 + now.n < w->n_in) continue;
         store_sums(sums);
         write_sums(&(SumsTarget){.sums = sums,
                                  .half = 256,
                                  .sixteen = 512,
-                                 .y = y + f0,
+                                 .y = y + now.first,
                                  .y_stride = y_stride,
-                                 .bias = w->bias ? w->bias + f0 : NULL,
-                                 .n_features = int_min(GROUP, last - f0),
+                                 .bias = w->bias ? w->bias + now.first : NULL,
+                                 .n_features = now.n_features,
                                  .n_rows = n_rows,
                                  .add = add});
     }
@@ -392,7 +408,7 @@ INLINE Beside beside_of(const AmxTask *t, const Panel *now, int i, const Panel *
     int tiles = (t->n_rows + ROWS - 1) / ROWS, panels = t->parts * ((t->last - t->first + GROUP - 1) / GROUP);
     int k0 = now->k0 + DEPTH < t->w[0]->n_in ? now->k0 + DEPTH : 0;
     Beside b = {.fill = next, .sums = sums_at(t, i, int_min(tile + 1, tiles - 1)), .target = target};
-    if (tiles >= BESIDE_TILES) b.f0 = next->n_features * tile / tiles, b.f1 = next->n_features * (tile + 1) / tiles;
+    b.f0 = next->n_features * tile / tiles, b.f1 = next->n_features * (tile + 1) / tiles;
     b.lines = (DEPTH * ROWS * 2 / LINE / STEPS + panels - 1) / panels;
     b.rows = tile_rows(t, tile) + (size_t)k0 * ROWS + (size_t)(i % panels * b.lines * STEPS * LINE / 2);
     return b;
@@ -479,7 +495,7 @@ INLINE void run_type(int type, const AmxTask *task) {
             before = target;
         }
         write_sums(&before);
-        if (i < 0 || tiles < BESIDE_TILES) fill_panel(type, &next);
+        if (i < 0) fill_panel(type, &next);
     }
 }
 
