@@ -551,11 +551,17 @@ static void run_glu(const MatrixTask *t) {
     }
 
 const MatrixKernel *cpu_amx_matrix(int type) {
-    static const MatrixKernel kernel = KERNEL(12), of_bf16 = KERNEL(3), of_f16 = KERNEL(4);
+    static const MatrixKernel from_3 = KERNEL(3), from_4 = KERNEL(4), from_9 = KERNEL(9), from_10 = KERNEL(10),
+                              from_12 = KERNEL(12), from_16 = KERNEL(16);
     switch (type) {
     case TYPE_F32: return NULL;
-    case TYPE_F16: return &of_f16;
-    case TYPE_BF16: return &of_bf16;
-    default: return &kernel;
+    case TYPE_BF16: return &from_3;
+    case TYPE_F16: return &from_4;
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: return &from_10;
+    case TYPE_Q5_0:
+    case TYPE_Q3_K:
+    case TYPE_IQ4_XS: return &from_12;
+    default: return cpu_vnni_books(type) ? &from_16 : is_book(type) ? &from_12 : &from_9;
     }
 }
