@@ -116,7 +116,7 @@ typedef struct {
     int k0, n;             // range of elements [k0, k0 + n) of each row
     size_t block_bytes;    // bytes of 32 weights
     bool i8_whole;
-    const char *then; // the weights of the following panel's first feature, which are prefetched meanwhile
+    const char *then; // the weights that are prefetched meanwhile, of the first feature; those of the others follow
 } Panel;
 
 INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_features, int k0, int n) {
@@ -313,12 +313,12 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
     fill_panel(type, &next);
     for (int i = 0; i < n; i++) {
         now = next;
+        tiles_filled(); // also after the loads of the panel that is overwritten now
         if (i + 1 < n) {
             next = few_panel(type, w, first, last, i + 1, panels);
             clear_panel(&next);
         } else next.n_features = 0;
         if (now.k0 == 0) zero_sums();
-        tiles_filled();
         int filled = 0, each = (next.n_features * STEP + now.n - 1) / now.n;
         for (int s = 0; s * STEP < now.n; s++) {
             multiply_units(now.to + s * 2 * UNIT, false, x + (size_t)(now.k0 / STEP + s) * 2 * UNIT, false, halves);
@@ -450,14 +450,12 @@ static void direct_sums(const Tensor *w, int f, int apart, const uint16_t *x, in
 // Multiplies the whole groups of a task's features by its only tile of rows, and returns the first feature that is
 // left.
 static int run_direct(const AmxTask *t) {
-    int halves = t->n_rows > 16 ? 2 : 1, n = (t->last - t->first) / GROUP * GROUP;
+    int n = (t->last - t->first) / GROUP * GROUP;
     float *sums = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
-    for (int part = 0; part < t->parts; part++)
-        direct_sums(t->w[part], t->first, n / GROUP, tile_rows(t, 0), halves, sums + part * DIRECT_SUMS);
+    direct_sums(t->w[0], t->first, n / GROUP, tile_rows(t, 0), t->n_rows > 16 ? 2 : 1, sums);
     for (int f = 0; f < n; f += GROUP) {
         SumsTarget to = target_at(t, t->first + f, GROUP, 0);
-        to.sums = sums + 16 * f + (t->parts - 1) * DIRECT_SUMS;
-        to.gate = t->parts == 2 ? sums + 16 * f : NULL;
+        to.sums = sums + 16 * f;
         to.half = DIRECT_SUMS / 2, to.sixteen = 256;
         write_sums(&to);
     }
@@ -511,7 +509,7 @@ static void run_by_type(const AmxTask *t) {
 }
 
 static void run_task(AmxTask *t) {
-    bool direct = t->w[0]->type == TYPE_BF16 && t->n_rows <= ROWS && t->w[0]->n_in % STEP == 0;
+    bool direct = t->w[0]->type == TYPE_BF16 && t->parts == 1 && t->n_rows <= ROWS && t->w[0]->n_in % STEP == 0;
     tiles_configure(2 * STEP);
     if (direct) t->first = run_direct(t);
     if (t->first < t->last) run_by_type(t);

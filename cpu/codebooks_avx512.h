@@ -120,12 +120,18 @@ INLINE void book_iq2(int type, const void *block, const SuperblockScales *c, int
     }
 }
 
-INLINE void book_iq3(int type, const void *block, const SuperblockScales *c, int offset, __m512i u[4]) {
-    const BlockIQ3_S *s = block;
+// The levels of IQ3's codes 0 to 7, and their negatives, all plus `offset`.
+INLINE __m512i iq3_levels(int type, int offset) {
     const __m128i xxs = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62);
     const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15);
-    __m512i entries[2], levels = _mm512_broadcast_i32x4(type == TYPE_IQ3_XXS ? xxs : odd);
-    levels = _mm512_add_epi8(levels, _mm512_set1_epi8((char)offset));
+    __m512i levels = _mm512_broadcast_i32x4(type == TYPE_IQ3_XXS ? xxs : odd);
+    return _mm512_add_epi8(levels, _mm512_set1_epi8((char)offset));
+}
+
+INLINE void book_iq3(int type, const void *block, const SuperblockScales *c, int offset, __m512i u[4]) {
+    const BlockIQ3_S *s = block;
+    __m512i entries[2];
+    const __m512i levels = iq3_levels(type, offset);
     UNROLL(2)
     for (int i = 0; i < 2; i++) {
         if (type == TYPE_IQ3_XXS) {

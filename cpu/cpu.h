@@ -231,8 +231,8 @@ const MatrixKernel *cpu_vnni_matrix(int type);              // AVX-512 with VNNI
 const MatrixKernel *cpu_vnni_bytes(int type);               // cpu/int8_vnni.c
 const MatrixKernel *cpu_vnni_whole(int type);               // cpu/int8_whole.c: K types
 const MatrixKernel *cpu_vnni_books(int type);               // cpu/int8_books.c: IQ2 and IQ3, only with VBMI
-const MatrixKernel *cpu_vnni_panels(int type);              // cpu/int8_panels.c: likewise
-extern const AttendKernel cpu_vnni_attend, cpu_madd_attend; // cpu/int16_attend.c: likewise, and for AVX2
+const MatrixKernel *cpu_vnni_panels(int type);              // cpu/int8_panels.c: AVX-512 with VNNI
+extern const AttendKernel cpu_vnni_attend, cpu_madd_attend; // cpu/int16_attend.c: for AVX-512 with VNNI, for AVX2
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AVXVNNI) // the makefile sets it for compilers that cannot build it
 #define QUILL_AVXVNNI

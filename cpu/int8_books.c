@@ -152,16 +152,6 @@ INLINE __m512i two_maps(uint64_t lower, uint64_t upper) { // for the lower and t
     return _mm512_mask_set1_epi64(one_map(lower), 0xf0, (long long)upper);
 }
 
-INLINE bool signs_of_seven(int type) { return type == TYPE_IQ2_XXS || type == TYPE_IQ2_XS || type == TYPE_IQ3_XXS; }
-
-INLINE __m512i twice(const void *p) { // 32 bytes
-    return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
-}
-INLINE __m512i of_two(const void *a, const void *b) { // 32 bytes each
-    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)a));
-    return _mm512_inserti64x4(v, _mm256_loadu_si256((const __m256i *)b), 1);
-}
-
 // The four groups of seven sign bits in each word of 32 bits, as bytes; their highest bits are those of the next group.
 INLINE __m512i sevens(__m512i tails) {
     return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720150e0700), tails);
@@ -179,12 +169,13 @@ INLINE __m512 scales_times(__m512i s, __m512 d, float unit) {
     return _mm512_mul_ps(odd, _mm512_mul_ps(d, _mm512_set1_ps(unit)));
 }
 INLINE __m512 d_of(const void *block) { return _mm512_cvtph_ps(_mm256_set1_epi16(*(const int16_t *)block)); }
-INLINE __m512 d_of_two(const void *a, const void *b) {
+INLINE __m512 d_load_two(const void *a, const void *b) {
     __m256i halves = _mm256_mask_set1_epi16(_mm256_set1_epi16(*(const int16_t *)a), 0xff00, *(const int16_t *)b);
     return _mm512_cvtph_ps(halves);
 }
 
-// The nibbles of eight bytes of the lower lanes' row and of the upper lanes' row, from `first` on every second one.
+// A nibble of each of eight bytes of two rows, for the lower and the upper lanes: the low one, or with a shift of 4 the
+// high one.
 INLINE __m512i nibbles_of(const uint8_t *a, const uint8_t *b, int shift) {
     uint64_t lower, upper;
     memcpy(&lower, a, sizeof lower);
@@ -200,7 +191,7 @@ INLINE __m512i eights_of_nibbles(const uint8_t four[4]) { // eight nibbles, twic
     return _mm512_and_si512(_mm512_srlv_epi32(_mm512_set1_epi32(v), shift), _mm512_set1_epi32(15));
 }
 
-// Bits 0, 2, 4, ... of each entry become the lower half, and the others the upper half.
+// One bit for each of 64 entries: those at even places become the lower half, the others the upper half.
 INLINE __mmask64 even_and_odd(uint64_t bits) {
     return _pext_u64(bits, 0x5555555555555555) | _pext_u64(bits, 0xaaaaaaaaaaaaaaaa) << 32;
 }
@@ -208,7 +199,7 @@ INLINE __mmask64 even_and_odd(uint64_t bits) {
 INLINE void load_iq3(int type, const uint8_t *p, BookWeights *w) {
     const BlockIQ3_XXS *xxs = (const void *)p;
     const BlockIQ3_S *s = (const void *)p;
-    const bool seven = signs_of_seven(type);
+    const bool seven = type == TYPE_IQ3_XXS; // signs are stored in sevens
     const ByteBooks book = books_of(type);
     const __m512i even_first =
         _mm512_set_epi8(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19, 17,
@@ -222,7 +213,7 @@ INLINE void load_iq3(int type, const uint8_t *p, BookWeights *w) {
         memcpy(&ninth, s->qh, sizeof ninth);
         index.bit[1] = even_and_odd(ninth);
     }
-    __m512i tails = twice(seven ? xxs->tails : s->signs), signs = seven ? sevens(tails) : tails;
+    __m512i tails = load_both(seven ? xxs->tails : s->signs), signs = seven ? sevens(tails) : tails;
     if (seven) w->scale = scales_times(_mm512_srli_epi32(tails, 28), d_of(p), 0.25f);
     else w->scale = scales_times(eights_of_nibbles(s->scales), d_of(p), 1);
     // Codes have three bits in a nibble; the fourth becomes the sign.
@@ -232,9 +223,7 @@ INLINE void load_iq3(int type, const uint8_t *p, BookWeights *w) {
                              MAPPED(signs, two_maps(BITS(0, 0, 0, 1, 0, 0, 0, 2), BITS(0, 0, 0, 16, 0, 0, 0, 32)), 0));
     two[1] = _mm512_or_si512(
         two[1], MAPPED(signs, two_maps(BITS(0, 0, 0, 4, 0, 0, 0, 8), BITS(0, 0, 0, 64, 0, 0, 0, last)), 0));
-    const __m128i few = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62);
-    const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15);
-    const __m512i levels = _mm512_add_epi8(_mm512_broadcast_i32x4(seven ? few : odd), bytes(OFFSET));
+    const __m512i levels = iq3_levels(type, OFFSET);
     UNROLL(2)
     for (int i = 0; i < 2; i++) {
         w->u[2 * i] = _mm512_shuffle_epi8(levels, _mm512_and_si512(two[i], bytes(15)));
@@ -243,10 +232,11 @@ INLINE void load_iq3(int type, const uint8_t *p, BookWeights *w) {
     }
 }
 
-// The map of a code's two bits, at `place` of a byte of four codes, to OFFSET plus its level. The level of code 0 is
-// added afterwards.
+// The map of a code's two bits, at `place` of a byte of four codes, to OFFSET plus its level. The result is then XORed
+// with that of code 0.
 INLINE uint64_t map_of_code(int place) {
-    const int first = OFFSET + 8, one = first ^ (OFFSET + 25), two = first ^ (OFFSET + 43);
+    const int level[] = {IQ2_XXS_LEVELS}, first = OFFSET + level[0];
+    const int one = first ^ (OFFSET + level[1]), two = first ^ (OFFSET + level[2]);
     uint64_t map = 0;
     UNROLL(8)
     for (int bit = 0; bit < 8; bit++) {
@@ -279,8 +269,8 @@ INLINE Index index_iq2(int type, const uint8_t *a, const uint8_t *b, __m512i *si
         uint64_t lower, upper;
         memcpy(&lower, first->qh, sizeof lower);
         memcpy(&upper, other->qh, sizeof upper);
-        index.low = of_two(first->qs, other->qs);
-        *signs = of_two(first->signs, other->signs);
+        index.low = load_two(first->qs, other->qs);
+        *signs = load_two(first->signs, other->signs);
         index.bit[1] = _pext_u64(lower, 0x5555555555555555) | _pext_u64(upper, 0x5555555555555555) << 32;
         index.bit[2] = _pext_u64(lower, 0xaaaaaaaaaaaaaaaa) | _pext_u64(upper, 0xaaaaaaaaaaaaaaaa) << 32;
     }
@@ -292,7 +282,7 @@ INLINE void load_iq2(int type, const uint8_t *a, const uint8_t *b, BookWeights *
     const ByteBooks book = books_of(type);
     __m512i signs;
     const Index index = index_iq2(type, a, b, &signs);
-    __m512 d = d_of_two(a, b);
+    __m512 d = d_load_two(a, b);
     if (type == TYPE_IQ2_XXS) {
         w->scale = scales_times(_mm512_srli_epi32(signs, 28), d, 0.125f);
         signs = MAPPED(sevens(signs), one_map(BITS(1, 2, 4, 8, 16, 32, 64, 127)), 0);
@@ -330,10 +320,10 @@ INLINE __m512 add_books(int type, const BookWeights *w, const BookActivations *a
     }
     __m512i dot = _mm512_load_si512(a->blocks), second = _mm512_load_si512(a->seconds);
     UNROLL(8)
-    for (int p = 0; p < PLACES; p++) dot = _mm512_dpbusd_epi32(dot, w->u[p], twice(a->q[place_of(p)]));
+    for (int p = 0; p < PLACES; p++) dot = _mm512_dpbusd_epi32(dot, w->u[p], load_both(a->q[place_of(p)]));
     if (!scales_16(type)) return times(dot, w->scale, a->scale, sum);
     UNROLL(8)
-    for (int p = 0; p < PLACES; p++) second = _mm512_dpbusd_epi32(second, w->u[p], twice(a->second[place_of(p)]));
+    for (int p = 0; p < PLACES; p++) second = _mm512_dpbusd_epi32(second, w->u[p], load_both(a->second[place_of(p)]));
     sum = times(_mm512_sub_epi32(dot, second), w->scale, a->scale, sum);
     return times(second, w->second, a->scale, sum);
 }

@@ -602,7 +602,7 @@ static void run_glu(const MatrixTask *t) {
         .run_glu = run_glu, .glu_features = PANEL_FEATURES, .glu_least = PANEL_FEATURES,                               \
     }
 
-// min_rows is the number of rows from which it is faster than cpu/int8_vnni.c, measured with weights in memory.
+// min_rows is the number of rows from which it is faster than cpu_vnni_matrix, measured with weights in memory.
 const MatrixKernel *cpu_vnni_panels(int type) {
     static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_6 = PANEL_KERNEL(6),
                               from_7 = PANEL_KERNEL(7), from_9 = PANEL_KERNEL(9);

@@ -187,15 +187,6 @@ static const MatrixKernel *bf16_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
-// The kernel that replaces cpu/int8_books.c on CPUs without VBMI, for its types.
-static const MatrixKernel *kernel_without_vbmi(int isa, int type) {
-#if defined(__x86_64__)
-    bool books = kernels(isa)->int8_rows == cpu_vnni_matrix && strcmp(isa_name(isa), "avx512") == 0;
-    if (books && cpu_vnni_matrix(type) == cpu_vnni_books(type)) return cpu_vnni_bytes(type);
-#endif
-    return (void)isa, (void)type, NULL;
-}
-
 static bool is_k(int type) {
     return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q6_K;
 }
@@ -260,6 +251,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
 static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     static const int few[] = {1, 5, 8, 9, 17, 40, 57};
     Tensor t = c->m->t;
+    int part = k->least ? k->least : 5;
     size_t n = (size_t)n_out;
     float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
     void *packed = pack_all(k, c->x, c->x_stride, MOST_ROWS, t.n_in), *scratch = poisoned(k->scratch);
@@ -267,8 +259,8 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     run_part(k, &t, 0, n_out, packed, int_min(k->rows, MOST_ROWS), all, scratch);
     for (size_t i = 0; i < ARRAY_LEN(few); i++) {
         void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
-        run_part(k, &t, k->least, n_out, own, few[i], alone, scratch);
-        run_part(k, &t, 0, k->least, own, few[i], alone, scratch);
+        run_part(k, &t, part, n_out, own, few[i], alone, scratch);
+        run_part(k, &t, 0, part, own, few[i], alone, scratch);
         assert_memory_equal(alone, all, (size_t)few[i] * n * sizeof *all);
         free(own);
     }
@@ -397,9 +389,11 @@ static void matrix_shapes(MatrixCase *c) {
                 if (kernel_without_vbmi(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, INT8_NO_VBMI, outs[o], rows[r], flags & 1, flags & 2);
             }
-        if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
-        if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
-        if (k->int8_rows && k->int8_rows(c->m->t.type)) check_alone(c, k->int8_rows(c->m->t.type), 97);
+        int type = c->m->t.type;
+        const MatrixKernel *const alone[] = {bf16_kernel(isa, type), k->int8_panels ? k->int8_panels(type) : NULL,
+                                             k->int8_rows ? k->int8_rows(type) : NULL, kernel_without_vbmi(isa, type)};
+        for (size_t i = 0; i < ARRAY_LEN(alone); i++)
+            if (alone[i]) check_alone(c, alone[i], 97);
         if (strcmp(isa_name(isa), "avxvnni") == 0 && k->int8_panels(c->m->t.type)) check_same_bits(c, 97, 33);
     }
 }
@@ -519,6 +513,7 @@ static void test_extremes(void **state) {
             const CpuKernels *k = kernels(isa);
             if (k->int8_panels && k->int8_panels(m.t.type)) check_matrix(&c, isa, PANELS_INT8, OUT, ROWS, false, false);
             if (int8_kernel(isa, m.t.type)) check_matrix(&c, isa, MATRIX_INT8, OUT, ROWS, false, false);
+            if (kernel_without_vbmi(isa, m.t.type)) check_matrix(&c, isa, INT8_NO_VBMI, OUT, ROWS, false, false);
         }
         products_free(&p);
         matrix_free(&m);
@@ -620,7 +615,7 @@ static void check_nan(const float *y, const char *what) {
 
 static void nan_of(const TestMatrix *m, int isa, const float *x) {
     const CpuKernels *k = kernels(isa);
-    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->bf16_lanes};
+    const MatrixKernel *(*const of[])(int) = {k->int8_rows, k->int8_panels, k->bf16_lanes}, *matrix;
     Tensor t = m->t;
     char what[100];
     float y[NAN_ROWS * NAN_OUT];
@@ -637,8 +632,9 @@ static void nan_of(const TestMatrix *m, int isa, const float *x) {
                             .scratch = scratch});
     check_nan(y, what);
     free(scratch);
-    for (size_t i = 0; i < ARRAY_LEN(of); i++) {
-        const MatrixKernel *matrix = of[i] ? of[i](t.type) : NULL;
+    for (size_t i = 0; i <= ARRAY_LEN(of); i++) {
+        if (i == ARRAY_LEN(of)) matrix = kernel_without_vbmi(isa, t.type);
+        else matrix = of[i] ? of[i](t.type) : NULL;
         if (!matrix) continue;
         void *packed = pack_all(matrix, x, NAN_IN, NAN_ROWS, NAN_IN);
         scratch = poisoned(matrix->scratch);

@@ -65,6 +65,15 @@ static const CpuKernels *kernels(int isa) {
     return be->impl;
 }
 
+// The kernel that replaces cpu/int8_books.c on CPUs without VBMI, for its types.
+static inline const MatrixKernel *kernel_without_vbmi(int isa, int type) {
+#if defined(__x86_64__)
+    bool books = kernels(isa)->int8_rows == cpu_vnni_matrix && strcmp(isa_name(isa), "avx512") == 0;
+    if (books && cpu_vnni_matrix(type) == cpu_vnni_books(type)) return cpu_vnni_bytes(type);
+#endif
+    return (void)isa, (void)type, NULL;
+}
+
 // Whether the plain f32 kernels of a table differ from those of all earlier tables.
 static inline bool has_own(int isa) {
     for (int i = 0; i < isa; i++)

@@ -1,0 +1,36 @@
+// tests/test_amx.c: bf16 products on the AMX unit: weights that are multiplied directly from the file, against those
+// that are unpacked to panels.
+#define _POSIX_C_SOURCE 200112L // posix_memalign
+#include "tests/rig/kernel_rig.h"
+
+// Up to 32 rows are multiplied by BF16 directly from the file, whole tasks too, with the bits that more rows get.
+static void test_direct(void **state) {
+    (void)state;
+    enum { OUT = 300, ROWS = 33, N_IN = 288 };
+    static const int few[] = {1, 16, 17, 32};
+    uint64_t random = 17;
+    if (!cpu_has_isa("amx")) {
+        print_message("skipped: BF16 directly from the file needs AMX, which this CPU lacks\n");
+        skip();
+    }
+    TestMatrix m;
+    const MatrixKernel *k = kernels(isa_count() - 1)->bf16_panels(TYPE_BF16);
+    assert_true(matrix_new(&m, (WeightsKind){TYPE_BF16, 0}, OUT, N_IN, &random));
+    float *x = random_floats(ROWS * N_IN, &random), y[2][ROWS * OUT];
+    for (size_t i = 0; i <= ARRAY_LEN(few); i++) {
+        int n_rows = i == 0 ? ROWS : few[i - 1];
+        void *packed = pack_all(k, x, N_IN, n_rows, N_IN), *scratch = poisoned(k->scratch);
+        run_part(k, &m.t, 0, k->features, packed, n_rows, y[i > 0], scratch);
+        run_part(k, &m.t, k->features, OUT, packed, n_rows, y[i > 0], scratch);
+        assert_memory_equal(y[0], y[i > 0], (size_t)n_rows * OUT * sizeof(float));
+        free(packed);
+        free(scratch);
+    }
+    free(x);
+    matrix_free(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct)};
+    return cmocka_run_group_tests(tests, isa_print, NULL);
+}
