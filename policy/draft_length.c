@@ -11,13 +11,15 @@
 const int step_cost_rows[STEP_COSTS] = {1, 2, 3, 4, 5, 8, 16, 32};
 
 // Measured with 1.1B weights on two cores. VNNI: in Q8_0 and Q4_K (docs/speculation.md). AMX: several sequences
-// decoding together in Q8_0 (docs/performance.md); 3 and 5 rows are interpolated. GPU: an estimate, not measured.
+// decoding together in Q8_0 (docs/performance.md), of which 3 and 5 rows are interpolated; rows of Q4_K on another
+// machine (docs/speculation.md). GPU: an estimate, not measured.
 static const struct {
     const char *unit;
     bool few_bits; // fewer than 7 bits per weight
     StepCosts costs;
 } built_in[] = {
     {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.56}}},
+    {"amx", true, {{1, 1.3, 1.8, 2.3, 3.7, 4.7, 5.4, 7.3}}},
     {"vnni", false, {{1, 1.27, 1.58, 1.99, 2.23, 2.28, 3.30, 4.90}}},
     {"vnni", true, {{1, 1.05, 1.43, 1.75, 2.78, 2.79, 3.93, 6.52}}},
 };
