@@ -41,7 +41,7 @@ enum {
     HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
     LINE = 64,                       // bytes
     DIRECT_AHEAD = 1024,             // bytes to prefetch ahead in each row of weights that is multiplied directly
-    DIRECT_SUMS = FEATURES * ROWS,
+    DIRECT_SUMS = FEATURES * ROWS,   // sums of such a task
 };
 
 // Linux saves tile registers only for processes that have asked for them.
@@ -293,53 +293,6 @@ static void write_sums(const SumsTarget *p) {
                 write_unit(p->sums + f * p->sixteen + r * p->half, p, 16 * (int)f, 16 * (int)r);
 }
 
-// Panel i of [first, last): the depths of a group follow each other.
-INLINE Panel few_panel(int type, const Tensor *w, int first, int last, int i, uint16_t *panels) {
-    int depths = (w->n_in + DEPTH - 1) / DEPTH, f0 = first + i / depths * GROUP, k0 = i % depths * DEPTH;
-    Panel p = panel_of(type, w, panels + (i & 1) * GROUP * DEPTH, f0, int_min(GROUP, last - f0), k0,
-                       int_min(DEPTH, w->n_in - k0));
-    p.then = panel_source(&p) + 4 * w->row_bytes;
-    return p;
-}
-
-// Multiplies one tile of rows: its sums stay in tiles over the whole depth; each panel stays in L1, and the next one is
-// unpacked between the products.
-INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16_t *x, int n_rows, float *y,
-                    size_t y_stride, bool add, uint16_t *panels) {
-    __attribute__((aligned(64))) float sums[GROUP * ROWS];
-    int halves = n_rows > 16 ? 2 : 1, n = (last - first + GROUP - 1) / GROUP * ((w->n_in + DEPTH - 1) / DEPTH);
-    Panel now, next = few_panel(type, w, first, last, 0, panels);
-    clear_panel(&next);
-    fill_panel(type, &next);
-    for (int i = 0; i < n; i++) {
-        now = next;
-        tiles_filled(); // also after the loads of the panel that is overwritten now
-        if (i + 1 < n) {
-            next = few_panel(type, w, first, last, i + 1, panels);
-            clear_panel(&next);
-        } else next.n_features = 0;
-        if (now.k0 == 0) zero_sums();
-        int filled = 0, each = (next.n_features * STEP + now.n - 1) / now.n;
-        for (int s = 0; s * STEP < now.n; s++) {
-            multiply_units(now.to + s * 2 * UNIT, false, x + (size_t)(now.k0 / STEP + s) * 2 * UNIT, false, halves);
-            for (int to = int_min(next.n_features, filled + each); filled < to; filled++)
-                fill_feature(type, &next, filled);
-        }
-        for (; filled < next.n_features; filled++) fill_feature(type, &next, filled);
-        if (now.k0 + now.n < w->n_in) continue;
-        store_sums(sums);
-        write_sums(&(SumsTarget){.sums = sums,
-                                 .half = 256,
-                                 .sixteen = 512,
-                                 .y = y + now.first,
-                                 .y_stride = y_stride,
-                                 .bias = w->bias ? w->bias + now.first : NULL,
-                                 .n_features = now.n_features,
-                                 .n_rows = n_rows,
-                                 .add = add});
-    }
-}
-
 // A task: the product of one matrix, or of gate and up together, with a block of rows.
 typedef struct {
     const Tensor *w[2];
@@ -374,8 +327,8 @@ INLINE float *sums_at(const AmxTask *t, int i, int tile) {
     return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
 }
 
-// The destination of the complete sums of a tile of rows and n_features features from `first` on; the caller sets
-// where the sums are.
+// Where the complete sums of a tile of rows and of n_features features, from `first` on, are written. The caller sets
+// the place of the sums themselves.
 INLINE SumsTarget target_at(const AmxTask *t, int first, int n_features, int tile) {
     const Tensor *w = t->w[t->parts - 1];
     int row_tile = t->first_row / ROWS + tile;
@@ -399,6 +352,49 @@ INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
     to.sums = sums_at(t, i, tile), to.gate = complete && t->parts == 2 ? sums_at(t, i - 1, tile) : NULL;
     to.half = 256, to.sixteen = 512;
     return to;
+}
+
+// Panel i of a task of one matrix and one tile of rows: the depths of a group follow each other.
+INLINE Panel few_panel(int type, const AmxTask *t, int i) {
+    const Tensor *w = t->w[0];
+    int depths = (w->n_in + DEPTH - 1) / DEPTH, f0 = t->first + i / depths * GROUP, k0 = i % depths * DEPTH;
+    Panel p = panel_of(type, w, (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0, int_min(GROUP, t->last - f0), k0,
+                       int_min(DEPTH, w->n_in - k0));
+    p.then = panel_source(&p) + 4 * w->row_bytes;
+    return p;
+}
+
+// Multiplies such a task: the sums stay in tiles over the whole depth; each panel stays in L1, and the next one is
+// unpacked between the products.
+INLINE void run_few(int type, const AmxTask *t) {
+    __attribute__((aligned(64))) float sums[GROUP * ROWS];
+    int n_in = t->w[0]->n_in, halves = t->n_rows > 16 ? 2 : 1;
+    int n = (t->last - t->first + GROUP - 1) / GROUP * ((n_in + DEPTH - 1) / DEPTH);
+    Panel now, next = few_panel(type, t, 0);
+    clear_panel(&next);
+    fill_panel(type, &next);
+    for (int i = 0; i < n; i++) {
+        now = next;
+        tiles_filled(); // also after the loads of the panel that is overwritten now
+        if (i + 1 < n) {
+            next = few_panel(type, t, i + 1);
+            clear_panel(&next);
+        } else next.n_features = 0;
+        if (now.k0 == 0) zero_sums();
+        const uint16_t *x = tile_rows(t, 0) + (size_t)now.k0 * ROWS;
+        int filled = 0, each = (next.n_features * STEP + now.n - 1) / now.n;
+        for (int s = 0; s * STEP < now.n; s++) {
+            multiply_units(now.to + s * 2 * UNIT, false, x + s * 2 * UNIT, false, halves);
+            for (int to = int_min(next.n_features, filled + each); filled < to; filled++)
+                fill_feature(type, &next, filled);
+        }
+        for (; filled < next.n_features; filled++) fill_feature(type, &next, filled);
+        if (now.k0 + now.n < n_in) continue;
+        store_sums(sums);
+        SumsTarget to = target_at(t, now.first, now.n_features, 0);
+        to.sums = sums, to.half = 256, to.sixteen = 512;
+        write_sums(&to);
+    }
 }
 
 // The work that overlaps with the products of panel `now` (number i) and a tile of rows. All panels of this depth share
@@ -430,8 +426,8 @@ INLINE void multiply_direct(const uint8_t *weights, size_t stride, int n_in, con
     }
 }
 
-// sums (2 halves, FEATURES, 16 rows) = features [f, f + 32 apart) of a matrix times one tile of rows. The features of a
-// group are `apart` rows apart, so that each is a memory stream of its own.
+// Multiplies 32 * apart features, from f on, by one tile of rows, and stores the sums as (2 halves of the rows,
+// FEATURES, 16 rows). The features of a group are `apart` rows apart in the file: each is a memory stream of its own.
 static void direct_sums(const Tensor *w, int f, int apart, const uint16_t *x, int halves, float *sums) {
     size_t sum_stride = (size_t)apart * 16 * sizeof(float);
     for (int g = 0; g < apart; g++) {
@@ -468,8 +464,7 @@ INLINE void run_type(int type, const AmxTask *task) {
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
     int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
     if (tiles == 1 && task->parts == 1) {
-        run_few(type, task->w[0], task->first, task->last, tile_rows(task, 0), task->n_rows,
-                task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);
+        run_few(type, task);
         return;
     }
     Panel now, next = {.n_features = 0}, then = panel_at(type, task, 0);

@@ -227,7 +227,7 @@ extern const CpuKernels cpu_scalar, cpu_portable;
 extern const CpuKernels cpu_avx2, cpu_avx512;
 const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c
 const MatrixKernel *cpu_madd_panels(int type);              // cpu/int8_panels_avx2.c
-const MatrixKernel *cpu_vnni_matrix(int type);              // AVX-512 with VNNI: the one of these three for the type
+const MatrixKernel *cpu_vnni_matrix(int type);              // AVX-512 with VNNI: chooses one of the next three by type
 const MatrixKernel *cpu_vnni_bytes(int type);               // cpu/int8_vnni.c
 const MatrixKernel *cpu_vnni_whole(int type);               // cpu/int8_whole.c: K types
 const MatrixKernel *cpu_vnni_books(int type);               // cpu/int8_books.c: IQ2 and IQ3, only with VBMI

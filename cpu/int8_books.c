@@ -6,9 +6,9 @@
 // by permutations of bytes, without being spread out, and all products of a block go into the same lane of sums: one
 // conversion and one factor serve the whole superblock.
 //
-// An entry is two bytes of codes, each with a table of its own. Places and signs are selected by affine maps of the
-// bits of each byte (GFNI): the parity that gives the eighth sign of seven stored ones is such a map, and so is the map
-// of an IQ2 code to its level.
+// An entry is two bytes of codes. Each byte has a table of its own. Affine maps of the bits of a byte (GFNI) select
+// places and signs. The eighth sign of seven stored ones is a parity, which such a map computes. Another one maps an
+// IQ2 code to its level.
 //
 // IQ3 has 64 entries of four elements in a superblock. The lower half of a register has those at even places, the upper
 // half those at odd places. IQ2 has 32 entries of eight elements, and two rows of weights share a register.
@@ -26,7 +26,7 @@ enum {
 
 // A superblock of activations. Sums are those of q times -OFFSET, of the elements that a lane adds up.
 typedef struct {
-    int8_t q[PLACES][32];      // element 8 k + place is at [place_of(place)][k]
+    int8_t q[PLACES][32];      // q[place_of(p)][k] is element 8 k + p
     int8_t second[PLACES][32]; // the same, with zeros in the first half of each block of 32
     int32_t halves[16];        // sums of IQ3: a block's entries at even places, in the upper lanes those at odd ones
     int32_t blocks[16];        // of whole blocks, twice
@@ -157,7 +157,7 @@ INLINE __m512i sevens(__m512i tails) {
     return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720150e0700), tails);
 }
 
-// A superblock of one or two rows of weights.
+// The unpacked weights of one superblock: of one row for IQ3, of two rows for IQ2.
 typedef struct {
     __m512i u[PLACES];    // unsigned bytes, OFFSET above the weights; four of them for IQ3
     __m512 scale, second; // of the lanes of sums; `second` of the second halves of blocks, if these have their own

@@ -3,7 +3,8 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
-// Up to 32 rows are multiplied by BF16 directly from the file, whole tasks too, with the bits that more rows get.
+// Up to 32 rows use the BF16 weights in the file. Their results must have the bits that they have among more rows,
+// which use panels. The first task has all of its features.
 static void test_direct(void **state) {
     (void)state;
     enum { OUT = 300, ROWS = 33, N_IN = 288 };
