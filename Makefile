@@ -79,12 +79,15 @@ CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
 CUDA_CODE := -arch=$(CUDA_ARCH)
+COMMA     := ,
 ifeq ($(CUDA_ARCH),all)
 CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90
 endif
+# gpu/flash_sm90.cu is for sm_90a alone; a binary for other GPUs has a stub.
+CODE_flash_sm90 := $(if $(filter native all sm_90 sm_90a,$(CUDA_ARCH)),-gencode arch=compute_90a$(COMMA)code=sm_90a,$(CUDA_CODE) -DQUILL_NO_SM90)
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
-CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o
+CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o $(BUILD)/gpu/flash_sm90.o
 $(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 # Links only the part of the C++ library that nvcc's host code needs, and no library that must be found at start.
 CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -lrt
@@ -133,9 +136,9 @@ $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c)): override CFLAGS += $(SIMD
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
+	$(NVCC) $(NVFLAGS) $(or $(CODE_$(*F)),$(CUDA_CODE)) -c -o $@ $<
 $(BUILD)/cuda.choice: FORCE
-	$(call stamp,$(NVCC) $(NVFLAGS) $(CUDA_CODE))
+	$(call stamp,$(NVCC) $(NVFLAGS) $(CUDA_CODE) $(CODE_flash_sm90))
 # The assembler includes the model; the stamp file changes when another model is chosen.
 $(BUILD)/files/builtin.o: files/builtin.c $(MODEL) $(BUILD)/builtin.model Makefile $(BUILD)/config
 	@mkdir -p $(@D)
@@ -157,7 +160,7 @@ $(BUILD)/tests/make_tiny $(BUILD)/tests/masks: $(BUILD)/tests/%: $(BUILD)/tests/
 # The GPU's kernels run on the CPU (tests/rig/gpu_host.cpp), and the backend above them with a twin of its runtime.
 # quill_twin is the whole program built in this way.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
-TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
+TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host gpu/flash_sm90_host tests/rig/gpu_host tests/rig/gpu_rt_host)
 $(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS) $(BUILD)/objects
 	@rm -f $@ && $(AR) rcsT $@ $(filter %.o,$^)
 GPU_TESTS := $(filter test_cuda% test_gpu_%,$(TESTS))
@@ -202,8 +205,11 @@ test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # builds all test programs
 $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h sampling.h $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
-gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
-	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.report)
+$(BUILD)/tests/flash_sm90.cubin: gpu/flash_sm90.cu $(wildcard gpu/*.cuh gpu/*.h) $(BUILD)/cuda.choice Makefile
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -I. -O3 -gencode arch=compute_90a,code=sm_90a -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
+gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin $(BUILD)/tests/flash_sm90.cubin) # no spills, 16-byte loads
+	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.report $(BUILD)/tests/flash_sm90.cubin.report)
 ifeq ($(NVCC),)
 	@echo "skipped the check of the kernels' machine code: it needs nvcc, of the CUDA toolkit"
 endif

@@ -428,26 +428,9 @@ bool gpu_flash_can(const Heads *h, const KvPool *kv) {
     return size && !kv->v_in_k && (is_sealed(kv) || (kv->type_k == kv->type_v && kv->type_k != TYPE_F32));
 }
 
-// Chooses how many heads of a group share a block: the number that needs the fewest blocks for a tile of average
-// length, of equal ones the largest, whose blocks see the fewest keys.
-static void flash_pack(FlashJob *j, int n_tiles) {
-    int group = j->heads.n_heads / j->heads.n_kv_heads, rows = (j->b.n_rows + n_tiles - 1) / n_tiles, least = INT_MAX;
-    for (int heads = 1; heads <= group && heads <= FLASH_HEADS; heads++) {
-        int rows_each = GPU_TILE_ROWS / heads, passes = (group + heads - 1) / heads;
-        int blocks = (rows + rows_each - 1) / rows_each * passes;
-        if (blocks > least) continue;
-        least = blocks;
-        j->n_packed = heads;
-        j->n_passes = passes;
-        j->rows_each = rows_each;
-    }
-}
-
 template <int TYPE, int HD, int VD, bool SEALED> static void flash_sized(FlashJob j, int n_tiles, GpuStream stream) {
-    flash_pack(&j, n_tiles);
-    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each; // blocks of a tile; blocks without rows end at once
-    dim3 grid((unsigned)(n_tiles * pieces), (unsigned)(j.heads.n_kv_heads * j.n_passes));
-    LAUNCH((flash<TYPE, HD, VD, SEALED>), grid, FLASH_THREADS, flash_smem(HD, VD), stream, j);
+    flash_pack(&j, n_tiles, GPU_TILE_ROWS);
+    LAUNCH((flash<TYPE, HD, VD, SEALED>), flash_grid(j, n_tiles), FLASH_THREADS, flash_smem(HD, VD), stream, j);
 }
 
 template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
@@ -498,7 +481,8 @@ void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer 
     j.tiles = tiles;
     j.layer = l->index;
     j.sinks = l->sinks;
-    if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
+    if (!tuning.plain_flash && flash_sm90_can(j)) flash_sm90_launch(j, n_tiles, stream);
+    else if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
     else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
     else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);
 }

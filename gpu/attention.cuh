@@ -46,21 +46,10 @@ struct AttendJob {
 // The floats that a split of a row and head has in `partial`; its sums are padded to whole float4.
 HOST_DEVICE constexpr int partial_floats(int head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 
-// Adds a head's sink to the weight, relative to the largest score; returns the factor for the sums.
-__device__ __forceinline__ float add_sink(const float *sinks, int head, float most, float *weight) {
-    if (!sinks) return 1;
-    float larger = fmaxf(most, sinks[head]), factor = expf(most - larger);
-    *weight = *weight * factor + expf(sinks[head] - larger);
-    return factor;
-}
-
-// The oldest slot that a row sees; the slots of a split that it sees: n from `first` on, none if n <= 0.
+// The slots of a split that a row sees: n from `first` on, none if n <= 0.
 struct Seen {
     int first, n;
 };
-__device__ __forceinline__ int oldest_seen(const Heads &h, int slot) {
-    return h.window && slot >= h.window ? slot - h.window + 1 : 0;
-}
 __device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split, int size) {
     int oldest = oldest_seen(h, slot), begin = split * size, end = begin + size;
     if (begin < oldest) begin = oldest;

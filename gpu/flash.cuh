@@ -7,28 +7,10 @@
 #ifndef QUILL_FLASH_CUH
 #define QUILL_FLASH_CUH
 
-#include "gpu/attention.cuh"
+#include "gpu/flash_job.cuh"
 #include "gpu/sealed.cuh"
 
 enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
-enum { FLASH_HEADS = 16 }; // most heads of a block
-
-struct FlashJob {
-    const float *q; // rows `stride` apart
-    size_t stride;
-    void *out; // (n_rows, n_heads, VD) of `type`, rows out_stride apart
-    size_t out_stride;
-    int type;
-    Heads heads;
-    KvPool kv;
-    GpuBatch b;           // as in_pool has it
-    const float *qkv;     // sealed planes: the batch's own K and V
-    const GpuTile *tiles; // NULL: all rows, which are of one sequence
-    int layer;
-    const float *sinks; // see AttendJob.sinks
-    // A block has rows_each rows of a tile with n_packed heads each; a KV head's group takes n_passes blocks.
-    int n_packed, n_passes, rows_each;
-};
 
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
 HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
@@ -66,8 +48,6 @@ __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int 
         *(uint4 *)(to + i / pieces * flash_stride(HD) + c * 8) = halves;
     }
 }
-
-#define LOG2_E 1.4426950408889634f
 
 // The running state of a warp's 16 queries; a lane has queries g and g + 8 of it, g = lane / 4.
 template <int VD> struct FlashRows {
@@ -158,23 +138,14 @@ __device__ __forceinline__ void flash_values(FlashRows<VD> *rows, const float s[
     }
 }
 
-// A block's arrays in shared memory, its rows, their sequence, its KV head and heads [head, head + n_heads).
-struct FlashTile {
+// A block's part of a tile, and its arrays in shared memory.
+struct FlashBlock : FlashTile {
     uint16_t *q, *k, *v;
-    GpuTile rows;
-    int seq, kv_head, head, n_heads;
 };
-
-// Query i of a block: row i / n_packed, head i % n_packed. False: there is none.
-__device__ __forceinline__ bool flash_query(const FlashJob &j, const FlashTile &t, int i, int *row, int *head) {
-    *row = t.rows.first + i / j.n_packed;
-    *head = t.head + i % j.n_packed;
-    return i / j.n_packed < t.rows.n && i % j.n_packed < t.n_heads;
-}
 
 // Loads a warp's 16 queries; zeros for those that are not there.
 template <int TYPE, int HD>
-__device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile &t, int warp, int lane) {
+__device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashBlock &t, int warp, int lane) {
     UNROLL_BY(4)
     for (int i = warp * 16; i < warp * 16 + 16; i++) {
         int row, head;
@@ -190,8 +161,8 @@ __device__ __forceinline__ void flash_queries(const FlashJob &j, const FlashTile
 
 // first: the first of the warp's queries
 template <int VD>
-__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<VD> &rows, const FlashTile &t, int first,
-                                            int lane) {
+__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<VD> &rows, const FlashBlock &t,
+                                            int first, int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
         int row, head;
@@ -209,8 +180,9 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<V
 // Adds the keys [begin, end) to the rows' results; each row sees only its own [from, to]. SEALED: unpacks keys from
 // planes of any types; otherwise copies them from dense planes.
 template <int TYPE, int HD, int VD, bool SEALED>
-__device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
-                                           const KvPlane &v, int begin, int end, const int from[2], const int to[2]) {
+__device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &j, const FlashBlock &t,
+                                           const KvPlane &k, const KvPlane &v, int begin, int end, const int from[2],
+                                           const int to[2]) {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, first = begin / FLASH_KEYS * FLASH_KEYS;
     auto fetch_k = [&](int at) {
         if constexpr (SEALED) unpack_keys<HD>(t.k, k, at, begin, end);
@@ -240,7 +212,7 @@ __device__ __forceinline__ void flash_keys(FlashRows<VD> *rows, const FlashJob &
 // some rows and an earlier group of others, its keys are processed twice, each time masked to one kind of rows. Tiles
 // of keys always begin at multiples of FLASH_KEYS, so that a row's sums do not depend on the other rows.
 template <int TYPE, int HD>
-__device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,
+__device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashBlock &t, int oldest,
                                              const int from[2], const int to[2]) {
     int row = t.rows.first, newest = j.b.slot[row + t.rows.n - 1], own[2], before[2], after[2];
     int first_open = j.b.slot[row] < 0 ? 0 : j.b.slot[row] / SEAL * SEAL,
@@ -259,31 +231,10 @@ __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob
     flash_keys<TYPE, HD, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
 }
 
-// Tiles without a list: those of the last rows, which see the most slots, first.
-__device__ __forceinline__ GpuTile tile_of(const FlashJob &j, int i) {
-    if (j.tiles) return j.tiles[i];
-    int n_tiles = (j.b.n_rows + GPU_TILE_ROWS - 1) / GPU_TILE_ROWS, first = (n_tiles - 1 - i) * GPU_TILE_ROWS;
-    return {first, j.b.n_rows - first < GPU_TILE_ROWS ? j.b.n_rows - first : GPU_TILE_ROWS};
-}
-
-// The block's part of a tile.
-__device__ __forceinline__ FlashTile flash_tile(const FlashJob &j) {
-    int pieces = (GPU_TILE_ROWS + j.rows_each - 1) / j.rows_each, group = j.heads.n_heads / j.heads.n_kv_heads;
-    int first = (int)blockIdx.x % pieces * j.rows_each, pass = (int)blockIdx.y % j.n_passes * j.n_packed;
-    GpuTile whole = tile_of(j, (int)blockIdx.x / pieces);
-    FlashTile t = {};
-    t.rows.first = whole.first + first;
-    t.rows.n = whole.n - first < j.rows_each ? whole.n - first : j.rows_each;
-    t.kv_head = (int)blockIdx.y / j.n_passes;
-    t.head = t.kv_head * group + pass;
-    t.n_heads = group - pass < j.n_packed ? group - pass : j.n_packed;
-    return t;
-}
-
 // grid: (tiles times their parts, KV heads times passes over their groups)
 template <int TYPE, int HD, int VD, bool SEALED>
 __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
-    FlashTile t = flash_tile(j);
+    FlashBlock t = {flash_tile(j), NULL, NULL, NULL};
     if (t.rows.n <= 0) return;
     Smem smem;
     t.q = smem.take<uint16_t>(GPU_TILE_ROWS * flash_stride(HD));

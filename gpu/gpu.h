@@ -129,6 +129,14 @@ template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
     return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
 }
 
+// Whether the binary has code of the kernel for this GPU.
+template <typename... P> static bool gpu_has(void (*kernel)(P...)) {
+    cudaFuncAttributes a;
+    bool has = cudaFuncGetAttributes(&a, kernel) == cudaSuccess;
+    if (!has) cudaGetLastError(); // a later launch must not report it
+    return has;
+}
+
 void gpu_launch_failed(const char *kernel, int code, const char *why); // keeps the first failure for gpu_launch_error
 
 template <typename... P, typename... A>

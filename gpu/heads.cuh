@@ -2,8 +2,7 @@
 #ifndef QUILL_HEADS_CUH
 #define QUILL_HEADS_CUH
 
-#include "gpu/gpu.h"
-#include "gpu/launch.h"
+#include "gpu/keys.cuh"
 #include "gpu/rows.cuh"
 
 typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
@@ -24,28 +23,12 @@ struct HeadJob {
     float *qkv; // (n_rows, q_dim + 2*kv_dim) products; with sealed planes, K and V stay here
 };
 
-// The batch for a layer of this pool: block_table is the pool's.
-inline GpuBatch in_pool(const GpuBatch *b, const KvPool *kv) {
-    GpuBatch own = *b;
-    if (kv->kind == KV_WINDOW) own.block_table = b->window_table;
-    return own;
-}
-
 // Offset of a head of K or V in a row of qkv; length of the row.
 HOST_DEVICE inline size_t qkv_at(const Heads &h, HeadKind kind, int head) {
     int before = kind == HEAD_Q ? 0 : kind == HEAD_K ? h.n_heads : h.n_heads + h.n_kv_heads;
     return (size_t)(before + head) * (size_t)h.head_dim;
 }
 HOST_DEVICE inline size_t qkv_stride(const Heads &h) { return qkv_at(h, HEAD_V, h.n_kv_heads); }
-
-// Index of a sequence's slot in a plane of the pool; offset of its head_dim elements in a dense plane.
-__device__ __forceinline__ size_t slot_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
-    int block = b.block_table[(size_t)seq * (size_t)b.table_step + (size_t)(slot / kv.block)];
-    return kv_slot(&kv, layer, block, head, slot % kv.block);
-}
-__device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
-    return slot_at(kv, b, layer, seq, head, slot) * (size_t)kv.head_dim;
-}
 
 __device__ inline void turn_head(float *v, const HeadJob &j, int row, int lane) {
     int half = j.rope.n_rot / 2;

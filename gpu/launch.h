@@ -31,6 +31,7 @@ typedef struct {
     // Programmatic dependent launch: a decoding kernel begins, and prefetches weights, before the previous kernel has
     // ended. sm_90 and later.
     bool early;
+    bool plain_flash; // no QUILL_GPU_TRY: gpu_flash does not use the kernel for compute capability 9.0
 } GpuTuning;
 GpuTuning gpu_tune(GpuTuning t); // returns the optimisations that this GPU supports
 

@@ -2,8 +2,10 @@
 # check_gpu_code.sh: checks of the GPU's kernels that need no GPU.
 #
 #   check_gpu_code.sh                   all launches use the macro LAUNCH
-#   check_gpu_code.sh CUBIN PTXAS.LOG   also: no decode kernel spills registers; a kernel without __launch_bounds__ can be
-#                                       launched with 1024 threads; and weights are loaded 16 bytes at a time (this needs
+#   check_gpu_code.sh CUBIN PTXAS.LOG SM90.LOG
+#                                       also: no decode kernel spills registers; a kernel without __launch_bounds__ can be
+#                                       launched with 1024 threads; gpu/flash_sm90.cu spills nothing and its products run
+#                                       beside other work; and weights are loaded 16 bytes at a time (this needs
 #                                       cuobjdump: on PATH, in CUDA_HOME/bin, or $CUOBJDUMP)
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,7 +14,7 @@ if grep -n '<<<' *.cu gpu/*.cuh tests/rig/*.cu; then
     echo "a kernel launch without the macro LAUNCH (gpu.h), which the tests on the CPU need" >&2
     exit 1
 fi
-[ $# -eq 2 ] || exit 0
+[ $# -eq 3 ] || exit 0
 
 # A multiprocessor has 65536 registers. A launch that needs more for one block fails, which only a GPU would show.
 unbound=$(sed -nE '/launch_bounds/!s/.*__global__ void ([A-Za-z0-9_]+)\(.*/\1/p' ./*.cu gpu/*.cuh)
@@ -39,6 +41,18 @@ awk -v unbound="$unbound" '
         }
         exit bad
     }' "$2"
+
+awk '
+    /bytes spill stores/ {
+        n++
+        if ($0 !~ /, 0 bytes spill stores, 0 bytes spill loads/) { print "flash_sm90:" $0; bad = 1 }
+    }
+    /wgmma.* serialized/ { print; bad = 1 }
+    END {
+        if (n == 0) { print "no kernel found in the compiler'\''s report of gpu/flash_sm90.cu"; bad = 1 }
+        else if (!bad) print n " kernels for sm_90a: no register spilled, no product serialised"
+        exit bad
+    }' "$3"
 
 cuobjdump=${CUOBJDUMP:-$(command -v cuobjdump || true)}
 [ -n "$cuobjdump" ] || cuobjdump=$(ls "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump" 2>/dev/null || true)

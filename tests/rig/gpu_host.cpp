@@ -89,12 +89,19 @@ enum { STACK = 256 << 10 };
 enum { STACK = 64 << 10 };
 #endif
 
-typedef enum { READY, IN_WARP, AT_BARRIER, OVER } FiberState;
+typedef enum { READY, IN_WARP, AT_BARRIER, PARKED, OVER } FiberState;
 
 struct AsyncCopy {
     void *to;
     const void *from;
     bool valid;
+};
+
+// The sums of products that run on (tests/rig/gpu_host_sm90.h).
+struct AsyncSums {
+    float *registers;
+    std::vector<float> sums;
+    int group; // the newest group of products that adds to them
 };
 
 struct Fiber {
@@ -108,6 +115,9 @@ struct Fiber {
     unsigned mask;
     void (*op)(void **);
     void *mine;
+    const void *parked;                      // what it waits for
+    std::deque<AsyncSums> mma;               // a deque: addresses of elements stay
+    int mma_group;                           // products that are committed next
     std::vector<AsyncCopy> open;             // asynchronous copies that are not committed
     std::deque<std::vector<AsyncCopy>> sent; // committed groups of copies that are not waited for
     void *fake_stack;                        // for AddressSanitizer
@@ -188,6 +198,8 @@ static void fiber_start(int i, dim3 block) {
     f->thread = dim3(n % block.x, n / block.x % block.y, n / block.x / block.y);
     f->open.clear();
     f->sent.clear();
+    f->mma.clear();
+    f->mma_group = 0;
     f->fake_stack = NULL;
 }
 
@@ -218,7 +230,10 @@ static void report_deadlock() {
         line = f->line;
         shown++;
         n += snprintf(text + n, sizeof text - (size_t)n, " thread %d waits %s at %s:%d;", i,
-                      f->state == IN_WARP ? "for its warp" : "at the barrier", file, line);
+                      f->state == IN_WARP  ? "for its warp"
+                      : f->state == PARKED ? "for other warps"
+                                           : "at the barrier",
+                      file, line);
         if (n >= (int)sizeof text) break;
     }
     gpu_host_fault("%s %d of %d threads are over", text, n_over, n_fibers);
@@ -282,6 +297,59 @@ void gpu_host_warp(unsigned mask, void (*op)(void **), void *mine, const char *f
     to_scheduler();
 }
 
+// ---- barriers and products of sm_90 (tests/rig/gpu_host_sm90.h) -----------------------------------------------------
+
+void gpu_host_park(const void *at, const char *file, int line) {
+    Fiber *f = running;
+    f->state = PARKED;
+    f->parked = at;
+    f->file = file;
+    f->line = line;
+    to_scheduler();
+}
+
+void gpu_host_wake(const void *at) {
+    for (int i = 0; i < n_fibers; i++)
+        if (fibers[i].state == PARKED && fibers[i].parked == at) make_ready(i);
+}
+
+static int named_arrived[16];
+
+void gpu_host_named_barrier(int id, int n, bool wait, const char *file, int line) {
+    if (id < 1 || id > 15 || n % WARP) gpu_host_fault("%s:%d: no such barrier: %d of %d threads", file, line, id, n);
+    if (++named_arrived[id] == n) {
+        named_arrived[id] = 0;
+        gpu_host_wake(&named_arrived[id]);
+    } else if (wait) gpu_host_park(&named_arrived[id], file, line);
+}
+
+float *gpu_host_mma_sums(float *registers, int n) {
+    Fiber *f = running;
+    for (AsyncSums &s : f->mma)
+        if (s.registers == registers) {
+            s.group = f->mma_group;
+            return s.sums.data();
+        }
+    f->mma.push_back({registers, std::vector<float>(registers, registers + n), f->mma_group});
+    for (int i = 0; i < n; i++) registers[i] = NAN;
+    return f->mma.back().sums.data();
+}
+
+void gpu_host_mma_commit() { running->mma_group++; }
+
+void gpu_host_mma_wait(int pending) {
+    Fiber *f = running;
+    for (size_t i = 0; i < f->mma.size();) {
+        AsyncSums &s = f->mma[i];
+        if (s.group >= f->mma_group - pending) {
+            i++;
+            continue;
+        }
+        std::copy(s.sums.begin(), s.sums.end(), s.registers);
+        f->mma.erase(f->mma.begin() + (ptrdiff_t)i);
+    }
+}
+
 // ---- early launches -------------------------------------------------------------------------------------------------
 
 void gpu_host_wait_for_last() {
@@ -314,8 +382,11 @@ void gpu_host_cp_wait(int pending) {
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 // Red zones hold a NaN that no kernel writes by chance, as f32 and as two halves. A block has as much shared memory as
-// on the smallest GPU (sm_86, sm_89).
-enum { ZONE = 256, SMEM_MOST = 99 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
+// on the smallest GPU (sm_86, sm_89), or as on sm_90.
+enum { ZONE = 256, SMEM_SM86 = 99 << 10, SMEM_SM90 = 227 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
+static bool is_sm90;
+static int smem_most() { return is_sm90 ? SMEM_SM90 : SMEM_SM86; }
+void gpu_host_sm90(bool on) { is_sm90 = on; }
 static const unsigned char zone_bytes[4] = {0xc5, 0xff, 0xc6, 0xff};
 
 static void zone_fill(unsigned char *p, size_t n) {
@@ -337,7 +408,7 @@ static bool zone_whole(const unsigned char *p, size_t n) {
     return whole;
 }
 
-alignas(16) static unsigned char smem[SMEM_MOST + MAX_PIECES * SMEM_ZONE];
+alignas(1024) static unsigned char smem[SMEM_SM90 + MAX_PIECES * SMEM_ZONE];
 static size_t smem_given;                                  // bytes of shared memory of the launch
 static unsigned piece_at[MAX_PIECES], piece_n[MAX_PIECES]; // for each piece in smem: its offset and its bytes
 static unsigned n_pieces;
@@ -358,6 +429,14 @@ unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes) {
     } else if (piece_at[piece] != start || piece_n[piece] != bytes)
         gpu_host_fault("threads take different pieces of shared memory (number %u)", piece);
     return smem + start;
+}
+
+unsigned gpu_host_smem_address(const void *p) { return (unsigned)((const unsigned char *)p - smem); }
+const unsigned char *gpu_host_smem_at(unsigned address, unsigned bytes) {
+    for (unsigned i = 0; i < n_pieces; i++)
+        if (address >= piece_at[i] && address + bytes <= piece_at[i] + piece_n[i]) return smem + address;
+    gpu_host_fault("reads shared memory at %u, where no piece is", address);
+    return NULL;
 }
 
 static void check_smem() {
@@ -447,7 +526,10 @@ cudaError_t cudaGetDevice(int *out) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int) {
-    *out = what == cudaDevAttrMultiProcessorCount ? 2 : SMEM_MOST;
+    *out = what == cudaDevAttrMultiProcessorCount      ? 2
+           : what == cudaDevAttrComputeCapabilityMajor ? 8 + is_sm90
+           : what == cudaDevAttrComputeCapabilityMinor ? 6 * !is_sm90
+                                                       : smem_most();
     return cudaSuccess;
 }
 
@@ -471,6 +553,7 @@ static void check_waited() {
 static void run_block() {
     n_pieces = 0;
     n_over = n_at_barrier = 0;
+    memset(named_arrived, 0, sizeof named_arrived);
     ready.clear();
     for (int i = 0; i < n_fibers; i++) {
         fiber_start(i, blockDim);
@@ -575,7 +658,7 @@ void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes,
     n_fibers = (int)(block.x * block.y * block.z);
     size_t n_blocks = (size_t)grid.x * grid.y * grid.z;
     if (n_fibers < 1 || n_fibers > MAX_THREADS || n_blocks == 0 || grid.y > 65535 || grid.z > 65535 ||
-        smem_bytes > SMEM_MOST)
+        smem_bytes > (size_t)smem_most())
         return gpu_host_fault("grid (%u, %u, %u), block (%u, %u, %u), %zu bytes shared: no such launch", grid.x, grid.y,
                               grid.z, block.x, block.y, block.z, smem_bytes);
     gridDim = grid;

@@ -226,6 +226,7 @@ static inline void let_next_begin() {}
 static inline void wait_for_last() { gpu_host_wait_for_last(); }
 static inline void prefetch(const void *p) { (void)*(const volatile uint8_t *)p; } // must be there
 template <typename... P> static bool gpu_waits(void (*)(P...)) { return true; }
+template <typename... P> static bool gpu_has(void (*)(P...)) { return true; }
 
 static inline void cp_async_commit() { gpu_host_cp_commit(); }
 template <int PENDING> static inline void cp_async_wait() { gpu_host_cp_wait(PENDING); }
@@ -307,8 +308,15 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
 cudaError_t cudaMemset(void *p, int byte, size_t n);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int *out);
-typedef enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 } cudaDeviceAttr;
+typedef enum {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+} cudaDeviceAttr;
 // 2 multiprocessors: a block has several groups of rows at small shapes too.
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device);
+
+#include "tests/rig/gpu_host_sm90.h"
 
 #endif

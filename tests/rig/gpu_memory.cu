@@ -45,3 +45,16 @@ void device_order(uint64_t seed) {
     gpu_host_seed(seed);
 #endif
 }
+
+bool device_sm90(bool on) {
+#ifdef __CUDACC__
+    int device, major, minor;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+    return on && major == 9 && minor == 0;
+#else
+    gpu_host_sm90(on);
+    return on;
+#endif
+}

@@ -2,6 +2,7 @@
 #ifndef QUILL_GPU_MEMORY_H
 #define QUILL_GPU_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ void device_read(void *host, const void *device, size_t n); // waits for earlier
 void device_write(void *device, const void *host, size_t n);
 void device_free_all(void);       // frees everything that device_new returned
 void device_order(uint64_t seed); // sets the order of threads and blocks, if it can be chosen
+bool device_sm90(bool on);        // whether it is of compute capability 9.0; the simulated one becomes so, or not
 
 #ifdef __cplusplus
 }
