@@ -145,26 +145,26 @@ __device__ __forceinline__ void sm90_queries(const FlashJob &j, const Sm90Block 
     }
 }
 
-// s (64, KEYS) = Q K^T; the warpgroup's queries and a tile of K are at q and k.
+// s (64, KEYS) = Q K^T; q, k: the operands of the warpgroup's queries and of a tile.
 template <int TYPE, int HD, int KEYS>
-__device__ __forceinline__ void sm90_scores(float (&s)[KEYS / 2], unsigned q, unsigned k) {
+__device__ __forceinline__ void sm90_scores(float (&s)[KEYS / 2], uint64_t q, uint64_t k) {
     wgmma_begin();
     UNROLL
     for (int d = 0; d < HD; d += 16) {
         unsigned plane = (unsigned)(d / 64), at = (unsigned)(d % 64 * 2);
-        wgmma_shared<TYPE, KEYS>(s, wgmma_rows(q + plane * (SM90_QUERIES * SWIZZLE_ROW) + at),
-                                 wgmma_rows(k + plane * (KEYS * SWIZZLE_ROW) + at), d > 0);
+        wgmma_shared<TYPE, KEYS>(s, wgmma_after(q, plane * (SM90_QUERIES * SWIZZLE_ROW) + at),
+                                 wgmma_after(k, plane * (KEYS * SWIZZLE_ROW) + at), d > 0);
     }
     wgmma_commit();
 }
 
 // sums += P V
 template <int TYPE, int HD, int KEYS>
-__device__ __forceinline__ void sm90_values(float (&sums)[HD / 2], const uint32_t (&p)[KEYS / 4], unsigned v) {
+__device__ __forceinline__ void sm90_values(float (&sums)[HD / 2], const uint32_t (&p)[KEYS / 4], uint64_t v) {
     wgmma_begin();
     UNROLL
     for (int n = 0; n < KEYS; n += 16)
-        wgmma_registers<TYPE, HD>(sums, p + n / 4, wgmma_columns(v + (unsigned)(n * SWIZZLE_ROW), KEYS * SWIZZLE_ROW));
+        wgmma_registers<TYPE, HD>(sums, p + n / 4, wgmma_after(v, (unsigned)(n * SWIZZLE_ROW)));
     wgmma_commit();
 }
 
@@ -227,8 +227,10 @@ __device__ __forceinline__ void sm90_consume(const FlashJob &j, const Sm90Block 
     constexpr int KEYS = Shape::keys, STAGES = Shape::stages, BYTES = sm90_tile_bytes(HD, KEYS);
     float s[KEYS / 2], factor[2], scale = j.heads.scale * LOG2_E;
     uint32_t p[KEYS / 4];
-    unsigned q = smem_address(b.q) + (unsigned)(group * 64 * SWIZZLE_ROW);
-    unsigned k = smem_address(b.k.tiles), v = smem_address(b.v.tiles);
+    uint64_t q = wgmma_rows(smem_address(b.q) + (unsigned)(group * 64 * SWIZZLE_ROW));
+    uint64_t k = wgmma_rows(smem_address(b.k.tiles));
+    uint64_t v = wgmma_columns(smem_address(b.v.tiles), KEYS * SWIZZLE_ROW);
+    auto place = [&](uint64_t ring, int i) { return wgmma_after(ring, (unsigned)(i % STAGES * BYTES)); };
     auto soften = [&](int i) {
         int first = b.first + i * KEYS;
         bool border = first < rows->from[0] || first < rows->from[1] || first + KEYS - 1 > rows->to[0] ||
@@ -249,7 +251,7 @@ __device__ __forceinline__ void sm90_consume(const FlashJob &j, const Sm90Block 
     await_keys(1);
     UNROLL_BY(1)
     for (int i = 1; i < b.n_tiles; i++) {
-        unsigned k_at = k + (unsigned)(i % STAGES * BYTES), v_at = v + (unsigned)((i - 1) % STAGES * BYTES);
+        uint64_t k_at = place(k, i), v_at = place(v, i - 1);
         if (Shape::turns) named_sync(SM90_TURN + group, SM90_GROUPS * WARPGROUP);
         if (Shape::overlap) sm90_scores<TYPE, HD, KEYS>(s, q, k_at);
         sm90_await<Shape>(b.v, i - 1);
@@ -271,7 +273,7 @@ __device__ __forceinline__ void sm90_consume(const FlashJob &j, const Sm90Block 
         sm90_round<TYPE, HD, KEYS>(p, s, rows, factor);
     }
     sm90_await<Shape>(b.v, b.n_tiles - 1);
-    sm90_values<TYPE, HD, KEYS>(rows->sums, p, v + (unsigned)((b.n_tiles - 1) % STAGES * BYTES));
+    sm90_values<TYPE, HD, KEYS>(rows->sums, p, place(v, b.n_tiles - 1));
     wgmma_wait<0>();
     wgmma_hold(rows->sums);
 }
@@ -340,11 +342,6 @@ template <int HD, typename Shape> __device__ __forceinline__ Sm90Block sm90_bloc
 template <int TYPE, int HD, typename Shape>
 __device__ __forceinline__ void sm90_attend(const FlashJob &j, const Sm90Block &b, int group) {
     int thread = (int)threadIdx.x % WARPGROUP, lane = thread % WARP, query = group * 64 + thread / WARP * 16;
-    if (Shape::turns && group == 1 && b.n_tiles > 1)
-        named_arrive(SM90_TURN, SM90_GROUPS * WARPGROUP); // the first turn is the other's
-    sm90_queries<TYPE, HD>(j, b, group, thread);
-    smem_to_wgmma();
-    named_sync(SM90_READY + group, WARPGROUP);
     Sm90Rows<HD> rows = {};
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -354,6 +351,11 @@ __device__ __forceinline__ void sm90_attend(const FlashJob &j, const Sm90Block &
         rows.to[half] = there ? j.b.slot[row] : -1;
         rows.from[half] = oldest_seen(j.heads, rows.to[half]);
     }
+    sm90_queries<TYPE, HD>(j, b, group, thread);
+    smem_to_wgmma();
+    named_sync(SM90_READY + group, WARPGROUP);
+    // the first turn is the other's
+    if (Shape::turns && group == 1 && b.n_tiles > 1) named_arrive(SM90_TURN, SM90_GROUPS * WARPGROUP);
     if (b.n_tiles > 0) sm90_consume<TYPE, HD, Shape>(j, b, &rows, group, lane);
     sm90_store<HD>(j, b, rows, query, lane);
 }

@@ -163,5 +163,10 @@ HOST_DEVICE inline uint64_t wgmma_rows(unsigned at) { return wgmma_operand(at, 1
 HOST_DEVICE inline uint64_t wgmma_columns(unsigned at, unsigned next_columns) {
     return wgmma_operand(at, next_columns, SWIZZLE_ATOM);
 }
+// The operand `bytes`, a multiple of 16, further on. The address does not carry into the strides: shared memory ends
+// before 2^18 bytes.
+HOST_DEVICE inline uint64_t wgmma_after(uint64_t operand, unsigned bytes) {
+    return (operand >> 32 << 32) | ((uint32_t)operand + bytes / 16);
+}
 
 #endif
