@@ -605,11 +605,12 @@ static void run_glu(const MatrixTask *t) {
 // min_rows is the number of rows from which it is faster than cpu_vnni_matrix, measured with weights in memory.
 const MatrixKernel *cpu_vnni_panels(int type) {
     static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_6 = PANEL_KERNEL(6),
-                              from_7 = PANEL_KERNEL(7), from_9 = PANEL_KERNEL(9);
+                              from_7 = PANEL_KERNEL(7), from_9 = PANEL_KERNEL(9), from_14 = PANEL_KERNEL(14),
+                              from_18 = PANEL_KERNEL(18);
     switch (type) {
-    case TYPE_IQ3_XXS:
-    case TYPE_IQ3_S: return cpuid_has_vbmi() ? &from_9 : &from_5; // cpu/int8_books.c
-    case TYPE_IQ2_XXS:
+    case TYPE_IQ3_XXS: return cpuid_has_vbmi() ? &from_18 : &from_5; // cpu/int8_books.c
+    case TYPE_IQ3_S: return cpuid_has_vbmi() ? &from_14 : &from_5;
+    case TYPE_IQ2_XXS: return cpuid_has_vbmi() ? &from_9 : &from_5;
     case TYPE_IQ2_XS:
     case TYPE_IQ2_S: return cpuid_has_vbmi() ? &from_7 : &from_5;
     case TYPE_Q3_K: return &from_3;
