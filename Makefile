@@ -180,7 +180,10 @@ $(BUILD)/%_host.o: %.cu Makefile $(BUILD)/config
 KERNEL_TESTS := $(patsubst test_%,$(BUILD)/tests/%,$(filter test_gpu_%,$(TESTS)))
 $(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
-gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS)) ## builds what scripts/gpu_check.sh runs on a GPU; needs only nvcc
+$(BUILD)/tests/try_flash: tests/try_flash.cu $(wildcard gpu/*.cuh gpu/*.h) $(BUILD)/cuda.choice
+	$(NVCC) $(NVFLAGS) $(CODE_flash_sm90) -o $@ $<
+TRY_FLASH = $(if $(findstring QUILL_NO_SM90,$(CODE_flash_sm90)),,$(BUILD)/tests/try_flash)
+gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS) $(TRY_FLASH)) ## builds what scripts/gpu_check.sh runs on a GPU; needs only nvcc
 	$(if $(NVCC),@:,@echo "gpu-tests: nvcc, of the CUDA toolkit, expected, found none: CUDA_HOME says where it is" >&2; exit 1)
 .PRECIOUS: $(BUILD)/%.o $(BUILD)/%_host.o $(BUILD)/tests/test_% $(BUILD)/tests/fuzz_%
 
