@@ -38,7 +38,8 @@ const Status *gpu_launch_error(void) {
 }
 
 GpuTuning gpu_tune(GpuTuning t) {
-    t.early = t.early && gpu_waits(gemv<TYPE_BF16, GEMV_FEW, 1, false>);
+    t.early = t.early && gpu_waits(gemv<TYPE_BF16, GEMV_FEW, 1, false, false>);
+    t.wgmma = t.wgmma && flash_sm90_supported();
     return tuning = t;
 }
 
@@ -201,6 +202,13 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
     return j;
 }
 
+// Whether heads need nothing but biases and RoPE of all elements, so that each pair of elements is finished by itself.
+static bool finishes_pairs(const HeadJob &j) {
+    bool sealed = kv_is_sealed(j.kv.type_k) || kv_is_sealed(j.kv.type_v);
+    return !j.norm_q && !j.norm_k && !j.norm_v && !sealed && !j.kv.rotate && j.rope.temperature == 0 &&
+           j.rope.n_rot == j.heads.head_dim;
+}
+
 // Finishes the heads of Q, K and V from the products in s->qkv; adds the biases first.
 static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                    HeadBiases biases, GpuStream stream) {
@@ -225,6 +233,7 @@ void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, 
     g.norm = l->norm_att;
     g.eps = l->kind.eps;
     g.heads = head_job(l, kv, b, s, q);
+    g.paired = !apart && finishes_pairs(g.heads);
     g.counters = s->counters;
     gemv_run(g, qkv_parts(l), how, stream);
     if (apart) finish(q, l, kv, b, s, HeadBiases(), stream);
@@ -325,11 +334,9 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
     else attend_launch<TYPE, 8>(j, stream);
 }
 
-// As many tiles as the longest split has pieces, if they fit, so that a block requests all of them at once.
-template <int TYPE, int HEADS> static void attend_tiles_launch(AttendJob j, GpuStream stream) {
+template <int TYPE, int HEADS> static void attend_tiles_launch(const AttendJob &j, GpuStream stream) {
     int group = j.heads.n_heads / j.heads.n_kv_heads, hd = j.heads.head_dim;
-    j.n_buffers = j.longest > TILE_KEYS && attend_tiles_smem(hd, HEADS, j.longest, 4) <= shared_memory() ? 4 : 2;
-    size_t smem = attend_tiles_smem(hd, HEADS, j.longest, j.n_buffers);
+    size_t smem = attend_tiles_smem(hd, HEADS, j.longest);
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * ((group + HEADS - 1) / HEADS)),
               (unsigned)j.b.n_rows);
     LAUNCH_EARLY(j.early, (attend_tiles<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
@@ -339,7 +346,7 @@ template <int TYPE, int HEADS> static void attend_tiles_launch(AttendJob j, GpuS
 // for the longest splits. So a model has one of both kernels for every length of the context.
 template <int TYPE> static void attend_by_tiles(const AttendJob &j, GpuStream stream) {
     bool large = j.heads.n_heads / j.heads.n_kv_heads > MMA_HEADS;
-    if (large && attend_tiles_smem(j.heads.head_dim, 2 * MMA_HEADS, SPLIT, 2) <= shared_memory())
+    if (large && attend_tiles_smem(j.heads.head_dim, 2 * MMA_HEADS, SPLIT) <= shared_memory())
         return attend_tiles_launch<TYPE, 2 * MMA_HEADS>(j, stream);
     attend_tiles_launch<TYPE, MMA_HEADS>(j, stream);
 }
@@ -481,7 +488,7 @@ void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer 
     j.tiles = tiles;
     j.layer = l->index;
     j.sinks = l->sinks;
-    if (!tuning.plain_flash && flash_sm90_can(j)) flash_sm90_launch(j, n_tiles, stream);
+    if (tuning.wgmma && flash_sm90_can(j)) flash_sm90_launch(j, n_tiles, stream);
     else if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
     else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
     else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);

@@ -1,10 +1,11 @@
 // gpu/attend_tiles.cuh: attention of few rows to many keys on the tensor cores, for dense K and V of 16 bits.
 //
 // The division into blocks and splits is that of gpu/attention.cuh. A block copies its split's keys, then its values,
-// as tiles of 64 slots to a ring of buffers in shared memory (cp.async); all buffers are requested before the first is
-// used. For the scores a tile of K is an mma's first operand and eight query heads are its second; for the sums the
-// first operand is a tile of V, transposed, and the second the weights. Queries and weights are two numbers of 16 bits
-// each, the rounded value and the rest, so that results are as exact as with f32.
+// as tiles of 64 slots to two buffers in shared memory (cp.async); it multiplies one while the other is filled. More
+// blocks are resident than with four buffers, which is faster on an H100. For the scores a tile of K is an mma's first
+// operand and eight query heads are its second; for the sums the first operand is a tile of V, transposed, and the
+// second the weights. Queries and weights are two numbers of 16 bits each, the rounded value and the rest, so that
+// results are as exact as with f32.
 #ifndef QUILL_ATTEND_TILES_CUH
 #define QUILL_ATTEND_TILES_CUH
 
@@ -13,6 +14,7 @@
 enum {
     TILE_KEYS = 64,
     TILE_LANES = ATTEND_THREADS / TILE_KEYS, // threads that copy a slot
+    TILE_BUFFERS = 2,
     SPLIT_TILES = SPLIT / TILE_KEYS,
     TILE_HEAD = 256,                               // the largest head_dim, a multiple of eight
     MMA_HEADS = 8,                                 // heads in an mma's second operand
@@ -24,8 +26,8 @@ enum {
 HOST_DEVICE constexpr int tile_stride(int head_dim) { return (head_dim + 15) / 16 * 16 + 8; }
 // The distance between two heads' scores, in floats, for splits of up to `split` slots.
 HOST_DEVICE constexpr int score_stride(int split) { return split + 8; }
-HOST_DEVICE constexpr size_t attend_tiles_smem(int head_dim, int heads, int split, int n_buffers) {
-    size_t rows = (size_t)(n_buffers * TILE_KEYS + 2 * heads);
+HOST_DEVICE constexpr size_t attend_tiles_smem(int head_dim, int heads, int split) {
+    size_t rows = (size_t)(TILE_BUFFERS * TILE_KEYS + 2 * heads);
     return rows * (size_t)tile_stride(head_dim) * 2 + (size_t)(heads * score_stride(split)) * 4 + (size_t)heads * 8 +
            32;
 }
@@ -72,18 +74,12 @@ __device__ __forceinline__ void fetch_tile(const AttendJob &j, const TileSplit &
     if (p < 2 * t.n_tiles) {
         int k = p < t.n_tiles ? p : p - t.n_tiles, key = (int)threadIdx.x / TILE_LANES;
         const uint8_t *from = (p < t.n_tiles ? j.kv.k : j.kv.v) + tile_at(t, k) * 2;
-        uint16_t *to = buffers + (p % j.n_buffers * TILE_KEYS + key) * stride;
+        uint16_t *to = buffers + (p % TILE_BUFFERS * TILE_KEYS + key) * stride;
         bool seen = k * TILE_KEYS + key < t.end;
         for (int c = (int)threadIdx.x % TILE_LANES; c < j.heads.head_dim / 8; c += TILE_LANES)
             cp_async16(to + c * 8, from + c * 16, seen);
     }
     cp_async_commit();
-}
-
-// Waits for all but the newest n - 1 groups of copies, n = 2 or 4.
-__device__ __forceinline__ void wait_for_tile(int n) {
-    if (n == 2) cp_async_wait<1>();
-    else cp_async_wait<3>();
 }
 
 // The rounded value, and the rest rounded: together as exact as f32.
@@ -117,7 +113,7 @@ __device__ __forceinline__ void split_queries(const AttendJob &j, uint16_t *q, u
             store_four(q + (HEADS + h) * stride + e, low);
         }
     if (hd % 16 == 0) return;
-    for (int r = (int)threadIdx.x; r < j.n_buffers * TILE_KEYS; r += ATTEND_THREADS)
+    for (int r = (int)threadIdx.x; r < TILE_BUFFERS * TILE_KEYS; r += ATTEND_THREADS)
         *(uint4 *)(buffers + r * stride + hd) = {0, 0, 0, 0};
 }
 
@@ -216,10 +212,11 @@ __device__ __forceinline__ void store_tile_sums(const TileSums<HEADS> &sums, int
 
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS) void attend_tiles(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS,
+                             HEADS == MMA_HEADS ? 5 : 3) void attend_tiles(GRID_CONSTANT const AttendJob j) {
     int hd = j.heads.head_dim, stride = tile_stride(hd), step = score_stride(j.longest), slot, n_heads;
     Smem smem;
-    uint16_t *buffers = smem.take<uint16_t>((unsigned)(j.n_buffers * TILE_KEYS * stride));
+    uint16_t *buffers = smem.take<uint16_t>((unsigned)(TILE_BUFFERS * TILE_KEYS * stride));
     uint16_t *q = smem.take<uint16_t>((unsigned)(2 * HEADS * stride));
     float *scores = smem.take<float>((unsigned)(HEADS * step));
     float *most = smem.take<float>(HEADS), *weight = smem.take<float>(HEADS);
@@ -234,12 +231,12 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend_tiles(GRID_CONSTANT con
     wait_for_last();
     if (slot < 0) attend_nothing(j, part);
     if (seen.n <= 0) return;
-    for (int p = 0; p < j.n_buffers; p++) fetch_tile(j, t, buffers, stride, p);
+    for (int p = 0; p < TILE_BUFFERS; p++) fetch_tile(j, t, buffers, stride, p);
     split_queries<TYPE, HEADS>(j, q, buffers, stride, part.row, part.head, n_heads);
     TileSums<HEADS> sums = {};
     for (int p = 0; p < 2 * t.n_tiles; p++) {
-        const uint16_t *tile = buffers + p % j.n_buffers * TILE_KEYS * stride;
-        wait_for_tile(j.n_buffers);
+        const uint16_t *tile = buffers + p % TILE_BUFFERS * TILE_KEYS * stride;
+        cp_async_wait<TILE_BUFFERS - 1>();
         __syncthreads();
         if (p == t.n_tiles) {
             soften(scores, step, most, weight, n_heads, seen.n, t.n_tiles * TILE_KEYS,
@@ -249,7 +246,7 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend_tiles(GRID_CONSTANT con
         if (p < t.n_tiles) score_tile<TYPE, HEADS>(j, tile, q, scores, stride, step, p * TILE_KEYS);
         else sum_tile<TYPE, HEADS>(&sums, tile, scores + (p - t.n_tiles) * TILE_KEYS, stride, step, hd);
         __syncthreads(); // all threads have read the tile
-        fetch_tile(j, t, buffers, stride, p + j.n_buffers);
+        fetch_tile(j, t, buffers, stride, p + TILE_BUFFERS);
     }
     attend_store<HEADS, TILE_HEAD>(j, part, slot, most, weight, (float *)(void *)buffers, last_block,
                                    [&](auto store) { store_tile_sums<HEADS>(sums, n_heads, hd, store); });

@@ -38,8 +38,8 @@ struct AttendJob {
     const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
     const float *sinks; // (n_heads) an additional score of each head, with value 0; or NULL
-    // gpu/attend_tiles.cuh: the longest split; tiles in shared memory, 2 or 4; whether the launch may begin early
-    int longest, n_buffers;
+    // gpu/attend_tiles.cuh: the longest split; whether the launch may begin early
+    int longest;
     bool early;
 };
 

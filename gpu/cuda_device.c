@@ -10,9 +10,10 @@ CudaDevice cuda_device;
 CudaCounts cuda_counts(void) { return cuda_device.counts; }
 
 static void describe(const char *prefill) {
-    snprintf(cuda_device.kernels, sizeof cuda_device.kernels, "decode fused kernels in graphs%s%s; prefill %.150s",
-             cuda_device.tuning.skinny ? ", 5 to 16 rows on the matrix unit" : "",
-             cuda_device.tuning.early ? ", begun early" : "", prefill);
+    const GpuTuning *t = &cuda_device.tuning;
+    snprintf(cuda_device.kernels, sizeof cuda_device.kernels, "decode fused kernels in graphs%s%s; prefill %.150s%s",
+             t->ring ? ", weights through a ring" : "", t->early ? ", begun early" : "", prefill,
+             t->wgmma ? ", attention with wgmma" : "");
 }
 
 bool cuda_device_has_products(void) {
@@ -37,17 +38,24 @@ const Status *cuda_device_failure(void) {
 
 // ---- opening it -----------------------------------------------------------------------------------------------------
 
-// Reads QUILL_GPU_TRY, words separated by commas: "few" sets GpuTuning.skinny, "early" GpuTuning.early.
+// Reads QUILL_GPU_TRY, words separated by commas: fields of GpuTuning.
 static Status read_tuning(GpuTuning *t) {
     const char *words = getenv("QUILL_GPU_TRY");
-    *t = (GpuTuning){0};
-    for (size_t n; words && *words; words += n + (words[n] == ',')) {
+    *t = (GpuTuning){.skinny = true};
+    const struct {
+        const char *word;
+        bool *field;
+    } known[] = {{"ring", &t->ring}, {"wgmma", &t->wgmma}, {"early", &t->early}};
+    for (size_t n, i; words && *words; words += n + (words[n] == ',')) {
         n = strcspn(words, ",");
-        if (n == 3 && memcmp(words, "few", n) == 0) t->skinny = true;
-        else if (n == 5 && memcmp(words, "early", n) == 0) t->early = true;
-        else
-            return status_error(QUILL_USAGE, "QUILL_GPU_TRY: few or early expected, or few,early; \"%.*s\" found",
-                                (int)n, words);
+        for (i = 0; i < ARRAY_LEN(known); i++)
+            if (strlen(known[i].word) == n && memcmp(words, known[i].word, n) == 0) break;
+        if (i == ARRAY_LEN(known))
+            return status_error(
+                QUILL_USAGE,
+                "QUILL_GPU_TRY: ring, wgmma, early, or several of them with commas expected; \"%.*s\" found", (int)n,
+                words);
+        *known[i].field = true;
     }
     return OK;
 }

@@ -239,7 +239,6 @@ __global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const
 struct ExpertJob {
     GemvJob g; // its matrices are whole stacks; its x and y have all pairs
     GpuExperts e;
-    int n_out;      // rows of one expert's matrix
     bool from_rows; // x has one row for each row of the batch; otherwise one for each pair
 };
 
@@ -256,9 +255,16 @@ template <int B, bool INT8> __device__ __forceinline__ StackBlock begin_stack_bl
     return k;
 }
 
+// Computes the block's features of one matrix of a stack, for the rows of s.
+template <int TYPE, int R, int B, bool INT8>
+__device__ __forceinline__ void run_stack_block(const StackBlock &k, const GemvJob &g, const GemvRows &s) {
+    NoRing *ring = NULL;
+    gemv_block<TYPE, R, B, INT8>(g, s, k.a, k.sums, ring, gemv_share((int)blockIdx.y, (int)gridDim.y, false), NULL);
+}
+
 // As gemv_resident.
 HOST_DEVICE constexpr int experts_resident(int type, int rows, int batch) {
-    return type == TYPE_Q8_0 ? 2 : gemv_resident(type, rows, batch);
+    return type == TYPE_Q8_0 || batch > 1 ? 2 : gemv_resident(type, rows, batch);
 }
 
 // grid: (pairs, blocks of an expert's features). The block of an expert's first pair computes all of its pairs, B at a
@@ -268,18 +274,15 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
                              experts_resident(TYPE, R, B)) void gemv_experts(GRID_CONSTANT const ExpertJob j) {
     const GemvJob &g = j.g;
     StackBlock k = begin_stack_block<B, INT8>(g);
-    int pair = (int)blockIdx.x, out = g.mode == GEMV_GLU ? R / 2 : R;
+    int pair = (int)blockIdx.x;
     int expert = j.e.expert[pair];
     if (expert < 0 || j.e.first[expert] != pair) return;
-    int end = j.e.first[expert + 1], first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * out;
+    int end = j.e.first[expert + 1];
     for (; pair < end; pair += B) {
         GemvRows s = {j.from_rows ? g.x : g.x + (size_t)pair * (size_t)g.n_in,
-                      j.from_rows ? j.e.row + pair : (const int *)NULL,
-                      g.y + (size_t)pair * g.stride,
-                      end - pair < B ? end - pair : B,
-                      expert * j.n_out,
-                      j.n_out};
-        gemv_block<TYPE, R, B, INT8>(g, s, k.a, k.sums, 0, first_row);
+                      j.from_rows ? j.e.row + pair : (const int *)NULL, g.y + (size_t)pair * g.stride,
+                      end - pair < B ? end - pair : B, expert * g.n_out[0]};
+        run_stack_block<TYPE, R, B, INT8>(k, g, s);
     }
 }
 

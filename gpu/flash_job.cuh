@@ -87,8 +87,9 @@ inline dim3 flash_grid(const FlashJob &j, int n_tiles) {
     return dim3((unsigned)(n_tiles * pieces), (unsigned)(j.heads.n_kv_heads * j.n_passes));
 }
 
-// gpu/flash_sm90.cu: whether this GPU, this binary and the kernel for compute capability 9.0 support the job; its
-// launch.
+// gpu/flash_sm90.cu: whether this GPU and this binary have the kernel for compute capability 9.0; whether it supports
+// the job; its launch.
+bool flash_sm90_supported();
 bool flash_sm90_can(const FlashJob &j);
 void flash_sm90_launch(FlashJob j, int n_tiles, GpuStream stream);
 

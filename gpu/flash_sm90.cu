@@ -3,6 +3,7 @@
 #include "gpu/flash_job.cuh"
 
 #ifdef QUILL_NO_SM90
+bool flash_sm90_supported() { return false; }
 bool flash_sm90_can(const FlashJob &) { return false; }
 void flash_sm90_launch(FlashJob, int, GpuStream) {}
 #else
@@ -10,12 +11,12 @@ void flash_sm90_launch(FlashJob, int, GpuStream) {}
 
 typedef Sm90Shape<128, 2, true, true, false> BestShape;
 
-static bool is_sm90() {
+bool flash_sm90_supported() {
     int device, major, minor;
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
-           minor == 0;
+           minor == 0 && gpu_has(flash_sm90<TYPE_F16, 128, BestShape>);
 }
 
 bool flash_sm90_can(const FlashJob &j) {
@@ -24,7 +25,7 @@ bool flash_sm90_can(const FlashJob &j) {
     bool types = kv.type_k == kv.type_v && (kv.type_k == TYPE_F16 || kv.type_k == TYPE_BF16);
     bool sizes = (n == 64 || n == 128) && kv.head_dim == n && kv_v_dim(&kv) == n && !kv.v_in_k && j.stride % 4 == 0;
     bool scores = j.heads.softcap == 0 && j.heads.scale > 0; // the largest score is found before it is scaled
-    return types && sizes && scores && is_sm90() && gpu_has(flash_sm90<TYPE_F16, 128, BestShape>);
+    return types && sizes && scores;
 }
 
 template <int TYPE, int HD> static void launch(const FlashJob &j, dim3 grid, GpuStream stream) {

@@ -188,8 +188,8 @@ __device__ __forceinline__ void sm90_soften(float (&s)[KEYS / 2], Sm90Rows<HD> *
         for (int i = 2 * half; i < KEYS / 2; i += 4) most = fmaxf(most, fmaxf(s[i], s[i + 1]));
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 2));
-        float base = most == -INFINITY ? 0 : most * scale; // the query has seen no key yet
-        factor[half] = exp2_fast(rows->most[half] * scale - base);
+        float top = most == -INFINITY ? 0 : most, base = top * scale; // the query has seen no key yet
+        factor[half] = exp2_fast((rows->most[half] - top) * scale);   // exactly 1 if nothing changes
         UNROLL
         for (int i = 2 * half; i < KEYS / 2; i += 4) {
             s[i] = exp2_fast(fmaf(s[i], scale, -base));

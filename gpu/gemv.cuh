@@ -7,61 +7,7 @@
 #ifndef QUILL_GEMV_CUH
 #define QUILL_GEMV_CUH
 
-#include "gpu/heads.cuh"
-#include "gpu/rows.cuh"
-#include "gpu/tensors.cuh"
-
-// What a block does with the sums v.
-typedef enum {
-    GEMV_STORE, // y = v
-    GEMV_ADD,   // y += v
-    GEMV_GLU,   // y = act(v of w[0]) * (v of w[1]): a warp takes half its rows from each
-    GEMV_GATED, // y = act(y) * v: GLU's second half where the two matrices differ in type
-    GEMV_STACK, // y = v, with the results of up to three matrices side by side
-    GEMV_QKV,   // y = v; then norm and RoPE of the heads, which are stored as Q or in the cache
-} GemvMode;
-
-// GEMV_AHEAD: pieces of x that a thread loads before it uses the first, because several loads at once take no longer
-// than one.
-enum { GEMV_WARPS = 8, GEMV_SMEM = 64 << 10, GEMV_AHEAD = 3 };
-
-// Rows of the matrix that a warp computes at a time: more for large matrices and a single row of x.
-enum { GEMV_FEW = 2, GEMV_MANY = 4 };
-
-struct GemvJob {
-    DeviceTensor w[3];   // one matrix; GLU: gate and up; QKV, STACK: up to three
-    int first_block[4];  // the first block of the grid for each of w, then their end; GLU has one range
-    int groups;          // a block takes so many groups of GEMV_WARPS * R rows, one after the other
-    int chunk;           // elements of x in shared memory at a time, a multiple of QK_K
-    size_t row_bytes[3]; // for each of w: bytes of a row's quants or elements
-    bool early;          // begins before the previous launch has ended
-    int n_rows, n_in;
-    const float *x; // (.., n_in), rows x_stride apart
-    size_t x_stride;
-    bool whole;        // rows of x are whole pieces of four, 16-byte aligned
-    const int *rows;   // (n_rows) the rows of x to use; NULL: the first n_rows
-    const float *norm; // (n_in), or NULL
-    float eps;
-    GemvMode mode;
-    Activation act; // GLU, GATED
-    float *y;       // (n_rows, stride)
-    size_t stride;
-    HeadJob heads;      // QKV
-    unsigned *counters; // QKV: one for each head of Q, then of K, then of V
-};
-
-// The rows of x, y and the matrices that a block computes.
-struct GemvRows {
-    const float *x;  // (.., n_in), rows GemvJob.x_stride apart
-    const int *rows; // (n) the rows of x to use; NULL: the first n
-    float *y;        // (n, stride)
-    int n;
-    int base, n_out; // rows [base, base + n_out) of the matrices and of their biases
-};
-
-__device__ __forceinline__ GemvRows gemv_all_rows(const GemvJob &g, int part) {
-    return {g.x, g.rows, g.y, g.n_rows, 0, g.w[part].n_out};
-}
+#include "gpu/weight_ring.cuh"
 
 // ---- activations in shared memory -----------------------------------------------------------------------------------
 
@@ -177,42 +123,68 @@ __device__ __forceinline__ void stage(const GemvJob &g, const GemvRows &s, const
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
+// A unit of x, of one row, and the sums of its halves.
+struct InputUnit {
+    int4 low, high;
+    int sum0, sum1;
+    float d;
+};
+
+__device__ __forceinline__ InputUnit load_input(const GemvInput &a, int b, int stride, int u) {
+    int sums = a.sums[b * stride + u];
+    return {a.q[(b * 2) * stride + u], a.q[(b * 2 + 1) * stride + u], (int16_t)(sums & 0xffff), sums >> 16,
+            a.d[b * stride + u]};
+}
+
+template <int TYPE> __device__ __forceinline__ float unit_product(const Unit &w, const InputUnit &x) {
+    constexpr int offset = plane_bytes(TYPE).offset;
+    int dot0 = __dp4a(w.q[3], x.low.w, __dp4a(w.q[2], x.low.z, offset * x.sum0));
+    dot0 = __dp4a(w.q[1], x.low.y, __dp4a(w.q[0], x.low.x, dot0));
+    int dot1 = __dp4a(w.q[7], x.high.w, __dp4a(w.q[6], x.high.z, offset * x.sum1));
+    dot1 = __dp4a(w.q[5], x.high.y, __dp4a(w.q[4], x.high.x, dot1));
+    float v;
+    if constexpr (is_whole(TYPE)) {
+        v = w.s[0] * (float)(dot0 + dot1);
+        if constexpr (type_has_minimum(TYPE)) v += w.m[0] * (float)(x.sum0 + x.sum1);
+    } else {
+        v = w.s[0] * (float)dot0 + w.s[1] * (float)dot1;
+        if constexpr (type_has_minimum(TYPE)) v += w.m[0] * (float)x.sum0 + w.m[1] * (float)x.sum1;
+    }
+    return x.d * v;
+}
+
+// The rows that a task multiplies directly from memory.
 template <int R> struct MatrixRows {
     const DeviceTensor *t[R];
     int row[R];
 };
 
+template <int R>
+__device__ __forceinline__ MatrixRows<R> matrix_rows(const GemvJob &g, const GemvRows &s, const GemvTask &t) {
+    MatrixRows<R> m;
+    rows_of<R>(m.row, g, s, t);
+    UNROLL
+    for (int r = 0; r < R; r++) m.t[r] = &matrix_of<R>(g, t.part, r);
+    return m;
+}
+
+// Units of each row that a lane loads before it multiplies: there are registers for eight loads of 16 bytes.
+HOST_DEVICE constexpr int units_ahead(int type, int rows) { return rows * plane_bytes(type).quants >= 128 ? 1 : 2; }
+
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                          int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
-    UNROLL_BY(2)
+    UNROLL_BY(units_ahead(TYPE, R))
     for (int u = lane; u < n; u += WARP) {
         Unit w[R];
         UNROLL
         for (int r = 0; r < R; r++) w[r] = load_unit<TYPE>(*m.t[r], (size_t)m.row[r] * units + (size_t)(first + u));
         UNROLL
         for (int b = 0; b < B; b++) {
-            int4 low = a.q[(b * 2) * stride + u], high = a.q[(b * 2 + 1) * stride + u];
-            int sums = a.sums[b * stride + u], sum0 = (int16_t)(sums & 0xffff), sum1 = sums >> 16;
-            float d = a.d[b * stride + u];
+            InputUnit x = load_input(a, b, stride, u);
             UNROLL
-            for (int r = 0; r < R; r++) {
-                constexpr int offset = plane_bytes(TYPE).offset;
-                int dot0 = __dp4a(w[r].q[3], low.w, __dp4a(w[r].q[2], low.z, offset * sum0));
-                dot0 = __dp4a(w[r].q[1], low.y, __dp4a(w[r].q[0], low.x, dot0));
-                int dot1 = __dp4a(w[r].q[7], high.w, __dp4a(w[r].q[6], high.z, offset * sum1));
-                dot1 = __dp4a(w[r].q[5], high.y, __dp4a(w[r].q[4], high.x, dot1));
-                float v;
-                if constexpr (is_whole(TYPE)) {
-                    v = w[r].s[0] * (float)(dot0 + dot1);
-                    if constexpr (type_has_minimum(TYPE)) v += w[r].m[0] * (float)(sum0 + sum1);
-                } else {
-                    v = w[r].s[0] * (float)dot0 + w[r].s[1] * (float)dot1;
-                    if constexpr (type_has_minimum(TYPE)) v += w[r].m[0] * (float)sum0 + w[r].m[1] * (float)sum1;
-                }
-                acc[r][b] += d * v;
-            }
+            for (int r = 0; r < R; r++) acc[r][b] += unit_product<TYPE>(w[r], x);
         }
     }
 }
@@ -235,12 +207,12 @@ __device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R
     }
 }
 
-// Loads the i-th eight elements of a dense row.
-template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const DeviceTensor &t, int row, int i) {
-    const uint8_t *at = t.quants + (size_t)row * t.stride_bytes + (size_t)i * (TYPE == TYPE_F32 ? 32 : 16);
-    uint4 a = stream<uint4>(at);
+// Loads eight elements of a dense row, the i-th of the row.
+template <int TYPE, bool SHARED> __device__ __forceinline__ void load_eight(float v[8], const uint8_t *row, int i) {
+    const uint8_t *at = row + (size_t)i * (TYPE == TYPE_F32 ? 32 : 16);
+    uint4 a = load_weight<uint4, SHARED>(at);
     if constexpr (TYPE == TYPE_F32) {
-        uint4 b = stream<uint4>(at + 16);
+        uint4 b = load_weight<uint4, SHARED>(at + 16);
         const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
         UNROLL
         for (int k = 0; k < 8; k++) v[k] = bits_float(words[k]);
@@ -254,6 +226,20 @@ template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const
     }
 }
 
+// acc += w times eight elements of all rows of x, the i-th of the chunk.
+template <int R, int B>
+__device__ __forceinline__ void multiply_eight(float (&acc)[R][B], const float (&w)[R][8], const GemvInput &a,
+                                               int stride, int i) {
+    UNROLL
+    for (int b = 0; b < B; b++) {
+        float4 x = a.f[(b * 2) * stride + i], y = a.f[(b * 2 + 1) * stride + i];
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][b] += (w[r][0] * x.x + w[r][1] * x.y + w[r][2] * x.z + w[r][3] * x.w) +
+                         (w[r][4] * y.x + w[r][5] * y.y + w[r][6] * y.z + w[r][7] * y.w);
+    }
+}
+
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int n, int stride, int lane) {
@@ -261,92 +247,153 @@ __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R
     for (int i = lane; i < n; i += WARP) {
         float w[R][8];
         UNROLL
-        for (int r = 0; r < R; r++) load_eight<TYPE>(w[r], *m.t[r], m.row[r], first + i);
-        UNROLL
-        for (int b = 0; b < B; b++) {
-            float4 x = a.f[(b * 2) * stride + i], y = a.f[(b * 2 + 1) * stride + i];
-            UNROLL
-            for (int r = 0; r < R; r++)
-                acc[r][b] += (w[r][0] * x.x + w[r][1] * x.y + w[r][2] * x.z + w[r][3] * x.w) +
-                             (w[r][4] * y.x + w[r][5] * y.y + w[r][6] * y.z + w[r][7] * y.w);
-        }
+        for (int r = 0; r < R; r++)
+            load_eight<TYPE, false>(w[r], m.t[r]->quants + (size_t)m.row[r] * m.t[r]->stride_bytes, first + i);
+        multiply_eight<R, B>(acc, w, a, stride, i);
     }
 }
 
-// Matrices of any type, which the kernel checks at run time.
-enum { ANY_WEIGHT = -1 };
-
-// Adds elements [first, first + chunk) of the matrix's rows times those of x.
+// Adds elements [first, first + chunk) of the task's rows times those of x.
 template <int OF, int R, int B, bool INT8>
-__device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
-                                          int chunk, int lane) {
-    int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
+__device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const GemvJob &g, const MatrixRows<R> &m,
+                                          const GemvInput &a, int first, int lane) {
+    int n = g.n_in - first < g.chunk ? g.n_in - first : g.chunk;
     if constexpr (OF != ANY_WEIGHT && INT8)
-        return dot_int8<OF, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / UNIT, lane);
-    else if constexpr (OF != ANY_WEIGHT) return dot_dense<OF, R, B>(acc, m, a, first / 8, (n + 7) / 8, chunk / 8, lane);
+        return dot_int8<OF, R, B>(acc, m, a, first / UNIT, n / UNIT, g.chunk / UNIT, lane);
+    else if constexpr (OF != ANY_WEIGHT)
+        return dot_dense<OF, R, B>(acc, m, a, first / 8, (n + 7) / 8, g.chunk / 8, lane);
     else switch (m.t[0]->type) {
 #define QUANT(TYPE)                                                                                                    \
     case TYPE:                                                                                                         \
-        if constexpr (INT8) dot_int8<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / UNIT, lane);               \
+        if constexpr (INT8) dot_int8<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, g.chunk / UNIT, lane);             \
         else if constexpr (B == GPU_DECODE_ROWS)                                                                       \
-            dot_units<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / 8, lane);                                 \
+            dot_units<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, g.chunk / 8, lane);                               \
         break;
             EACH_QUANT(QUANT)
 #undef QUANT
 #define DENSE(TYPE)                                                                                                    \
     case TYPE:                                                                                                         \
-        if constexpr (!INT8) dot_dense<TYPE, R, B>(acc, m, a, first / 8, (n + 7) / 8, chunk / 8, lane);                \
+        if constexpr (!INT8) dot_dense<TYPE, R, B>(acc, m, a, first / 8, (n + 7) / 8, g.chunk / 8, lane);              \
         break;
             EACH_DENSE(DENSE)
 #undef DENSE
         }
 }
 
-// ---- QKV: the last block of a head finishes it ----------------------------------------------------------------------
-
-// Call it when rows [first, last) of part `part` are in y. The block that completes a head for all rows of the batch
-// applies its bias, norm and RoPE, and stores it.
-__device__ inline void finish_complete_heads(const GemvJob &g, int part, int first, int last, float *stage_v,
-                                             int *done) {
-    int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
-    int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in counters and, times n, in y
-    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
-    __threadfence(); // y becomes visible before the counter changes
-    for (int head = first / n; head * n < last; head++) {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int begin = head * n > first ? head * n : first, end = (head + 1) * n < last ? (head + 1) * n : last;
-            unsigned *counter = &g.counters[part_head + head], count = (unsigned)(end - begin);
-            *done = atomicAdd(counter, count) + count == (unsigned)n;
-            if (*done) *counter = 0; // for the next launch
-            __threadfence();
+// The same from the ring, whose next stages are those of the chunk.
+template <int TYPE, int R, int B, bool INT8>
+__device__ __forceinline__ void dot_ring(float (&acc)[R][B], WeightRing<TYPE, R> *ring, const GemvJob &g,
+                                         const GemvRows &s, int step, int features, const GemvInput &a, int first,
+                                         int lane) {
+    constexpr int each = stage_elements(TYPE) / WARP; // elements of a lane
+    int n = ((g.n_in - first < g.chunk ? g.n_in - first : g.chunk) + each - 1) / each, stride = g.chunk / each;
+    for (int i = lane; i - lane < n; i += WARP) {
+        cp_async_wait<ring_stages(TYPE, R) - 1>();
+        __syncwarp(); // the copies of all lanes have arrived
+        uint8_t *stage = ring->stages + ring->read * (R * ring->ROW);
+        if (i < n && INT8) {
+            if constexpr (INT8) {
+                InputUnit x[B];
+                UNROLL
+                for (int b = 0; b < B; b++) x[b] = load_input(a, b, stride, i);
+                UNROLL
+                for (int r = 0; r < R; r++) {
+                    Unit w = load_unit<TYPE, true>(staged_row<TYPE>(stage + r * ring->ROW), (size_t)lane);
+                    UNROLL
+                    for (int b = 0; b < B; b++) acc[r][b] += unit_product<TYPE>(w, x[b]);
+                }
+            }
+        } else if (i < n) {
+            if constexpr (!INT8) {
+                float w[R][8];
+                UNROLL
+                for (int r = 0; r < R; r++) load_eight<TYPE, true>(w[r], stage + r * ring->ROW, lane);
+                multiply_eight<R, B>(acc, w, a, stride, i);
+            }
         }
-        __syncthreads();
-        if (!*done) continue;
-        float *v = stage_v + warp * n;
-        for (int row = warp; row < g.n_rows; row += warps) {
-            const float *y = g.y + (size_t)row * g.stride + (size_t)(part_head + head) * (size_t)n;
-            for (int i = lane; i < n; i += WARP) v[i] = load_shared_result(y + i);
-            finish_head(v, g.heads, (HeadKind)part, row, head, lane);
-        }
+        __syncwarp(); // all lanes have read the stage, which is written again
+        ring->read = ring->read + 1 == ring->STAGES ? 0 : ring->read + 1;
+        ring_fetch(ring, g, s, step, features, lane);
     }
 }
 
-// ---- the beginning --------------------------------------------------------------------------------------------------
+// ---- QKV: a warp finishes pairs of elements -------------------------------------------------------------------------
 
-// Prefetches rows [first, first + n) of a matrix to L2. row: bytes of a row's quants or elements.
-__device__ inline void prefetch_rows(const DeviceTensor &t, size_t row, int first, int n) {
-    size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
-    for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
-        prefetch(t.quants + at);
+// Adds biases to features f and f + 1, x and y, of a row of the batch, applies RoPE and stores them.
+__device__ __forceinline__ void finish_pair(const GemvJob &g, int part, int row, int f, float x, float y) {
+    const HeadJob &j = g.heads;
+    int n = j.heads.head_dim, a = paired_row(g, part, f), b = paired_row(g, part, f + 1), head = f / n;
+    if (g.w[part].bias) x += g.w[part].bias[a], y += g.w[part].bias[b];
+    if (part < 2) {
+        size_t at = (size_t)row * (size_t)j.rope_step + (size_t)(f % n / 2);
+        float c = j.rope_cos[at], s = j.rope_sin[at], turned = x * c - y * s;
+        y = x * s + y * c;
+        x = turned;
+    }
+    if (part == 0) {
+        float *q = j.q + (size_t)row * (size_t)g.n_out[0];
+        q[a] = x;
+        q[b] = y;
+        return;
+    }
+    int slot = j.b.slot[row], type = part == 1 ? j.kv.type_k : j.kv.type_v;
+    if (slot < 0) return;
+    size_t at = kv_at(j.kv, j.b, j.layer, j.b.seq[row], head, slot);
+    uint8_t *plane = part == 1 ? j.kv.k : j.kv.v;
+    store_as(type, plane, at + (size_t)(a - head * n), x);
+    store_as(type, plane, at + (size_t)(b - head * n), y);
 }
 
-// Prefetches the first n features of a block, before the results of previous launches are available.
-__device__ inline void begin(const GemvJob &g, int part, int first, int n) {
-    let_next_begin();
-    if (g.early) prefetch_rows(g.w[part], g.row_bytes[part], first, n);
-    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], g.row_bytes[1], first, n);
-    wait_for_last();
+// ---- QKV: who completes a head finishes it --------------------------------------------------------------------------
+
+// Counts features [first, last) of part `part`, which are in y, for a head of theirs; returns whether they complete it.
+__device__ __forceinline__ bool count_features(const GemvJob &g, int part, int head, int first, int last) {
+    int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
+    int begin = head * n > first ? head * n : first, end = (head + 1) * n < last ? (head + 1) * n : last;
+    unsigned *counter = &g.counters[(part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv) + head];
+    unsigned count = (unsigned)(end - begin);
+    bool done = atomicAdd(counter, count) + count == (unsigned)n;
+    if (done) *counter = 0; // for the next launch
+    __threadfence();
+    return done;
+}
+
+// One warp applies bias, norm and RoPE to a complete head, for rows first_row, + step and so on of the batch, and
+// stores it. v: (head_dim)
+__device__ inline void finish_head_rows(const GemvJob &g, int part, int head, int first_row, int step, float *v,
+                                        int lane) {
+    int n = g.heads.heads.head_dim;
+    for (int row = first_row; row < g.n_rows; row += step) {
+        const float *y = g.y + (size_t)row * g.stride + qkv_at(g.heads.heads, (HeadKind)part, head);
+        for (int i = lane; i < n; i += WARP) v[i] = load_shared_result(y + i);
+        finish_head(v, g.heads, (HeadKind)part, row, head, lane);
+    }
+}
+
+// Call it when the warp has stored features [first, last) of part `part` in y, for all rows of the batch.
+__device__ inline void finish_heads_by_warp(const GemvJob &g, int part, int first, int last, float *v, int lane) {
+    int n = g.heads.heads.head_dim;
+    __threadfence(); // y becomes visible before the counter changes
+    __syncwarp();
+    for (int head = first / n; head * n < last; head++) {
+        int done = lane == 0 && count_features(g, part, head, first, last);
+        done = __shfl_sync(FULL_WARP, done, 0);
+        __syncwarp(); // orders the count before the reads
+        if (done) finish_head_rows(g, part, head, 0, 1, v, lane);
+    }
+}
+
+// The same for a block; its warps divide the rows. stage_v: (warps, head_dim)
+__device__ inline void finish_heads_by_block(const GemvJob &g, int part, int first, int last, float *stage_v,
+                                             int *done) {
+    int n = g.heads.heads.head_dim, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    __threadfence();
+    for (int head = first / n; head * n < last; head++) {
+        __syncthreads();
+        if (threadIdx.x == 0) *done = count_features(g, part, head, first, last);
+        __syncthreads();
+        if (*done) finish_head_rows(g, part, head, warp, (int)blockDim.x / WARP, stage_v + warp * n, lane);
+    }
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
@@ -362,7 +409,7 @@ __device__ __forceinline__ void norm_scales(const GemvJob &g, const float square
 __device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, int b, int f, float sum, float up) {
     size_t before = 0; // number of features of the earlier parts
     if (g.mode == GEMV_QKV || g.mode == GEMV_STACK)
-        before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
+        before = (size_t)(part > 0 ? g.n_out[0] : 0) + (size_t)(part > 1 ? g.n_out[1] : 0);
     float *y = &s.y[(size_t)b * g.stride + before + (size_t)f];
     if (g.w[part].bias) sum += g.w[part].bias[s.base + f];
     if (g.mode == GEMV_GLU) *y = gated(g.act, sum, up + (g.w[1].bias ? g.w[1].bias[s.base + f] : 0));
@@ -373,7 +420,7 @@ __device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, 
 
 template <int R, int B>
 __device__ __forceinline__ void store_sums(const GemvJob &g, const GemvRows &s, const float (&acc)[R][B],
-                                           const float scale[B], int part, int row, int lane) {
+                                           const float scale[B], const GemvTask &t, int lane) {
     UNROLL
     for (int b = 0; b < B; b++) UNROLL
     for (int r = 0; r < R; r++) {
@@ -382,30 +429,52 @@ __device__ __forceinline__ void store_sums(const GemvJob &g, const GemvRows &s, 
             if (r >= R / 2) continue;
             up = warp_sum(acc[(r + R / 2) % R][b]) * scale[b];
         }
-        int f = row + r;
-        if (lane == 0 && b < s.n && f < s.n_out) store_sum(g, s, part, b, f, sum, up);
+        int f = t.first + r;
+        if (lane == 0 && b < s.n && f < t.n_out) store_sum(g, s, t.part, b, f, sum, up);
     }
 }
 
-// Computes a block's features of part `part`: g.groups groups from first_row on, for up to B rows.
-template <int TYPE, int R, int B, bool INT8>
+// Lane b finishes the pairs of row b.
+template <int R, int B>
+__device__ __forceinline__ void finish_pairs(const GemvJob &g, const float (&acc)[R][B], const float scale[B],
+                                             const GemvTask &t, int lane) {
+    UNROLL
+    for (int r = 0; r < R; r += 2) {
+        float x = 0, y = 0;
+        UNROLL
+        for (int b = 0; b < B; b++) {
+            float u = warp_sum(acc[r][b]) * scale[b], v = warp_sum(acc[r + 1][b]) * scale[b];
+            if (lane == b) x = u, y = v;
+        }
+        if (lane < g.n_rows && t.first + r < t.n_out) finish_pair(g, t.part, lane, t.first + r, x, y);
+    }
+}
+
+// The tasks of a warp are `first` and each `step` after it; those of its block's first warp are `after` less.
+struct GemvShare {
+    int first, step, after;
+};
+// Warps of a block have neighbouring tasks. With a ring they are far apart, so that all blocks have as many.
+__device__ __forceinline__ GemvShare gemv_share(int block, int n_blocks, bool ring) {
+    int warp = (int)threadIdx.x / WARP, step = GEMV_WARPS * n_blocks;
+    if (ring) return {warp * n_blocks + block, step, warp * n_blocks};
+    return {block * GEMV_WARPS + warp, step, warp};
+}
+
+// Computes the tasks of a block's warps for up to B rows. ring: has begun, or NULL. v: (head_dim), for heads that the
+// warp completes, or NULL
+template <int TYPE, int R, int B, bool INT8, typename Ring>
 __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, const GemvInput &a, float *sums,
-                                           int part, int first_row) {
-    const bool glu = g.mode == GEMV_GLU;
-    const int out = glu ? R / 2 : R; // features that a warp completes
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+                                           Ring *ring, const GemvShare &share, float *v) {
+    constexpr bool RING = Ring::BLOCK_BYTES > 0;
+    const int features = g.mode == GEMV_GLU ? R / 2 : R, lane = (int)threadIdx.x % WARP;
     float squares[B] = {}, scale[B] = {};
     bool staged = false;
-    for (int group = 0; group < g.groups; group++) {
-        int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
-        if (base >= s.n_out) break;
+    for (int task = share.first; task - share.after < g.first_task[3]; task += share.step) {
+        bool mine = task < g.first_task[3]; // warps without a task load x, too
+        GemvTask t = gemv_task(g, mine ? task : g.first_task[3] - 1, features);
         MatrixRows<R> m;
-        UNROLL
-        for (int r = 0; r < R; r++) {
-            int f = row + (glu ? r % (R / 2) : r);
-            m.t[r] = &g.w[glu && r >= R / 2 ? 1 : part];
-            m.row[r] = s.base + (f < s.n_out ? f : s.n_out - 1);
-        }
+        if constexpr (!RING) m = matrix_rows<R>(g, s, t);
         float acc[R][B] = {};
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (!staged || g.chunk < g.n_in) {
@@ -416,38 +485,43 @@ __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, 
                 UNROLL
                 for (int b = 0; b < B; b++) squares[b] += staged ? 0 : more[b];
             }
-            dot_chunk<TYPE, R, B, INT8>(acc, m, a, first, g.chunk, lane);
+            if constexpr (!RING) dot_chunk<TYPE, R, B, INT8>(acc, g, m, a, first, lane);
+            else if (mine) dot_ring<TYPE, R, B, INT8>(acc, ring, g, s, share.step, features, a, first, lane);
         }
         if (!staged) norm_scales<B>(g, squares, sums, scale);
         staged = true;
-        store_sums<R, B>(g, s, acc, scale, part, row, lane);
+        if (!mine) continue;
+        if (g.paired) finish_pairs<R, B>(g, acc, scale, t, lane);
+        else store_sums<R, B>(g, s, acc, scale, t, lane);
+        int last = t.first + features < t.n_out ? t.first + features : t.n_out;
+        if (v) finish_heads_by_warp(g, t.part, t.first, last, v, lane);
     }
 }
 
 // Resident blocks per multiprocessor: as many as the kernel's registers allow without spilling.
 HOST_DEVICE constexpr int gemv_resident(int type, int rows, int batch) {
-    if (batch > 1 || type == ANY_WEIGHT) return type == ANY_WEIGHT && batch == GPU_DECODE_ROWS ? 1 : 2;
+    if (batch == GPU_DECODE_ROWS || (batch > 1 && type == ANY_WEIGHT)) return 1;
+    if (batch > 1 || type == ANY_WEIGHT) return 2;
     bool long_unpacking = type == TYPE_Q5_K || type == TYPE_IQ4_XS || type == TYPE_MXFP4;
     return rows == GEMV_MANY && long_unpacking ? 2 : 3;
 }
 
-// TYPE: the type of all matrices, or ANY_WEIGHT.
-template <int TYPE, int R, int B, bool INT8>
+// TYPE: the type of all matrices, or ANY_WEIGHT. RING: weights come through a ring; TYPE is one type, B is 1.
+template <int TYPE, int R, int B, bool INT8, bool RING>
 __global__ __launch_bounds__(GEMV_WARPS *WARP, gemv_resident(TYPE, R, B)) void gemv(GRID_CONSTANT const GemvJob g) {
-    const int out = g.mode == GEMV_GLU ? R / 2 : R;
+    typedef typename RingChoice<TYPE, R, RING>::Ring Ring;
     Smem smem;
     GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
-    float *sums = smem.take<float>(GEMV_WARPS);
-    int block = (int)blockIdx.x, part = 0;
-    while (block >= g.first_block[part + 1]) part++;
-    int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
-    begin(g, part, first_row, GEMV_WARPS * out);
-    gemv_block<TYPE, R, B, INT8>(g, gemv_all_rows(g, part), a, sums, part, first_row);
-    if (g.mode == GEMV_QKV) {
-        float *v = smem.take<float>((unsigned)(GEMV_WARPS * g.heads.heads.head_dim));
-        int *done = smem.take<int>(1), last = first_row + g.groups * GEMV_WARPS * out;
-        finish_complete_heads(g, part, first_row, last < n_out ? last : n_out, v, done);
-    }
+    float *sums = smem.take<float>(GEMV_WARPS), *v = NULL;
+    int n = g.heads.heads.head_dim;
+    if (g.mode == GEMV_QKV && !g.paired) v = smem.take<float>((unsigned)(GEMV_WARPS * n)) + (int)threadIdx.x / WARP * n;
+    let_next_begin();
+    GemvRows s = gemv_all_rows(g);
+    GemvShare share = gemv_share((int)blockIdx.x, (int)gridDim.x, RING);
+    Ring ring;
+    if constexpr (RING) ring_begin(&ring, &smem, g, s, share.first, share.step);
+    wait_for_last();
+    gemv_block<TYPE, R, B, INT8>(g, s, a, sums, &ring, share, v);
 }
 
 #endif

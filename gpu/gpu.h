@@ -61,6 +61,11 @@ static __device__ __forceinline__ void cp_async16(void *smem, const void *global
     unsigned to = (unsigned)__cvta_generic_to_shared(smem), bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
+// The same for four bytes, aligned to four. (With a cache hint of createpolicy: an illegal instruction on an H100.)
+static __device__ __forceinline__ void cp_async4(void *smem, const void *global) {
+    unsigned to = (unsigned)__cvta_generic_to_shared(smem);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+}
 static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // waits for all but the newest PENDING groups
 template <int PENDING> static __device__ __forceinline__ void cp_async_wait() {

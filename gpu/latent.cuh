@@ -102,7 +102,6 @@ void gpu_latent_read(void *vectors, void *keys, int type, const LatentSizes *z, 
 
 struct HeadsJob {
     GemvJob g;             // its matrices are the whole stack; its x and y are those of head 0
-    int n_out;             // features of a head
     size_t x_head, y_head; // floats from one head to the next
 };
 
@@ -112,30 +111,27 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
                              experts_resident(TYPE, R, B)) void gemv_heads(GRID_CONSTANT const HeadsJob j) {
     const GemvJob &g = j.g;
     StackBlock k = begin_stack_block<B, INT8>(g);
-    int head = (int)blockIdx.x, first_row = (int)blockIdx.y * g.groups * GEMV_WARPS * R;
+    int head = (int)blockIdx.x;
     for (int row = 0; row < g.n_rows; row += B) {
-        GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride,
-                      NULL,
-                      g.y + (size_t)head * j.y_head + (size_t)row * g.stride,
-                      g.n_rows - row < B ? g.n_rows - row : B,
-                      head * j.n_out,
-                      j.n_out};
-        gemv_block<TYPE, R, B, INT8>(g, s, k.a, k.sums, 0, first_row);
+        GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride, NULL,
+                      g.y + (size_t)head * j.y_head + (size_t)row * g.stride, g.n_rows - row < B ? g.n_rows - row : B,
+                      head * g.n_out[0]};
+        run_stack_block<TYPE, R, B, INT8>(k, g, s);
     }
 }
 
 template <int TYPE, int B, bool INT8> static void heads_launch(HeadsJob j, int n_heads, GpuStream stream) {
     constexpr int R = GEMV_FEW;
-    dim3 grid = stack_grid(&j.g, j.n_out, GEMV_WARPS * R, n_heads, n_heads, experts_resident(TYPE, R, B));
-    j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
-    LAUNCH_EARLY(j.g.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
-                 j);
+    size_t smem;
+    dim3 grid = stack_grid<B, INT8>(&j.g, R, n_heads, n_heads, experts_resident(TYPE, R, B), &smem);
+    LAUNCH_EARLY(j.g.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
 }
 
 void gpu_latent_heads(GpuHeadRows y, GpuHeadRows x, const DeviceTensor *stack, int n_heads, int n_rows,
                       GpuStream stream) {
     GemvJob g = gemv_job(*stack, n_rows, (const float *)x.at, (float *)y.at, y.row, GEMV_STORE);
-    HeadsJob j = {g, stack->n_out / n_heads, x.head, y.head};
+    HeadsJob j = {g, x.head, y.head};
+    gemv_measure(&j.g, 1, n_heads);
     j.g.x_stride = x.row;
     j.g.whole = (stack->n_in | (int)(x.row | x.head)) % 4 == 0;
     bool dense = is_dense(stack->type);

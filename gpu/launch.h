@@ -24,14 +24,13 @@ extern "C" {
 // message as "gemv: invalid argument".
 const Status *gpu_launch_error(void);
 
-// Optimisations that no GPU has timed: off unless QUILL_GPU_TRY names them. They apply to the process; set them after
-// the GPU is open and before the first launch.
+// Choices of kernels. They apply to the process; set them after the GPU is open and before the first launch.
 typedef struct {
-    bool skinny; // QUILL_GPU_TRY=few: products of 5 to 16 rows on the tensor cores (gpu/skinny_gemm.cuh)
-    // Programmatic dependent launch: a decoding kernel begins, and prefetches weights, before the previous kernel has
-    // ended. sm_90 and later.
-    bool early;
-    bool plain_flash; // no QUILL_GPU_TRY: gpu_flash does not use the kernel for compute capability 9.0
+    bool skinny; // products of 2 (dense weights: 3) to 16 rows on the tensor cores (gpu/skinny_gemm.cuh)
+    // What no GPU has found faster yet is off unless QUILL_GPU_TRY names it.
+    bool ring;  // products of a row: weights come through a ring in shared memory (gpu/gemv.cuh)
+    bool wgmma; // attention of many rows: the kernel for compute capability 9.0 (gpu/flash_sm90.cuh)
+    bool early; // programmatic dependent launch: a decoding kernel begins before the previous one has ended
 } GpuTuning;
 GpuTuning gpu_tune(GpuTuning t); // returns the optimisations that this GPU supports
 
@@ -163,9 +162,9 @@ typedef struct {                                       // Layer
 } GpuLayer;
 
 // With F32, F16 or BF16 weights the activations stay f32. With quantised weights they are rounded to int8, one scale
-// for 32 of them, unless `exact` (slow: for tests, and if only some of QKV's matrices are quantised). With
-// GpuTuning.skinny and 5 rows or more, activations and quantised weights are rounded to bf16, and activations for F16
-// weights to f16, as in prefill's products; F32 weights and mixtures of F16 with other types do not change.
+// for 32 of them, unless `exact` (slow: for tests, and if only some of QKV's matrices are quantised). On the tensor
+// cores (GpuTuning.skinny) activations and quantised weights are rounded to bf16, and activations for F16 weights to
+// f16, as in prefill's products; F32 weights and mixtures of F16 with other types do not change.
 typedef struct {
     bool exact;
 } GpuProduct;

@@ -9,16 +9,18 @@
 
 template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, int n_used, GpuStream stream) {
     constexpr int R = GEMV_FEW;
-    int features = GEMV_WARPS * R / (j.g.mode == GEMV_GLU ? 2 : 1), pairs = j.g.n_rows * n_used;
-    dim3 grid = stack_grid(&j.g, j.n_out, features, pairs, pairs < 64 ? pairs : 64, experts_resident(TYPE, R, B));
-    j.g.chunk = gemv_chunk(j.g.n_in, B, INT8);
-    LAUNCH_EARLY(j.g.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, gemv_smem(j.g, B, INT8), stream,
-                 j);
+    int pairs = j.g.n_rows * n_used, features = j.g.mode == GEMV_GLU ? R / 2 : R;
+    size_t smem;
+    dim3 grid =
+        stack_grid<B, INT8>(&j.g, features, pairs, pairs < 64 ? pairs : 64, experts_resident(TYPE, R, B), &smem);
+    LAUNCH_EARLY(j.g.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
 }
 
 // With quantised weights, activations are rounded to int8. A single row has one pair per expert; for more rows the sums
 // need as many registers as unpacking the types.
-static void experts_run(const ExpertJob &j, int n_used, GpuStream stream) {
+static void experts_run(ExpertJob j, int n_matrices, const LayerKind &kind, GpuStream stream) {
+    gemv_measure(&j.g, n_matrices, kind.n_experts);
+    int n_used = kind.n_used;
     bool dense = is_dense(j.g.w[0].type);
     if (j.g.n_rows > 1 && dense) return experts_launch<ANY_WEIGHT, 4, false>(j, n_used, stream);
     if (j.g.n_rows > 1) return experts_launch<ANY_WEIGHT, 4, true>(j, n_used, stream);
@@ -107,16 +109,15 @@ void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch 
     int n_out = l->w_gate.n_out / l->kind.n_experts;
     const float *norm = l->norm_experts ? l->norm_experts : l->norm_ffn;
     run_gated(gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), l->w_up, norm, l,
-              [&](const GemvJob &g, int) {
-                  experts_run({g, *e, n_out, true}, l->kind.n_used, stream);
+              [&](const GemvJob &g, int n_matrices) {
+                  experts_run({g, *e, true}, n_matrices, l->kind, stream);
               });
 }
 
 void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                      GpuStream stream) {
     int n_out = l->w_down.n_out / l->kind.n_experts;
-    experts_run({gemv_job(l->w_down, b->n_rows, h, y, (size_t)n_out, GEMV_STORE), *e, n_out, false}, l->kind.n_used,
-                stream);
+    experts_run({gemv_job(l->w_down, b->n_rows, h, y, (size_t)n_out, GEMV_STORE), *e, false}, 1, l->kind, stream);
 }
 
 int gpu_expert_tiles_type(const GpuLayer *l, bool down) {

@@ -25,13 +25,15 @@ static size_t shared_memory(void) { // bytes that a block can have
     static int n = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
     return (size_t)n;
 }
+static size_t shared_memory_of_all(void) { // bytes that the blocks of a multiprocessor have together
+    static int n = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, 48 << 10);
+    return (size_t)n;
+}
 
 static GpuTuning tuning;
 
 // Calls launch(Constant<Activation, act>{}), so that a kernel has the activation as a template argument.
-template <typename T, T N> struct Constant {
-    static constexpr T value = N;
-};
+template <typename T, T N> struct Constant { static constexpr T value = N; };
 template <typename Launch> static void with_activation(Activation act, Launch launch) {
     switch (act) {
     case ACT_SILU: return launch(Constant<Activation, ACT_SILU>{});
@@ -43,51 +45,46 @@ template <typename Launch> static void with_activation(Activation act, Launch la
 
 // ---- grids ----------------------------------------------------------------------------------------------------------
 
-// Elements of x in shared memory at a time, if at most `fit` fit: whole super-blocks, in pieces of equal length.
-static int x_chunk(int n_in, size_t fit) {
-    int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
-    return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
+// Elements of x in shared memory at a time, if at most `fit` fit: pieces of equal length, a multiple of `step`.
+static int x_chunk(int n_in, size_t fit, int step) {
+    int most = (int)fit / step * step, n = (n_in + most - 1) / most;
+    return ((n_in + n - 1) / n + step - 1) / step * step;
 }
 
-// The number of groups of `features` rows in the parts of g.
-static int groups_of(const GemvJob &g, int n_parts, int features) {
-    int n = 0;
-    if (g.mode == GEMV_GLU) n_parts = 1; // gate and up have one range of blocks
-    for (int i = 0; i < n_parts; i++) n += (g.w[i].n_out + features - 1) / features;
-    return n;
-}
-
-// Divides the parts of g into blocks of g->groups times `features` rows, about `most` blocks at most.
-static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
-    int n_groups = groups_of(*g, n_parts, features);
+// Divides the parts of g into tasks of `features` rows; returns their number. Gate and up have one range of tasks.
+static int cut_parts(GemvJob *g, int n_parts, int features) {
     if (g->mode == GEMV_GLU) n_parts = 1;
-    g->groups = (n_groups + most - 1) / most;
-    for (int i = 0; i < 3; i++) {
-        int blocks = i < n_parts ? (g->w[i].n_out + features * g->groups - 1) / (features * g->groups) : 0;
-        g->first_block[i + 1] = g->first_block[i] + blocks;
-    }
+    for (int i = 0; i < 3; i++)
+        g->first_task[i + 1] = g->first_task[i] + (i < n_parts ? (g->n_out[i] + features - 1) / features : 0);
+    return g->first_task[3];
 }
 
 // Bytes of shared memory for finishing a head.
 static size_t head_smem(const GemvJob &g, int warps) {
-    return g.mode == GEMV_QKV ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
+    return g.mode == GEMV_QKV && !g.paired ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
 }
 
-static size_t gemv_smem(const GemvJob &g, int batch, bool int8) {
-    return (size_t)batch * (size_t)g.chunk / UNIT * activation_bytes(int8) + GEMV_WARPS * 4;
+// The blocks that run at once, if each has so much shared memory; most: for each multiprocessor
+static int resident_blocks(int most, size_t smem) {
+    int fit = (int)(shared_memory_of_all() / (smem + 1024)); // CUDA takes 1 KiB for each block
+    return int_max(int_min(most, fit), 1) * multiprocessors();
 }
 
-static int gemv_chunk(int n_in, int batch, bool int8) {
-    return x_chunk(n_in, (size_t)GEMV_SMEM / activation_bytes(int8) / (size_t)batch * UNIT);
+// Sets the chunk of x, of at most `most` bytes; returns the bytes of shared memory of a block, `rest` and the chunk.
+template <int B, bool INT8> static size_t gemv_smem(GemvJob *g, size_t most, size_t rest, int step) {
+    size_t room = shared_memory() - rest;
+    g->chunk = x_chunk(g->n_in, (most < room ? most : room) / activation_bytes(INT8) / B * UNIT, step);
+    return (size_t)B * (size_t)g->chunk / UNIT * activation_bytes(INT8) + rest;
 }
 
-// The grid of products with matrices of a stack, (columns, blocks of a matrix's n_out features): a block has g->groups
-// times `features` of them, so that with `busy` columns that have work as many blocks begin as are resident at once.
-static dim3 stack_grid(GemvJob *g, int n_out, int features, int columns, int busy, int resident) {
-    int n_groups = (n_out + features - 1) / features, most = resident * multiprocessors();
-    g->groups = (n_groups * busy + most - 1) / most;
-    if (g->groups > n_groups) g->groups = n_groups;
-    return dim3((unsigned)columns, (unsigned)((n_groups + g->groups - 1) / g->groups));
+// The grid of products with matrices of a stack, (columns, blocks of a matrix): with `busy` columns that have work, as
+// many blocks begin as are resident at once. *smem: bytes of shared memory of a block
+template <int B, bool INT8>
+static dim3 stack_grid(GemvJob *g, int features, int columns, int busy, int resident, size_t *smem) {
+    int n_blocks = (cut_parts(g, 1, features) + GEMV_WARPS - 1) / GEMV_WARPS,
+        most = resident * multiprocessors() / busy;
+    *smem = gemv_smem<B, INT8>(g, GEMV_SMEM, GEMV_WARPS * 4, QK_K);
+    return dim3((unsigned)columns, (unsigned)int_min(n_blocks, int_max(most, 1)));
 }
 
 // ---- kernels by type ------------------------------------------------------------------------------------------------
@@ -98,22 +95,54 @@ static dim3 stack_grid(GemvJob *g, int n_out, int features, int columns, int bus
 #define EACH_HOT_QUANT(X) X(TYPE_Q4_0) X(TYPE_Q8_0) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_XS) X(TYPE_MXFP4)
 
 template <int TYPE, int R, int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
-    int features = GEMV_WARPS * R / (g.mode == GEMV_GLU ? 2 : 1);
-    cut_parts(&g, n_parts, features, gemv_resident(TYPE, R, B) * multiprocessors());
-    g.chunk = gemv_chunk(g.n_in, B, INT8);
-    LAUNCH_EARLY(g.early, (gemv<TYPE, R, B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
-                 gemv_smem(g, B, INT8) + head_smem(g, GEMV_WARPS), stream, g);
+    constexpr int resident = gemv_resident(TYPE, R, B);
+    int n_tasks = cut_parts(&g, n_parts, g.mode == GEMV_GLU ? R / 2 : R), most = resident * multiprocessors();
+    size_t smem = gemv_smem<B, INT8>(&g, GEMV_SMEM, GEMV_WARPS * 4 + head_smem(g, GEMV_WARPS), QK_K);
+    LAUNCH_EARLY(g.early, (gemv<TYPE, R, B, INT8, false>),
+                 (unsigned)int_min((n_tasks + GEMV_WARPS - 1) / GEMV_WARPS, most), GEMV_WARPS * WARP, smem, stream, g);
 }
 
-// A single row with few features: half as many rows of the matrix per warp, so that every multiprocessor has work. A
+// The same with a ring for the weights of a single row. If warps have one task each, x is staged once in any case, and
+// a small chunk leaves room for other blocks.
+template <int TYPE, int R, bool INT8> static void ring_launch(GemvJob g, int n_parts, GpuStream stream) {
+    constexpr int step = stage_elements(TYPE) > QK_K ? stage_elements(TYPE) : QK_K,
+                  resident = gemv_resident(TYPE, R, 1);
+    int n_tasks = cut_parts(&g, n_parts, g.mode == GEMV_GLU ? R / 2 : R);
+    bool once = n_tasks <= GEMV_WARPS * resident * multiprocessors();
+    size_t rest = WeightRing<TYPE, R>::BLOCK_BYTES + GEMV_WARPS * 4 + head_smem(g, GEMV_WARPS);
+    size_t smem = gemv_smem<1, INT8>(&g, once ? GEMV_SMEM / 2 : GEMV_SMEM, rest, step);
+    LAUNCH_EARLY(g.early, (gemv<TYPE, R, 1, INT8, true>), (unsigned)int_min(n_tasks, resident_blocks(resident, smem)),
+                 GEMV_WARPS * WARP, smem, stream, g);
+}
+
+// Whether pieces of rows can be copied by cp.async: the scales of a row are whole words.
+static bool has_words(const DeviceTensor &t) {
+    PlaneBytes p = plane_bytes(t.type);
+    int units = t.n_in / UNIT;
+    return is_dense(t.type) || (units * p.scales % 4 == 0 && (p.super ? units / SUPER_UNITS : units) * p.d % 4 == 0);
+}
+
+// Whether a task through a ring has R rows: a task of four needs too many registers to unpack quantised weights.
+template <int TYPE, int R> static constexpr bool ring_has() {
+    return TYPE != ANY_WEIGHT && (R == GEMV_FEW || is_dense(TYPE));
+}
+
+template <int TYPE, int R, bool INT8> static void gemv_single(const GemvJob &g, int n_parts, GpuStream stream) {
+    if constexpr (ring_has<TYPE, R>())
+        if (tuning.ring && has_words(g.w[0])) return ring_launch<TYPE, R, INT8>(g, n_parts, stream);
+    gemv_launch<TYPE, R, 1, INT8>(g, n_parts, stream);
+}
+
+// A single row: with few features half as many rows of the matrix per warp, so that every multiprocessor has work. A
 // kernel for any type has no registers for more rows.
 template <int TYPE, bool INT8> static void gemv_one_row(const GemvJob &g, int n_parts, GpuStream stream) {
     if constexpr (TYPE != ANY_WEIGHT) {
-        int features = GEMV_WARPS * GEMV_MANY / (g.mode == GEMV_GLU ? 2 : 1);
-        if (groups_of(g, n_parts, features) >= 2 * multiprocessors())
-            return gemv_launch<TYPE, GEMV_MANY, 1, INT8>(g, n_parts, stream);
+        GemvJob copy = g;
+        int tasks = cut_parts(&copy, n_parts, GEMV_MANY / (g.mode == GEMV_GLU ? 2 : 1));
+        if (tasks >= 2 * GEMV_WARPS * multiprocessors() && (!tuning.ring || ring_has<TYPE, GEMV_MANY>()))
+            return gemv_single<TYPE, GEMV_MANY, INT8>(g, n_parts, stream);
     }
-    gemv_launch<TYPE, GEMV_FEW, 1, INT8>(g, n_parts, stream);
+    gemv_single<TYPE, GEMV_FEW, INT8>(g, n_parts, stream);
 }
 
 template <int TYPE, bool INT8> static void gemv_rows(const GemvJob &g, int n_parts, GpuStream stream) {
@@ -167,10 +196,11 @@ static void gemv_any(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream
 
 // One block per multiprocessor: x is rounded and stored once for all rows of the matrix that the block computes.
 template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_parts, GpuStream stream) {
+    g.paired = false;
     size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
-    cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
-    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
-    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)g.first_block[3], SKINNY_THREADS,
+    int blocks = int_min(cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16)), multiprocessors());
+    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS), QK_K);
+    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)blocks, SKINNY_THREADS,
                  2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
 }
 
@@ -178,6 +208,10 @@ template <int TYPE> static void skinny_batch(const GemvJob &g, int n_parts, GpuS
     if (g.n_rows > SKINNY_COLUMNS) skinny_launch<TYPE, 2 * SKINNY_COLUMNS>(g, n_parts, stream);
     else skinny_launch<TYPE, SKINNY_COLUMNS>(g, n_parts, stream);
 }
+
+// Whether the tensor cores take these rows. An H100 needs less time for 8 rows there than for 2 quantised or 3 dense
+// ones without.
+static bool skinny_takes(const GemvJob &g) { return g.n_rows >= (is_dense(g.w[0].type) ? 3 : 2); }
 
 // The type of x for products on the tensor cores with all of these matrices; 0: not supported.
 static int skinny_type_of(const DeviceTensor *const *w, int n) {
@@ -189,15 +223,16 @@ static int skinny_type_of(const DeviceTensor *const *w, int n) {
 
 // ---- a product ------------------------------------------------------------------------------------------------------
 
-static size_t row_bytes(const DeviceTensor &t) {
-    return is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
+// Notes the sizes of g's matrices, which are stacks of n_stack.
+static void gemv_measure(GemvJob *g, int n_matrices, int n_stack) {
+    for (int i = 0; i < n_matrices; i++) g->n_out[i] = g->w[i].n_out / n_stack;
 }
 
 // g.w has n_matrices matrices.
 static void gemv_run(GemvJob g, int n_matrices, GpuProduct how, GpuStream stream) {
     const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
-    for (int i = 0; i < n_matrices; i++) g.row_bytes[i] = row_bytes(g.w[i]);
-    int type = tuning.skinny && !how.exact && g.n_rows > 4 ? skinny_type_of(w, n_matrices) : 0;
+    gemv_measure(&g, n_matrices, 1);
+    int type = tuning.skinny && !how.exact && skinny_takes(g) ? skinny_type_of(w, n_matrices) : 0;
     if (type == TYPE_F16) return skinny_batch<TYPE_F16>(g, n_matrices, stream);
     if (type) return skinny_batch<TYPE_BF16>(g, n_matrices, stream);
     assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);

@@ -1,4 +1,4 @@
-// gpu/skinny_gemm.cuh: small-batch products ("skinny GEMM"): a matrix times 5 to 16 rows, on the tensor cores. Sixteen
+// gpu/skinny_gemm.cuh: small-batch products ("skinny GEMM"): a matrix times up to 16 rows, on the tensor cores. Sixteen
 // rows of the matrix are an mma's first operand, eight rows of x its second.
 //
 // A block has x in shared memory, in bf16 (f16 for F16 weights), and computes two tiles of sixteen rows at a time.
@@ -45,7 +45,7 @@ __device__ __forceinline__ void skinny_stage(const GemvJob &g, uint16_t *x, int 
     const int b = warp % COLUMNS, step = SKINNY_WARPS / COLUMNS * WARP * 4;
     for (int i = (warp / COLUMNS * WARP + lane) * 4; i < g.chunk; i += SKINNY_AHEAD * step) {
         float4 v[SKINNY_AHEAD];
-        load_x(v, g, gemv_all_rows(g, 0), b, first, i, step, squares);
+        load_x(v, g, gemv_all_rows(g), b, first, i, step, squares);
         UNROLL
         for (int k = 0; k < SKINNY_AHEAD; k++) {
             int at = i + k * step;
@@ -199,10 +199,10 @@ template <int COLUMNS> __device__ __forceinline__ float skinny_sum(const float *
     return sum;
 }
 
-// Combines the warps' sums and stores the features from `base` on.
+// Combines the warps' sums and stores the features of a group.
 template <int COLUMNS>
 __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc)[COLUMNS / SKINNY_COLUMNS][4],
-                                             float *partial, const float *scale, int part, int base, int warp,
+                                             float *partial, const float *scale, const GemvTask &task, int warp,
                                              int lane) {
     const bool glu = g.mode == GEMV_GLU;
     const int out = glu ? 8 : 16, tile = warp / SKINNY_SPLIT; // number of features in a tile
@@ -211,53 +211,54 @@ __device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc
     for (int i = 0; i < 4; i++) partial[((warp * (COLUMNS / SKINNY_COLUMNS) + n) * 4 + i) * WARP + lane] = acc[n][i];
     __syncthreads();
     for (int i = (int)threadIdx.x % (SKINNY_SPLIT * WARP); i < out * COLUMNS; i += SKINNY_SPLIT * WARP) {
-        int f = base + tile * out + i % out, b = i / out;
-        if (b >= g.n_rows || f >= g.w[part].n_out) continue;
+        int f = task.first + tile * out + i % out, b = i / out;
+        if (b >= g.n_rows || f >= task.n_out) continue;
         float up = glu ? skinny_sum<COLUMNS>(partial, tile, i % out + 8, b) * scale[b] : 0;
-        store_sum(g, gemv_all_rows(g, part), part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
+        store_sum(g, gemv_all_rows(g), task.part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
     }
     __syncthreads(); // afterwards `partial` may be overwritten
 }
 
-// TYPE: type of x. grid: g.groups blocks times SKINNY_TILES tiles (first_block).
+// TYPE: type of x
 template <int TYPE, int COLUMNS>
 __global__ __launch_bounds__(SKINNY_THREADS, 1) void skinny_gemm(GRID_CONSTANT const GemvJob g) {
     const bool glu = g.mode == GEMV_GLU;
-    const int out = glu ? 8 : 16;
+    const int out = glu ? 8 : 16, features = SKINNY_TILES * out;
     Smem smem;
     uint16_t *x = smem.take<uint16_t>((unsigned)(COLUMNS * g.chunk));
     float *partial = smem.take<float>(SKINNY_WARPS * COLUMNS / SKINNY_COLUMNS * 4 * WARP);
-    float *sums = smem.take<float>(SKINNY_WARPS), *scale = smem.take<float>(COLUMNS);
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
-    while (block >= g.first_block[part + 1]) part++;
-    int first_row = (block - g.first_block[part]) * g.groups * SKINNY_TILES * out, n_out = g.w[part].n_out;
-    begin(g, part, first_row, SKINNY_TILES * out);
-    for (int group = 0; group < g.groups; group++) {
-        int base = first_row + group * SKINNY_TILES * out;
-        if (base >= n_out) break;
+    float *sums = smem.take<float>(SKINNY_WARPS), *scale = smem.take<float>(COLUMNS), *v = NULL;
+    int *done = NULL, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    if (g.mode == GEMV_QKV) {
+        v = smem.take<float>((unsigned)(SKINNY_WARPS * g.heads.heads.head_dim));
+        done = smem.take<int>(1);
+    }
+    let_next_begin();
+    wait_for_last();
+    bool staged = false;
+    for (int i = (int)blockIdx.x; i < g.first_task[3]; i += (int)gridDim.x) {
+        GemvTask task = gemv_task(g, i, features);
         SkinnyRows m;
         UNROLL
         for (int r = 0; r < 2; r++) { // GLU: gate in the upper rows, up in the lower ones
-            int f = base + warp / SKINNY_SPLIT * out + lane / 4 + (glu ? 0 : 8 * r);
-            m.t[r] = &g.w[glu ? r : part];
-            m.row[r] = f < n_out ? f : n_out - 1;
+            int f = task.first + warp / SKINNY_SPLIT * out + lane / 4 + (glu ? 0 : 8 * r);
+            m.t[r] = &g.w[glu ? r : task.part];
+            m.row[r] = f < task.n_out ? f : task.n_out - 1;
         }
         float acc[COLUMNS / SKINNY_COLUMNS][4] = {}, squares = 0;
         for (int first = 0; first < g.n_in; first += g.chunk) {
-            if (group == 0 || g.chunk < g.n_in) {
+            if (!staged || g.chunk < g.n_in) {
                 __syncthreads(); // no thread still reads the previous chunk
                 skinny_stage<TYPE, COLUMNS>(g, x, first, warp, lane, &squares);
                 __syncthreads();
             }
             skinny_chunk<TYPE, COLUMNS>(acc, m, x, first, g.chunk, warp, lane);
         }
-        if (group == 0) skinny_scales<COLUMNS>(g, squares, sums, scale, warp, lane);
-        skinny_store<COLUMNS>(g, acc, partial, scale, part, base, warp, lane);
-    }
-    if (g.mode == GEMV_QKV) {
-        float *v = smem.take<float>((unsigned)(SKINNY_WARPS * g.heads.heads.head_dim));
-        int *done = smem.take<int>(1), last = first_row + g.groups * SKINNY_TILES * out;
-        finish_complete_heads(g, part, first_row, last < n_out ? last : n_out, v, done);
+        if (!staged) skinny_scales<COLUMNS>(g, squares, sums, scale, warp, lane);
+        staged = true;
+        skinny_store<COLUMNS>(g, acc, partial, scale, task, warp, lane);
+        int last = task.first + features < task.n_out ? task.first + features : task.n_out;
+        if (v) finish_heads_by_block(g, task.part, task.first, last, v, done);
     }
 }
 

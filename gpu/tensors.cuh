@@ -140,14 +140,21 @@ template <int TYPE> __device__ __forceinline__ int levels_of(uint32_t codes) {
     return (int)((low & ~above) | (high & above));
 }
 
-template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const DeviceTensor &t, size_t unit) {
+template <typename T, bool SHARED> __device__ __forceinline__ T load_weight(const uint8_t *p) {
+    if constexpr (SHARED) return *(const T *)(const void *)p;
+    else return stream<T>(p);
+}
+
+template <int TYPE, bool SHARED>
+__device__ __forceinline__ void load_codes(int q[8], const DeviceTensor &t, size_t unit) {
     constexpr PlaneBytes p = plane_bytes(TYPE);
     if constexpr (p.quants == 32) {
-        uint4 a = stream<uint4>(t.quants + unit * 32), b = stream<uint4>(t.quants + unit * 32 + 16);
+        uint4 a = load_weight<uint4, SHARED>(t.quants + unit * 32),
+              b = load_weight<uint4, SHARED>(t.quants + unit * 32 + 16);
         q[0] = (int)a.x, q[1] = (int)a.y, q[2] = (int)a.z, q[3] = (int)a.w;
         q[4] = (int)b.x, q[5] = (int)b.y, q[6] = (int)b.z, q[7] = (int)b.w;
     } else if constexpr (p.quants == 16) {
-        uint4 a = stream<uint4>(t.quants + unit * 16);
+        uint4 a = load_weight<uint4, SHARED>(t.quants + unit * 16);
         const uint32_t words[4] = {a.x, a.y, a.z, a.w};
         UNROLL
         for (int g = 0; g < 4; g++) {
@@ -155,17 +162,17 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
             q[g + 4] = (int)(words[g] >> 4 & 0x0f0f0f0f);
         }
     } else {
-        uint2 a = stream<uint2>(t.quants + unit * 8);
+        uint2 a = load_weight<uint2, SHARED>(t.quants + unit * 8);
         UNROLL
         for (int g = 0; g < 8; g++) q[g] = (int)((g < 4 ? a.x : a.y) >> (2 * (g % 4)) & 0x03030303);
     }
     constexpr int low = p.quants / 4; // number of low bits
     if constexpr (p.high == 4) {
-        uint32_t h = stream<uint32_t>(t.high + unit * 4);
+        uint32_t h = load_weight<uint32_t, SHARED>(t.high + unit * 4);
         UNROLL
         for (int g = 0; g < 8; g++) q[g] |= (int)((h >> g & 0x01010101) << low);
     } else if constexpr (p.high == 8) {
-        uint2 h = stream<uint2>(t.high + unit * 8);
+        uint2 h = load_weight<uint2, SHARED>(t.high + unit * 8);
         UNROLL
         for (int g = 0; g < 8; g++) q[g] |= (int)(((g < 4 ? h.x : h.y) >> (2 * (g % 4)) & 0x03030303) << low);
     }
@@ -175,21 +182,22 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
     }
 }
 
-template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const DeviceTensor &t, size_t unit) {
+template <int TYPE, bool SHARED>
+__device__ __forceinline__ void load_scales(Unit *u, const DeviceTensor &t, size_t unit) {
     constexpr PlaneBytes p = plane_bytes(TYPE);
     float d, least = 0; // least: the factor of the minima, or the minimum itself
     size_t at = p.super ? unit / SUPER_UNITS : unit;
-    if constexpr (is_float_d(TYPE)) d = stream<float>(t.d + at * 4);
+    if constexpr (is_float_d(TYPE)) d = load_weight<float, SHARED>(t.d + at * 4);
     else if constexpr (p.d == 4) {
-        uint32_t both = stream<uint32_t>(t.d + at * 4);
+        uint32_t both = load_weight<uint32_t, SHARED>(t.d + at * 4);
         d = gpu_half_float((uint16_t)both);
         least = gpu_half_float((uint16_t)(both >> 16));
-    } else d = gpu_half_float(stream<uint16_t>(t.d + at * 2));
+    } else d = gpu_half_float(load_weight<uint16_t, SHARED>(t.d + at * 2));
     int a = 0, b = 0; // the two bytes with a scale
     if constexpr (p.scales == 2) {
-        uint16_t both = stream<uint16_t>(t.scales + unit * 2);
+        uint16_t both = load_weight<uint16_t, SHARED>(t.scales + unit * 2);
         a = both & 255, b = both >> 8;
-    } else if constexpr (p.scales == 1) a = (int)stream<int8_t>(t.scales + unit);
+    } else if constexpr (p.scales == 1) a = (int)load_weight<int8_t, SHARED>(t.scales + unit);
     if constexpr (is_book(TYPE)) d *= levels_unit(TYPE);
     u->m[0] = u->m[1] = least;
     u->s[0] = u->s[1] = d;
@@ -203,10 +211,11 @@ template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const D
     else if constexpr (p.scales == 1) u->s[0] = u->s[1] = d * (float)a;
 }
 
-template <int TYPE> __device__ __forceinline__ Unit load_unit(const DeviceTensor &t, size_t unit) {
+// SHARED: the planes are in shared memory.
+template <int TYPE, bool SHARED = false> __device__ __forceinline__ Unit load_unit(const DeviceTensor &t, size_t unit) {
     Unit u;
-    load_codes<TYPE>(u.q, t, unit);
-    load_scales<TYPE>(&u, t, unit);
+    load_codes<TYPE, SHARED>(u.q, t, unit);
+    load_scales<TYPE, SHARED>(&u, t, unit);
     return u;
 }
 

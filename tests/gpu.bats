@@ -294,7 +294,7 @@ SCRIPT
         tree/scripts/gpu_check.sh results >output 2>errors || { cat output errors; false; }
     head -n 1 tree/results/gpu_check.md | grep -q '^A GPU, driver 580.1, .*: complete$'
     grep -q '^- left out: no time for the logits of F32' tree/results/gpu_check.md
-    tar -tzf tree/results/gpu_check.logs.tar.gz | grep -qx './gpu_one.log'
+    tar -tzf tree/results/gpu_check.logs.tar.gz | grep -q '/gpu_one.log$'
     grep -q 'gpu_check.logs.tar.gz$' output
     [ -z "$(ls tmp)" ]
 }
@@ -313,13 +313,14 @@ SCRIPT
 @test "untimed kernels run only if QUILL_GPU_TRY names them" {
     jobs >jobs.jsonl
     head -n 1 jobs.jsonl | "$TWIN" batch --device cuda -v -np 8 2>&1 >/dev/null | unwrapped | grep -q "fused kernels in graphs; prefill"
-    QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>errors </dev/null
-    unwrapped <errors | grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill"
+    "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>errors </dev/null
     grep -q "7 answered, 0 failed" errors
-    QUILL_GPU_TRY=early,few "$TWIN" --device cuda --seed 5 -v -n 8 "a prompt of some length" </dev/null >early 2>errors
-    unwrapped <errors | grep -q "on the matrix unit, begun early; prefill"
+    QUILL_GPU_TRY=early,ring "$TWIN" --device cuda --seed 5 -v -n 8 "a prompt of some length" </dev/null >early 2>errors
+    unwrapped <errors | grep -q "in graphs, weights through a ring, begun early; prefill"
+    QUILL_GPU_TRY=wgmma "$TWIN" --device cuda --seed 5 -v -n 8 "a prompt of some length" </dev/null 2>errors >wgmma
+    [ "$(grep -c wgmma errors)" -eq 0 ] # which the twin does not support
     "$TWIN" --device cuda --seed 5 -n 8 "a prompt of some length" </dev/null | cmp - early
-    export QUILL_GPU_TRY=few,fewer
+    export QUILL_GPU_TRY=ring,rings
     [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
-    grep -q 'QUILL_GPU_TRY: few or early expected, or few,early; "fewer" found' errors
+    grep -q 'QUILL_GPU_TRY: ring, wgmma, early, or several of them with commas expected; "rings" found' errors
 }

@@ -74,7 +74,7 @@ static void run_case(const GpuCase *c, bool sinks, float sharp, uint64_t seed) {
     free(padded);
     assert_true(gpu_flash_can(&r.l.heads, &r.dkv));
     for (int plain = 0; plain < 2; plain++) {
-        gpu_tune((GpuTuning){.plain_flash = plain});
+        gpu_tune((GpuTuning){.wgmma = !plain});
         check_type(&r, q, TYPE_F32);
         check_type(&r, q, TYPE_BF16);
         if (!plain) check_type(&r, q, TYPE_F16);

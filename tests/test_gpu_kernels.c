@@ -137,7 +137,7 @@ static bool quantised(const GpuCaseRig *r) {
 // tensor cores.
 typedef enum { EXACT, ROUNDED, TENSOR_CORES, N_HOWS } ProductWay;
 static bool takes(const GpuCaseRig *r, ProductWay how) {
-    if (how == TENSOR_CORES) return r->db.n_rows > 4 && r->db.n_rows <= gpu_decode_rows(&r->l);
+    if (how == TENSOR_CORES) return r->db.n_rows >= 3 && r->db.n_rows <= gpu_decode_rows(&r->l);
     return r->db.n_rows <= GPU_DECODE_ROWS;
 }
 static GpuProduct product_of(ProductWay how) { return (GpuProduct){.exact = how == EXACT}; }
@@ -378,7 +378,7 @@ static void check_logits(GpuCaseRig *r) {
     const Ends *e = &r->m.ends;
     r->m.be->logits(&r->w, r->m.be, e, &r->b, rows, n);
     const int *drows = device_ints(rows, n, 0);
-    for (int how = n > GPU_DECODE_ROWS ? TENSOR_CORES : EXACT; how < (n > 4 ? N_HOWS : TENSOR_CORES); how++) {
+    for (int how = n > GPU_DECODE_ROWS ? TENSOR_CORES : EXACT; how < (n > 2 ? N_HOWS : TENSOR_CORES); how++) {
         gpu_tune((GpuTuning){.skinny = how == TENSOR_CORES});
         float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
         gpu_logits(out, x, &r->head, r->norm_out, e->eps, drows, n, product_of((ProductWay)how), NULL);

@@ -1,5 +1,5 @@
 // tests/test_gpu_products.c: the GPU's products with rounded activations, in int8 and for small batches on the tensor
-// cores, against references that round in the same way; rounding to f16.
+// cores, against references that round in the same way; a row's weights through a ring; rounding to f16.
 #include "formats/random_blocks.h"
 #include "tests/rig/testing.h"
 
@@ -71,7 +71,7 @@ static void int8_of_nan(void **state) {
 // Reference of the products on the matrix unit: x and the weights are rounded to bf16, the sums are f32.
 static void products_of_few_rows(void **state) {
     (void)state;
-    static const int rows[] = {5, 8, 11, GPU_SKINNY_ROWS};
+    static const int rows[] = {2, 8, 11, GPU_SKINNY_ROWS};
     enum { N_IN = 5120, N_OUT = 150 }; // x is larger than the shared memory of a block; several tiles for each block
     uint64_t random = 78;
     for (size_t k = 0; k < TINY_TYPES; k++) {
@@ -79,7 +79,9 @@ static void products_of_few_rows(void **state) {
         bool dense = info->block == 1;
         // these types use the plain kernel or have their own test
         if (tiny_types[k] == TYPE_F32 || tiny_types[k] == TYPE_I8G) continue;
-        int n = rows[k % 4], n_in = info->block == 256 ? (k % 2 ? N_IN : 768) : info->block == 32 ? 32 * 37 : 1002;
+        int n = int_max(rows[k % 4], dense ? 3 : 2), n_in = info->block == 256  ? (k % 2 ? N_IN : 768)
+                                                            : info->block == 32 ? 32 * 37
+                                                                                : 1002;
         size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes;
         uint8_t *data = malloc(N_OUT * row_bytes);
         random_blocks_fill(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
@@ -109,6 +111,52 @@ static void products_of_few_rows(void **state) {
         gpu_compare_f32(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
         device_free_all();
         free(data);
+    }
+}
+
+// Weights that come through a ring in shared memory give the bits of those that come directly from memory: with rows
+// that end within a stage, whose scales are no whole words, or that are longer than the chunks of x; with fewer and
+// more features than the warps of all blocks have. With gate and up, the norm's squares may be added in another order.
+static void a_row_through_the_ring(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F16,  TYPE_BF16, TYPE_Q4_0,   TYPE_Q8_0, TYPE_Q4_K,
+                                TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS, TYPE_MXFP4};
+    static const struct { int n_in, n_out; } sizes[] = {{256, 3}, {11 * 256, 50}, {5120, 203}, {17 * 1024, 9}};
+    uint64_t random = 81;
+    for (size_t k = 0; k < ARRAY_LEN(types) * ARRAY_LEN(sizes); k++) {
+        int type = types[k / ARRAY_LEN(sizes)], n_in = sizes[k % ARRAY_LEN(sizes)].n_in;
+        int n_out = sizes[k % ARRAY_LEN(sizes)].n_out;
+        const TypeInfo *info = type_info(type);
+        size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes, n = (size_t)n_out;
+        uint8_t *data = malloc(2 * n * row_bytes);
+        random_blocks_fill(type, data, 2 * n * (size_t)n_in, 0.1f, &random);
+        Tensor gate = {.data = data, .type = type, .n_out = n_out, .n_in = n_in, .row_bytes = row_bytes}, up = gate;
+        up.data = data + n * row_bytes;
+        float *x = malloc((size_t)n_in * sizeof *x), *out[2][2];
+        gpu_compare_case = info->name;
+        GpuLayer l = {.w_gate = device_tensor(&gate), .w_up = device_tensor(&up), .w_down = device_tensor(&gate)};
+        l.kind.eps = 1e-5f;
+        l.norm_ffn = device_random(x, (size_t)n_in, &random);
+        GpuBatch b = {.n_rows = 1};
+        const float *dx = device_random(x, (size_t)n_in, &random);
+        for (int ring = 0; ring < 2; ring++) {
+            gpu_tune((GpuTuning){.ring = ring});
+            float *y = device_new(NULL, n * sizeof *y), *h = device_new(NULL, n * sizeof *h);
+            gpu_product(y, dx, &l.w_down, NULL, 0, 1, (GpuProduct){.exact = false}, NULL);
+            gpu_ffn_in(h, dx, &l, &b, (GpuProduct){.exact = false}, NULL);
+            gpu_compare_launched();
+            for (int i = 0; i < 2; i++) device_read(out[ring][i] = malloc(n * sizeof *y), i ? h : y, n * sizeof *y);
+        }
+        gpu_tune((GpuTuning){0});
+        for (int i = 0; i < 2; i++) {
+            bool same = memcmp(out[0][i], out[1][i], n * sizeof **out[0]) == 0;
+            if (!same && (i == 0 || test_distance(out[1][i], out[0][i], n) > 1e-6))
+                fail_msg("%s, %d x %d: the ring gives other %s", info->name, n_in, n_out, i ? "gated sums" : "sums");
+            free(out[0][i]), free(out[1][i]);
+        }
+        free(x);
+        free(data);
+        device_free_all();
     }
 }
 
@@ -153,11 +201,9 @@ static void reads_every_piece(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(int8_products),
-        cmocka_unit_test(int8_of_nan),
-        cmocka_unit_test(products_of_few_rows),
-        cmocka_unit_test(rounding_to_f16),
-        cmocka_unit_test(reads_every_piece),
+        cmocka_unit_test(int8_products),        cmocka_unit_test(int8_of_nan),
+        cmocka_unit_test(products_of_few_rows), cmocka_unit_test(a_row_through_the_ring),
+        cmocka_unit_test(rounding_to_f16),      cmocka_unit_test(reads_every_piece),
     };
     return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
 }

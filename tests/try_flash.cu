@@ -213,7 +213,7 @@ template <int TYPE, int HD> __global__ void naive(FlashJob j, float *out, const 
 }
 
 // A sequence of past + n slots, of which the last n are rows; each further sequence has 13 slots more before them.
-struct Rig {
+struct FlashRig {
     FlashJob j;
     int n_rows, n_tiles;
     std::vector<int> slots;
@@ -230,7 +230,7 @@ struct Rig {
         given.push_back(p);
         return (T *)p;
     }
-    ~Rig() {
+    ~FlashRig() {
         for (void *p : given) cudaFree(p);
     }
 };
@@ -254,32 +254,36 @@ __global__ void spoil(FlashJob j, int n_seqs, int from, int to, int hd) { // slo
             }
 }
 
-struct Case {
+struct FlashCase {
     int n, past, n_seqs, window;
     bool sinks;
     int hd, n_heads, n_kv_heads, block;
 };
 
-static void make(Rig *r, int type, int out_type, const Case &c) {
+// The sizes of a case, and a pool with room for all of its slots; returns the elements of a plane.
+static size_t make_pool(FlashRig *r, FlashJob *j, int type, const FlashCase &c, int blocks) {
+    j->heads.n_heads = c.n_heads;
+    j->heads.n_kv_heads = c.n_kv_heads;
+    j->heads.head_dim = j->heads.v_dim = c.hd;
+    j->heads.scale = 1 / sqrtf((float)c.hd);
+    j->heads.window = c.window;
+    j->kv.n_layers = 1;
+    j->kv.n_blocks = blocks * c.n_seqs;
+    j->kv.n_kv_heads = c.n_kv_heads;
+    j->kv.block = c.block;
+    j->kv.head_dim = j->kv.v_dim = c.hd;
+    j->kv.type_k = j->kv.type_v = type;
+    size_t plane = (size_t)j->kv.n_blocks * (size_t)(c.n_kv_heads * c.block * c.hd);
+    j->kv.k = (uint8_t *)r->room<uint16_t>(plane);
+    j->kv.v = (uint8_t *)r->room<uint16_t>(plane);
+    return plane;
+}
+
+static void make(FlashRig *r, int type, int out_type, const FlashCase &c) {
     FlashJob j = {};
     int per_seq = c.past + c.n + 13 * (c.n_seqs - 1), blocks = (per_seq + c.block - 1) / c.block + 1;
+    size_t plane = make_pool(r, &j, type, c, blocks);
     r->n_rows = c.n * c.n_seqs;
-    j.heads.n_heads = c.n_heads;
-    j.heads.n_kv_heads = c.n_kv_heads;
-    j.heads.head_dim = c.hd;
-    j.heads.v_dim = c.hd;
-    j.heads.scale = 1 / sqrtf((float)c.hd);
-    j.heads.window = c.window;
-    j.kv.n_layers = 1;
-    j.kv.n_blocks = blocks * c.n_seqs;
-    j.kv.n_kv_heads = c.n_kv_heads;
-    j.kv.block = c.block;
-    j.kv.head_dim = c.hd;
-    j.kv.v_dim = c.hd;
-    j.kv.type_k = j.kv.type_v = type;
-    size_t plane = (size_t)j.kv.n_blocks * (size_t)(c.n_kv_heads * c.block * c.hd);
-    j.kv.k = (uint8_t *)r->room<uint16_t>(plane);
-    j.kv.v = (uint8_t *)r->room<uint16_t>(plane);
     std::vector<int> table((size_t)(blocks * c.n_seqs)), slot, seq;
     for (size_t i = 0; i < table.size(); i++) {
         size_t k = (size_t)((uniform() + 1) / 2 * (float)(i + 1)) % (i + 1);
@@ -326,7 +330,7 @@ static void make(Rig *r, int type, int out_type, const Case &c) {
     finish("making a case");
 }
 
-template <typename Shape> static void run_new(const Rig &r, int type) {
+template <typename Shape> static void run_new(const FlashRig &r, int type) {
     FlashJob j = r.j;
     flash_pack(&j, r.n_tiles, SM90_QUERIES);
     dim3 grid = flash_grid(j, r.n_tiles);
@@ -337,7 +341,7 @@ template <typename Shape> static void run_new(const Rig &r, int type) {
     else if (type == TYPE_F16) LAUNCH((flash_sm90<TYPE_F16, 64, Shape>), grid, SM90_THREADS, smem, NULL, j);
     else LAUNCH((flash_sm90<TYPE_BF16, 64, Shape>), grid, SM90_THREADS, smem, NULL, j);
 }
-static void run_old(const Rig &r, int type) {
+static void run_old(const FlashRig &r, int type) {
     FlashJob j = r.j;
     flash_pack(&j, r.n_tiles, GPU_TILE_ROWS);
     dim3 grid = flash_grid(j, r.n_tiles);
@@ -348,9 +352,9 @@ static void run_old(const Rig &r, int type) {
     else if (type == TYPE_F16) LAUNCH((flash<TYPE_F16, 64, 64, false>), grid, FLASH_THREADS, smem, NULL, j);
     else LAUNCH((flash<TYPE_BF16, 64, 64, false>), grid, FLASH_THREADS, smem, NULL, j);
 }
-typedef void (*Run)(const Rig &r, int type);
+typedef void (*FlashRun)(const FlashRig &r, int type);
 
-static void reference(const Rig &r, int type, float *out, const int *rows, int n) {
+static void reference(const FlashRig &r, int type, float *out, const int *rows, int n) {
     dim3 grid((unsigned)n, (unsigned)r.j.heads.n_heads);
     int hd = r.j.heads.head_dim;
     if (hd == 128 && type == TYPE_F16) naive<TYPE_F16, 128><<<grid, 128, 45000>>>(r.j, out, rows);
@@ -360,8 +364,8 @@ static void reference(const Rig &r, int type, float *out, const int *rows, int n
     finish("the naive kernel");
 }
 
-static bool check(char letter, Run run, int type, int out_type, const Case &c) {
-    Rig r;
+static bool check(char letter, FlashRun run, int type, int out_type, const FlashCase &c) {
+    FlashRig r;
     make(&r, type, out_type, c);
     std::vector<int> rows;
     int step = r.n_rows > 1500 ? 37 : r.n_rows > 600 ? 5 : 1;
@@ -414,8 +418,8 @@ static bool check(char letter, Run run, int type, int out_type, const Case &c) {
 }
 
 // Rows computed alone must have the bits that they have among others.
-static void check_alone(char letter, Run run) {
-    Rig all;
+static void check_alone(char letter, FlashRun run) {
+    FlashRig all;
     rng = 4242;
     make(&all, TYPE_BF16, TYPE_F32, {1000, 0, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK});
     run(all, TYPE_BF16);
@@ -436,8 +440,8 @@ static void check_alone(char letter, Run run) {
     fflush(stdout);
 }
 
-static void time_one(char letter, Run run, int type, int n, int past) {
-    Rig r;
+static void time_one(char letter, FlashRun run, int type, int n, int past) {
+    FlashRig r;
     make(&r, type, TYPE_BF16, {n, past, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK});
     cudaEvent_t a, b;
     CHECK(cudaEventCreate(&a));
@@ -461,7 +465,7 @@ static void time_one(char letter, Run run, int type, int n, int past) {
     fflush(stdout);
 }
 
-static const Case cases[] = {
+static const FlashCase cases[] = {
     {64, 0, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK},
     {128, 0, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK},
     {200, 0, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK},
@@ -475,11 +479,11 @@ static const Case cases[] = {
     {4096, 0, 1, 0, false, 128, HEADS, KV_HEADS, BLOCK},
 };
 
-static void try_one(char letter, const char *name, Run run) {
+static void try_one(char letter, const char *name, FlashRun run) {
     printf("---- %c: %s\n", letter, name);
     fflush(stdout);
     int failed = 0, n = 0;
-    for (const Case &c : cases)
+    for (const FlashCase &c : cases)
         for (int type : {(int)TYPE_F16, (int)TYPE_BF16}) {
             rng = 88172645463325252ull + (uint64_t)n;
             failed += !check(letter, run, type, n % 3 == 2 ? (int)TYPE_BF16 : (int)TYPE_F32, c);
@@ -496,7 +500,7 @@ int main(int argc, char **argv) {
     struct {
         char letter;
         const char *name;
-        Run run;
+        FlashRun run;
     } all[] = {
         {'o', "the old kernel", run_old},
         {'A', "128 keys, 2 stages, overlap, turns", run_new<Sm90Shape<128, 2, true, true, false>>},

@@ -94,6 +94,7 @@ typedef enum { READY, IN_WARP, AT_BARRIER, PARKED, OVER } FiberState;
 struct AsyncCopy {
     void *to;
     const void *from;
+    int bytes;
     bool valid;
 };
 
@@ -361,10 +362,10 @@ void gpu_host_wait_for_last() {
 
 // ---- asynchronous copies --------------------------------------------------------------------------------------------
 
-void gpu_host_cp_async(void *smem, const void *global, bool valid) {
-    if ((uintptr_t)smem % 16 || (uintptr_t)global % 16)
-        gpu_host_fault("cp.async from %p to %p: not aligned to 16 bytes", global, smem);
-    running->open.push_back({smem, global, valid});
+void gpu_host_cp_async(void *smem, const void *global, int bytes, bool valid) {
+    if ((uintptr_t)smem % (unsigned)bytes || (uintptr_t)global % (unsigned)bytes)
+        gpu_host_fault("cp.async from %p to %p: not aligned to %d bytes", global, smem, bytes);
+    running->open.push_back({smem, global, bytes, valid});
 }
 
 void gpu_host_cp_commit() {
@@ -375,8 +376,8 @@ void gpu_host_cp_commit() {
 void gpu_host_cp_wait(int pending) {
     for (; (int)running->sent.size() > pending; running->sent.pop_front())
         for (const AsyncCopy &c : running->sent.front())
-            if (c.valid) memcpy(c.to, c.from, 16);
-            else memset(c.to, 0, 16);
+            if (c.valid) memcpy(c.to, c.from, (size_t)c.bytes);
+            else memset(c.to, 0, (size_t)c.bytes);
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ void gpu_host_block_barrier(const char *file, int line);
 void gpu_host_warp(unsigned mask, void (*op)(void **lanes), void *mine, const char *file, int line);
 // address of `bytes` at offset `at`; piece: how many were taken before
 unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes);
-void gpu_host_cp_async(void *smem, const void *global, bool valid);
+void gpu_host_cp_async(void *smem, const void *global, int bytes, bool valid);
 void gpu_host_cp_commit();
 void gpu_host_cp_wait(int pending);
 void gpu_host_wait_for_last();
@@ -221,7 +221,10 @@ template <typename T> static inline T stream(const void *p) {
 }
 template <typename T> static inline T load_shared_result(const T *p) { return *p; }
 
-static inline void cp_async16(void *smem, const void *global, bool valid) { gpu_host_cp_async(smem, global, valid); }
+static inline void cp_async16(void *smem, const void *global, bool valid) {
+    gpu_host_cp_async(smem, global, 16, valid);
+}
+static inline void cp_async4(void *smem, const void *global) { gpu_host_cp_async(smem, global, 4, true); }
 static inline void let_next_begin() {}
 static inline void wait_for_last() { gpu_host_wait_for_last(); }
 static inline void prefetch(const void *p) { (void)*(const volatile uint8_t *)p; } // must be there
@@ -312,6 +315,7 @@ typedef enum {
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 } cudaDeviceAttr;
 // 2 multiprocessors: a block has several groups of rows at small shapes too.
