@@ -138,7 +138,7 @@ __device__ __forceinline__ void flash_values(FlashRows<VD> *rows, const float s[
     }
 }
 
-// A block's part of a tile, and its arrays in shared memory.
+// The part of a tile that a block computes, and the block's arrays in shared memory.
 struct FlashBlock : FlashTile {
     uint16_t *q, *k, *v;
 };

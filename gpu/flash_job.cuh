@@ -64,9 +64,8 @@ __device__ __forceinline__ FlashTile flash_tile(const FlashJob &j) {
     return t;
 }
 
-// Chooses how many heads of a group share a block: the number that needs the fewest blocks for a tile of average
-// length, of equal ones the largest, whose blocks see the fewest keys.
-// queries: those of a block.
+// Chooses how many heads of a group share a block of `queries` queries: the number that needs the fewest blocks for a
+// tile of average length. If several numbers need as few, it takes the largest: the blocks then see the fewest keys.
 inline void flash_pack(FlashJob *j, int n_tiles, int queries) {
     int group = j->heads.n_heads / j->heads.n_kv_heads, rows = (j->b.n_rows + n_tiles - 1) / n_tiles, least = INT_MAX;
     for (int heads = 1; heads <= group && heads <= FLASH_HEADS; heads++) {

@@ -15,10 +15,12 @@ enum { SM90_GROUPS = 2, SM90_QUERIES = SM90_GROUPS * 64, SM90_THREADS = (SM90_GR
 enum { SM90_PRODUCER_REGISTERS = 72, SM90_CONSUMER_REGISTERS = 216 }; // 168 for each thread at the launch
 enum { SM90_TURN = 1, SM90_READY = 3 };                               // named barriers, one of each for a consumer
 
-// How the kernel is built. stages: tiles of K, and of V, in shared memory. overlap: scores of the next tile are
-// computed before the weights of this one are used. turns: the consumers issue their products in turns. direct: copies
-// arrive at the barriers themselves, and consumers order them before their products; otherwise the producer waits for
-// its copies.
+// How the kernel is built:
+//   stages   tiles of K, and as many of V, in shared memory
+//   overlap  the scores of the next tile are computed before the weights of this one are used
+//   turns    the two consumers issue their products in turns
+//   direct   a copy arrives at its tile's barrier by itself, and the consumers have the fence for wgmma; otherwise the
+//            producer waits for its copies, has the fence, and arrives
 template <int KEYS, int STAGES, bool OVERLAP, bool TURNS, bool DIRECT> struct Sm90Shape {
     static constexpr int keys = KEYS, stages = STAGES;
     static constexpr bool overlap = OVERLAP, turns = TURNS, direct = DIRECT;
@@ -45,12 +47,13 @@ struct Sm90Block {
 
 // ---- the producer ---------------------------------------------------------------------------------------------------
 
-// Copies of a warp that are under way: the barrier that is told when they are complete.
+// The newest tile that a warp has begun to copy. `full` is the barrier at which the warp arrives when the copies are
+// complete; NULL: it has arrived.
 struct Sm90Sent {
     uint64_t *full;
 };
 
-// Tells that all copies but those of the newest PENDING groups are complete.
+// Waits for all copies but those of the newest PENDING groups, and arrives at the barrier of the tile.
 template <int PENDING> __device__ __forceinline__ void sm90_tell(Sm90Sent *sent, int lane) {
     if (!sent->full) return;
     cp_async_wait<PENDING>();
@@ -220,7 +223,7 @@ __device__ __forceinline__ void sm90_release(const Sm90Ring &ring, int i, int st
     if (lane == 0) mbarrier_arrive(&ring.empty[i % stages]);
 }
 
-// The sums of one warpgroup over all tiles.
+// Computes the sums of a warpgroup's queries over all tiles of keys.
 template <int TYPE, int HD, typename Shape>
 __device__ __forceinline__ void sm90_consume(const FlashJob &j, const Sm90Block &b, Sm90Rows<HD> *rows, int group,
                                              int lane) {

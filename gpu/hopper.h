@@ -65,7 +65,8 @@ template <int N> static __device__ __forceinline__ void take_registers() {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-static __device__ __forceinline__ float exp2_fast(float v) { // 2 units in the last place; 0 below 2^-126
+// 2^v, at most 2 units in the last place off; results below 2^-126 are 0.
+static __device__ __forceinline__ float exp2_fast(float v) {
     float out;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
     return out;
@@ -155,11 +156,11 @@ HOST_DEVICE inline uint64_t wgmma_operand(unsigned at, unsigned leading, unsigne
     return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4 & 0x3fff) << 16 |
            (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)1 << 62;
 }
-// Rows of consecutive k ("K-major"): the stride is from eight rows to the next eight. k begins at a multiple of 16 of a
-// row: at + 32 bytes for each 16. The leading stride is not used.
+// For a matrix whose rows have consecutive values of k ("K-major"). The stride is the distance from eight rows to the
+// next eight; the leading stride is not used. An operand that begins 16 values of k later begins 32 bytes later.
 HOST_DEVICE inline uint64_t wgmma_rows(unsigned at) { return wgmma_operand(at, 16, SWIZZLE_ATOM); }
-// Rows of consecutive columns, one for each k ("MN-major"): the leading stride is from 64 columns to the next 64, the
-// stride from eight k to the next eight.
+// For a matrix with a row of consecutive columns for each k ("MN-major"). The leading stride is the distance from 64
+// columns to the next 64; the other stride is the distance from eight values of k to the next eight.
 HOST_DEVICE inline uint64_t wgmma_columns(unsigned at, unsigned next_columns) {
     return wgmma_operand(at, next_columns, SWIZZLE_ATOM);
 }
