@@ -79,12 +79,17 @@ CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
 CUDA_CODE := -arch=$(CUDA_ARCH)
-COMMA     := ,
 ifeq ($(CUDA_ARCH),all)
 CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90
 endif
 # gpu/flash_sm90.cu is for sm_90a alone; a binary for other GPUs has a stub.
-CODE_flash_sm90 := $(if $(filter native all sm_90 sm_90a,$(CUDA_ARCH)),-gencode arch=compute_90a$(COMMA)code=sm_90a,$(CUDA_CODE) -DQUILL_NO_SM90)
+SM90A := -gencode arch=compute_90a,code=sm_90a
+ifneq ($(filter native all sm_90 sm_90a,$(CUDA_ARCH)),)
+CODE_flash_sm90 := $(SM90A)
+TRY_FLASH = $(BUILD)/tests/try_flash
+else
+CODE_flash_sm90 := $(CUDA_CODE) -DQUILL_NO_SM90
+endif
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
 CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o $(BUILD)/gpu/flash_sm90.o
@@ -181,8 +186,7 @@ KERNEL_TESTS := $(patsubst test_%,$(BUILD)/tests/%,$(filter test_gpu_%,$(TESTS))
 $(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
 $(BUILD)/tests/try_flash: tests/try_flash.cu $(wildcard gpu/*.cuh gpu/*.h) $(BUILD)/cuda.choice
-	$(NVCC) $(NVFLAGS) $(CODE_flash_sm90) -o $@ $<
-TRY_FLASH = $(if $(findstring QUILL_NO_SM90,$(CODE_flash_sm90)),,$(BUILD)/tests/try_flash)
+	$(NVCC) $(NVFLAGS) $(SM90A) -o $@ $<
 gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS) $(TRY_FLASH)) ## builds what scripts/gpu_check.sh runs on a GPU; needs only nvcc
 	$(if $(NVCC),@:,@echo "gpu-tests: nvcc, of the CUDA toolkit, expected, found none: CUDA_HOME says where it is" >&2; exit 1)
 .PRECIOUS: $(BUILD)/%.o $(BUILD)/%_host.o $(BUILD)/tests/test_% $(BUILD)/tests/fuzz_%
@@ -210,7 +214,7 @@ $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
 $(BUILD)/tests/flash_sm90.cubin: gpu/flash_sm90.cu $(wildcard gpu/*.cuh gpu/*.h) $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -I. -O3 -gencode arch=compute_90a,code=sm_90a -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
+	$(NVCC) -std=c++17 -I. -O3 $(SM90A) -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin $(BUILD)/tests/flash_sm90.cubin) # no spills, 16-byte loads
 	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.report $(BUILD)/tests/flash_sm90.cubin.report)
 ifeq ($(NVCC),)

@@ -291,7 +291,7 @@ __device__ __forceinline__ void dot_ring(float (&acc)[R][B], WeightRing<TYPE, R>
         cp_async_wait<ring_stages(TYPE, R) - 1>();
         __syncwarp(); // the copies of all lanes have arrived
         uint8_t *stage = ring->stages + ring->read * (R * ring->ROW);
-        if (i < n && INT8) {
+        if (i < n) {
             if constexpr (INT8) {
                 InputUnit x[B];
                 UNROLL
@@ -302,9 +302,7 @@ __device__ __forceinline__ void dot_ring(float (&acc)[R][B], WeightRing<TYPE, R>
                     UNROLL
                     for (int b = 0; b < B; b++) acc[r][b] += unit_product<TYPE>(w, x[b]);
                 }
-            }
-        } else if (i < n) {
-            if constexpr (!INT8) {
+            } else {
                 float w[R][8];
                 UNROLL
                 for (int r = 0; r < R; r++) load_eight<TYPE, true>(w[r], stage + r * ring->ROW, lane);

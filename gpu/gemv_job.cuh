@@ -28,7 +28,6 @@ struct GemvJob {
     int n_out[3];      // for each of w: features, of a stack those of one matrix
     int first_task[4]; // the first task of each of w, then their end; GLU has one range
     int chunk;         // elements of x in shared memory at a time, a multiple of QK_K
-    bool early;        // begins before the previous launch has ended
     int n_rows, n_in;
     const float *x; // (.., n_in), rows x_stride apart
     size_t x_stride;

@@ -124,7 +124,7 @@ template <int TYPE, int B, bool INT8> static void heads_launch(HeadsJob j, int n
     constexpr int R = GEMV_FEW;
     size_t smem;
     dim3 grid = stack_grid<B, INT8>(&j.g, R, n_heads, n_heads, experts_resident(TYPE, R, B), &smem);
-    LAUNCH_EARLY(j.g.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
+    LAUNCH_EARLY(tuning.early, (gemv_heads<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
 }
 
 void gpu_latent_heads(GpuHeadRows y, GpuHeadRows x, const DeviceTensor *stack, int n_heads, int n_rows,

@@ -13,7 +13,7 @@ template <int TYPE, int B, bool INT8> static void experts_launch(ExpertJob j, in
     size_t smem;
     dim3 grid =
         stack_grid<B, INT8>(&j.g, features, pairs, pairs < 64 ? pairs : 64, experts_resident(TYPE, R, B), &smem);
-    LAUNCH_EARLY(j.g.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
+    LAUNCH_EARLY(tuning.early, (gemv_experts<TYPE, R, B, INT8>), grid, GEMV_WARPS * WARP, smem, stream, j);
 }
 
 // With quantised weights, activations are rounded to int8. A single row has one pair per expert; for more rows the sums

@@ -98,7 +98,7 @@ template <int TYPE, int R, int B, bool INT8> static void gemv_launch(GemvJob g, 
     constexpr int resident = gemv_resident(TYPE, R, B);
     int n_tasks = cut_parts(&g, n_parts, g.mode == GEMV_GLU ? R / 2 : R), most = resident * multiprocessors();
     size_t smem = gemv_smem<B, INT8>(&g, GEMV_SMEM, GEMV_WARPS * 4 + head_smem(g, GEMV_WARPS), QK_K);
-    LAUNCH_EARLY(g.early, (gemv<TYPE, R, B, INT8, false>),
+    LAUNCH_EARLY(tuning.early, (gemv<TYPE, R, B, INT8, false>),
                  (unsigned)int_min((n_tasks + GEMV_WARPS - 1) / GEMV_WARPS, most), GEMV_WARPS * WARP, smem, stream, g);
 }
 
@@ -111,8 +111,8 @@ template <int TYPE, int R, bool INT8> static void ring_launch(GemvJob g, int n_p
     bool once = n_tasks <= GEMV_WARPS * resident * multiprocessors();
     size_t rest = WeightRing<TYPE, R>::BLOCK_BYTES + GEMV_WARPS * 4 + head_smem(g, GEMV_WARPS);
     size_t smem = gemv_smem<1, INT8>(&g, once ? GEMV_SMEM / 2 : GEMV_SMEM, rest, step);
-    LAUNCH_EARLY(g.early, (gemv<TYPE, R, 1, INT8, true>), (unsigned)int_min(n_tasks, resident_blocks(resident, smem)),
-                 GEMV_WARPS * WARP, smem, stream, g);
+    LAUNCH_EARLY(tuning.early, (gemv<TYPE, R, 1, INT8, true>),
+                 (unsigned)int_min(n_tasks, resident_blocks(resident, smem)), GEMV_WARPS * WARP, smem, stream, g);
 }
 
 // Whether pieces of rows can be copied by cp.async: the scales of a row are whole words.
@@ -200,7 +200,7 @@ template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_part
     size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
     int blocks = int_min(cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16)), multiprocessors());
     g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS), QK_K);
-    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)blocks, SKINNY_THREADS,
+    LAUNCH_EARLY(tuning.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)blocks, SKINNY_THREADS,
                  2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
 }
 
@@ -250,7 +250,6 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     g.y = y;
     g.stride = stride;
     g.mode = mode;
-    g.early = tuning.early;
     return g;
 }
 
