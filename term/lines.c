@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -33,6 +34,7 @@ struct Lines {
     size_t n_judged;      // leading bytes of `keys` that were checked: libedit gets them unchanged
     bool pasting;         // inside a bracketed paste: escape sequences are text
     bool searching;       // inside Ctrl-R's search, which does not look keys up in the table
+    struct termios modes; // the terminal's modes while the editor reads
     int columns;          // width of the terminal when the line was drawn
     int signals;          // the descriptor of signals_watch
     int stopped;          // the signal that ended the line
@@ -172,9 +174,43 @@ static void note_columns(Lines *l) {
     l->columns = known ? size.ws_col : 80;
 }
 
-static void show_again(Lines *l) {
-    el_set(l->el, EL_PREP_TERM, 0); // the editor must know that the terminal's modes have changed
+// Reads what was typed before the editor set the terminal's modes. The terminal has translated Enter to \n there.
+static void take_typed_ahead(Lines *l) {
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    char bytes[4096];
+    while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n <= 0) return; // next_key will see the end of input or the error again
+        for (ssize_t i = 0; i < n; i++)
+            if (bytes[i] == '\n') bytes[i] = '\r';
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
+}
+
+// True if the terminal's modes are still the editor's, as they were after the last start_editing.
+static bool has_modes(const Lines *l) {
+    struct termios now;
+    return tcgetattr(STDIN_FILENO, &now) == 0 && now.c_iflag == l->modes.c_iflag && now.c_oflag == l->modes.c_oflag &&
+           now.c_lflag == l->modes.c_lflag && memcmp(now.c_cc, l->modes.c_cc, sizeof now.c_cc) == 0;
+}
+
+// Sets the editor's modes. Called before the prompt is shown, since the user may type at once.
+static void start_editing(Lines *l) {
     el_set(l->el, EL_PREP_TERM, 1);
+    tcgetattr(STDIN_FILENO, &l->modes);
+    take_typed_ahead(l);
+}
+
+// Sets the modes that were found, which the editor must do before it can set its own again.
+static void stop_editing(Lines *l) { el_set(l->el, EL_PREP_TERM, 0); }
+
+// Draws the line again after the process was continued.
+static void show_again(Lines *l) {
+    if (!has_modes(l)) { // Enter typed between the two calls is a line feed
+        stop_editing(l);
+        start_editing(l);
+    }
+    terminal_lend();
     el_resize(l->el);
     fputc('\r', l->out);
     el_set(l->el, EL_REFRESH);
@@ -211,14 +247,13 @@ static bool take_signal(Lines *l) {
     switch (number) {
     case SIGWINCH: show_resized(l); return true;
     case SIGTSTP:
-        el_set(l->el, EL_PREP_TERM, 0);
+        stop_editing(l);
         fputc('\n', l->out);
         fflush(l->out);
         terminal_suspend();
         show_again(l);
         return true;
-    case SIGCONT: // continued after SIGSTOP from another process: the shell has used the terminal
-        terminal_lend();
+    case SIGCONT: // after SIGTSTP above, or after SIGSTOP from another process: the shell has used the terminal
         show_again(l);
         return true;
     }
@@ -449,26 +484,12 @@ static void open_editor(Lines *l) {
     if (!l->setup.no_history) recall_each(remember, l);
 }
 
-// Reads what was typed before the editor set the terminal's modes. The terminal has translated Enter to \n there.
-static void take_typed_ahead(Lines *l) {
-    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
-    char bytes[4096];
-    while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
-        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
-        if (n <= 0) return; // next_key will see the end of input or the error again
-        for (ssize_t i = 0; i < n; i++)
-            if (bytes[i] == '\n') bytes[i] = '\r';
-        buf_append(&l->keys, bytes, (size_t)n);
-    }
-}
-
 // Reads one line with the editor. *end: as in lines_read, or a signal, which l->stopped names, has ended the line.
 static void edit_line(Lines *l, Buf *line, bool *end) {
     int n = 0;
     l->stopped = 0;
     signals_watch();
-    el_set(l->el, EL_PREP_TERM, 1); // sets the modes before the prompt is shown, since the user may type at once
-    take_typed_ahead(l);
+    start_editing(l);
     terminal_lend();
     note_columns(l);
     l->searching = false;

@@ -78,5 +78,4 @@ void terminal_suspend(void) {
     sigaction(SIGTSTP, &usual, &ours);
     raise(SIGTSTP); // the system ignores it if there is no shell that could continue the process
     sigaction(SIGTSTP, &ours, NULL);
-    terminal_lend();
 }

@@ -19,7 +19,7 @@ int terminal_columns(int fd); // its current width; 0: fd is no such terminal, o
 bool terminal_open(int in, int out);
 void terminal_lend(void);      // turns bracketed pastes on (ESC [200~ ... ESC [201~); the editor sets its own modes
 void terminal_give_back(void); // restores the modes, turns bracketed pastes off; async-signal-safe
-// Ctrl-Z: restores the modes, stops the process, and returns when it continues. The editor sets its modes again.
+// Ctrl-Z: restores the modes, stops the process, and returns when it continues. The caller lends the terminal again.
 void terminal_suspend(void);
 
 #endif
