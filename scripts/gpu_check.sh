@@ -201,7 +201,7 @@ PYTHON
 }
 near() { # near NAME LIMIT FILE [LAYERS]: compares the GPU's logits with those of the scalar CPU code
   if [ "$(left)" -lt 60 ]; then skip "no time for the logits of $1"
-  elif logits "$3" a.f32 --device cpu --isa scalar -ctk f32 -ctv f32 && logits "$3" b.f32 --device cuda -ngl "${4:-all}" ${steps:+-ub "$steps"}; then
+  elif logits "$3" a.f32 --device cpu --isa scalar -ctk f32 -ctv f32 && logits "$3" b.f32 --device cuda -ngl "${4:-all}" ${steps:+-ub "$steps"} ${kv:+-ctk "$kv" -ctv "$kv"}; then
     compare "$1" "$2" "$out/a.f32"
   else fail "$1: $(why)"; fi
 }
@@ -216,14 +216,16 @@ check_kernels() { # runs tests/test_gpu_X.c, built as gpu_X
     seconds=$(($(left) < 60 ? $(left) : 60)) code=0
     if [ "$seconds" -lt 5 ]; then skip "no time for the kernels' own tests, $name"
     elif [ ! -x "build/release/tests/$name" ]; then skip "the kernels' own tests: no build/release/tests/$name (make gpu-tests; cmocka is needed)"
-    elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 $seconds "build/release/tests/$name" >"$log" 2>&1 || { code=$?; false; }; then say "the kernels' own tests, $name: all passed"
+    elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 $seconds "build/release/tests/$name" >"$log" 2>&1 || { code=$?; false; }; then
+      say "the kernels' own tests, $name: all passed"
+      ! grep -q '^skipped' "$log" || skip "$name: $(grep -m1 '^skipped' "$log" | cut -c10-)"
     else fail "the kernels' own tests: $(grep -m1 ERROR "$log" || tail -1 "$log"); $name.log"; fi
     report
     case $code in 124 | 137) skip "the kernels' other tests: $name hung, so the GPU may not be in order"; break ;; esac
   done
 }
-small() { # small TYPE: makes a small random model
-  within=60 run bench --shape dim=512,layers=3,heads=8,kv_heads=2,ffn=1024,vocab=2048 --type "$1" --save "$tiny/$1.gguf" -p 0 -n 0 -q 2>"$out/last.err"
+small() { # small TYPE [HEADS] [NAME]: makes a small random model
+  within=60 run bench --shape dim=512,layers=3,heads="${2:-8}",kv_heads=2,ffn=1024,vocab=2048 --type "$1" --save "$tiny/${3:-$1}.gguf" -p 0 -n 0 -q 2>"$out/last.err"
 }
 check_types() { # check_types TYPE...: compares logits of small random models
   local type limit
@@ -281,7 +283,7 @@ check_part() { # a model of which the CPU computes a layer
   [ ! -f "$tiny/Q8_0.gguf" ] || near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
 }
 check_tries() { # kernels that QUILL_GPU_TRY turns on: single rows, and a prompt
-  local tokens=1,5,9,17,33 type limit steps
+  local tokens=1,5,9,17,33 type limit steps kv
   for type in F16 BF16 Q8_0 Q4_0 Q4_K Q5_K Q6_K IQ4_XS MXFP4; do
     case $type in F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
     [ -f "$tiny/$type.gguf" ] || small "$type" || { fail "$type: $(why)"; continue; }
@@ -289,7 +291,11 @@ check_tries() { # kernels that QUILL_GPU_TRY turns on: single rows, and a prompt
     steps=1 QUILL_GPU_TRY=ring,early near "$type, ring, early" $limit "$tiny/$type.gguf"
   done
   tokens=$longer
-  for type in F16 BF16; do QUILL_GPU_TRY=wgmma near "$type, wgmma" 2e-2 "$tiny/$type.gguf"; done
+  for kv in f16 bf16; do
+    QUILL_GPU_TRY=wgmma near "heads of 64, KV in $kv, wgmma" 2e-2 "$tiny/BF16.gguf"
+    [ -f "$tiny/heads128.gguf" ] || small BF16 4 heads128 || { fail "heads of 128: $(why)"; continue; }
+    QUILL_GPU_TRY=wgmma near "heads of 128, KV in $kv, wgmma" 2e-2 "$tiny/heads128.gguf"
+  done
   report
 }
 golden() { # golden LIMIT FILE WANT; false: no time is left
