@@ -59,7 +59,7 @@ void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_token
     while (passed < s->n && s->list[passed].n_tokens <= to) passed++;
     for (int i = 0; i < s->n; i++) {
         SeqState e = s->list[i];
-        if (i < passed && is_checkpoint(p, n_tokens, e.n_tokens, to - from > 1))
+        if (i < passed && e.n_tokens > from && is_checkpoint(p, n_tokens, e.n_tokens, to - from > 1))
             kvstates_keep(p, blocks[e.n_tokens / p->block - 1], e.state);
         if (i < passed - 1) kvstates_drop(p, e.state);
         else s->list[kept++] = e;

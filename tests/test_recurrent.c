@@ -143,6 +143,18 @@ static void check_return(TwoTexts *t, int to) {
     two_texts_drop(t, &s);
 }
 
+// A step of one row ends a block, which leaves no checkpoint, and the next step begins there with several rows: the
+// state of the block's end is written over, and must not become its checkpoint.
+static void check_return_to_block(TwoTexts *t, int to) {
+    Sequence s = {0};
+    sequence_push(&s, t->tokens[0], to);
+    two_texts_finish(t, &s, 0, 1, "row by row");
+    sequence_push(&s, t->tokens[0] + to, 5);
+    two_texts_finish(t, &s, 0, 5, "from the end of a block");
+    two_texts_return(t, &s, to, 0, 3);
+    two_texts_drop(t, &s);
+}
+
 static void test_states(void **state) {
     (void)state;
     static const Setup setups[] = {{.block = 8, .n_checkpoints = 8},
@@ -159,6 +171,7 @@ static void test_states(void **state) {
                 if (isa_is_of_integers(isa_name(i))) continue;
                 open_states(&t, g, setup);
                 for (int to = 1; to < LENGTH; to += 17) check_return(&t, to);
+                if (setup.block) check_return_to_block(&t, 2 * setup.block);
                 two_texts_check_fork(&t, LENGTH - ALIKE);
                 if (setup.n_checkpoints > 6 && !setup.kv_type)
                     for (int kept = 0; kept <= TEXT_DRAFTS; kept += 3) two_texts_check_drafts(&t, kept, 4);
