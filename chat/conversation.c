@@ -272,10 +272,14 @@ static Status encode_prompt_that_fits(Conversation *c, int more, EncodedPrompt *
         if (fits > trained)
             snprintf(warning, sizeof warning,
                      "; the model was trained for %d: beyond that length the model may write nonsense", trained);
-        return status_error(QUILL_CONTEXT,
-                            "the conversation would have %d tokens, the context %d; write a shorter message, make room "
-                            "with /undo or /clear%s, or start again with -c %d%s",
-                            n, n_ctx, c->config->context_shift ? "" : ", /set context-shift on", fits, warning);
+        const char *room = c->messages.n <= n_system(c) + 1 ? ""
+                           : c->config->context_shift       ? ", make room with /undo or /clear"
+                                                            : ", make room with /undo or /clear, /set context-shift on";
+        return status_error(
+            QUILL_CONTEXT,
+            "the conversation would have %d tokens, the context %d; write a shorter message%s, or start "
+            "again with -c %d%s",
+            n, n_ctx, room, fits, warning);
     }
     int before = c->n_left_out;
     c->n_left_out = out;
@@ -496,7 +500,22 @@ Status conversation_load(Conversation *c, const char *name, Str json) {
 
 // ---- the cache as a file --------------------------------------------------------------------------------------------
 
-Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
+// Cuts the cache back to the conversation: /undo, /clear and /load leave it to the next turn.
+static void cut_to_conversation(Conversation *c) {
+    Rendered text = {0};
+    size_t same = render(c, c->n_left_out, false, &text).code ? 0 : matching(c, &text);
+    rendered_free(&text);
+    if (same >= c->seq_text.text.n) return;
+    while (c->n_cuts > 0 && c->cuts[c->n_cuts - 1].byte > same) c->n_cuts--;
+    Cut cut = c->n_cuts ? c->cuts[c->n_cuts - 1] : (Cut){0};
+    kvcache_truncate(&c->e->kv, &c->seq, cut.token);
+    c->seq_text.text.n = c->seq_text.trusted.n = cut.byte;
+}
+
+Status conversation_save_kv(Conversation *c, const char *path) {
+    cut_to_conversation(c);
+    return kvfile_save(path, c->e, &c->seq);
+}
 
 // Whether the bytes of a token are the next bytes of the text. A control token matches only trusted bytes.
 static bool stands_for(const Rendered *text, size_t byte, Str piece, bool control) {
