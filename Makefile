@@ -236,7 +236,7 @@ faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## make
 	python3 tests/rig/faults.py $(RIG) --preload $(BUILD)/tests/faults.so
 tsan: ## tests with threads, under ThreadSanitizer
 	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan $(CHECKED) SANITIZE="-fsanitize=thread" \
-		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation test_blend"
+		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation test_blend test_blend_loading"
 tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, with every instruction set
 	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
 soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, checks that memory does not grow; 2,000 jobs under the sanitizers

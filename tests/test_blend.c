@@ -4,8 +4,6 @@
 #include "tests/rig/testing.h"
 
 #include <math.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 #include "costs.h"
 #include "kv/kvrows.h"
@@ -17,11 +15,6 @@
 
 static void free_results(BlendResult *r, int n) {
     for (int i = 0; i < n; i++) free(r[i].rows);
-}
-
-static void assert_same(const BlendResult *a, const BlendResult *b, const char *what) {
-    if (memcmp(a->rows, b->rows, a->n_bytes) != 0) fail_msg("%s: other K and V", what);
-    if (memcmp(a->logits, b->logits, sizeof a->logits) != 0) fail_msg("%s: other logits", what);
 }
 
 static const int sizes[] = {31, 9, 40};
@@ -37,11 +30,11 @@ static void check_full(const BlendSetup *u, const char *what) {
     blend_rig_add(&r, &t);
     blend_run(&r.e, t.tokens, t.n, NULL, &got[0]);
     blend_rig_run(&r, &t, "cacheblend,gradual=0.7,ratio=1", &got[3]);
-    assert_same(&got[3], &got[0], what);
+    blend_assert_same(&got[3], &got[0], what);
     blend_rig_run(&r, &t, "cacheblend,ratio=1", &got[1]);
     blend_rig_run(&r, &t, "epic,k=1000", &got[2]);
-    assert_same(&got[1], &got[0], what);
-    assert_same(&got[2], &got[0], what);
+    blend_assert_same(&got[1], &got[0], what);
+    blend_assert_same(&got[2], &got[0], what);
     assert_int_equal(got[1].stats.n_kept, 80);
     assert_int_equal(got[1].stats.n_again, 84);
     free_results(got, 4);
@@ -136,8 +129,8 @@ static void test_reuse_takes_what_was_kept(void **state) {
         blend_rig_run(&r, &t, "reuse", &got[0]);
         blend_rig_run(&r, &t, "cacheblend,ratio=0", &got[1]);
         blend_rig_run(&r, &t, "epic,k=0", &got[2]);
-        assert_same(&got[1], &got[0], "ratio 0");
-        assert_same(&got[2], &got[0], "k 0");
+        blend_assert_same(&got[1], &got[0], "ratio 0");
+        blend_assert_same(&got[2], &got[0], "k 0");
         assert_int_equal(got[0].stats.n_again, 4); // those between the chunks
         check_kept_rows(&r, &t, &got[0]);
         free_results(got, 3);
@@ -163,12 +156,32 @@ static void test_a_chunk_that_is_the_prefix(void **state) {
         for (size_t p = 0; p < ARRAY_LEN(plans); p++) {
             BlendResult got;
             blend_rig_run(&r, &t, plans[p], &got);
-            assert_same(&got, &full, plans[p]);
+            blend_assert_same(&got, &full, plans[p]);
             free(got.rows);
         }
         free(full.rows);
         blend_rig_close(&r);
     }
+}
+
+// The last token of a prompt is computed again for its logits, also where it belongs to a chunk.
+static void test_a_chunk_at_the_end(void **state) {
+    (void)state;
+    BlendRig r;
+    BlendText t;
+    BlendResult got[4];
+    assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.n_layers = 4, .seed = 3}, .block = 16, .ubatch = 19}));
+    blend_text(&t, 5, (int[]){31, 40}, 2, 2, 0, 7);
+    blend_rig_add(&r, &t);
+    blend_run(&r.e, t.tokens, t.n, NULL, &got[0]);
+    blend_rig_run(&r, &t, "cacheblend,ratio=1", &got[1]);
+    blend_rig_run(&r, &t, "epic,k=1000", &got[2]);
+    for (int i = 1; i < 3; i++) blend_assert_same(&got[i], &got[0], "all tokens again");
+    blend_rig_run(&r, &t, "reuse", &got[3]);
+    assert_int_equal(got[3].stats.n_kept, 71);
+    assert_int_equal(got[3].stats.n_again, 2 + 1); // those between the chunks, and the last one
+    free_results(got, 4);
+    blend_rig_close(&r);
 }
 
 // ---- distance from a prefill ----------------------------------------------------------------------------------------
@@ -430,7 +443,7 @@ static void test_files_stay_and_damage_shows(void **state) {
         fclose(f);
         buf_free(&bytes);
         blend_rig_run(&r, &t, at % 2 ? "cacheblend,ratio=0.2" : "reuse", &got);
-        assert_same(&got, &full, "a damaged chunk");
+        blend_assert_same(&got, &full, "a damaged chunk");
         assert_int_equal(got.stats.n_lost, 1);
         free(got.rows);
         free(only_chunk(dir, &after, &n));
@@ -441,7 +454,7 @@ static void test_files_stay_and_damage_shows(void **state) {
     assert_true(f && fwrite(before.data, 1, before.n / 2, f) == before.n / 2);
     fclose(f);
     blend_rig_run(&r, &t, "epic", &got);
-    assert_same(&got, &full, "a chunk that was cut");
+    blend_assert_same(&got, &full, "a chunk that was cut");
     assert_int_equal(got.stats.n_lost, 1);
     free(got.rows);
     free(full.rows);
@@ -495,110 +508,6 @@ static void test_several_at_once(void **state) {
     }
     free_results(alone, 4);
     blend_rig_close(&r);
-}
-
-// ---- preemption -----------------------------------------------------------------------------------------------------
-
-// Reads of chunk files, of this program's own: with gated, all but the first n_open reads wait until `held` is false.
-static struct {
-    _Atomic bool gated, held;
-    _Atomic int n_reads, n_open;
-} reads;
-
-ssize_t pread(int fd, void *out, size_t n, off_t at) {
-    struct timespec tenth = {.tv_nsec = 100000000}, brief = {.tv_nsec = 1000000};
-    if (reads.gated && reads.n_reads >= reads.n_open) {
-        while (reads.held) nanosleep(&brief, NULL);
-        nanosleep(&tenth, NULL);
-    }
-    reads.n_reads++;
-    return syscall(SYS_pread64, fd, out, n, at);
-}
-
-// An older request that takes all free blocks of the cache while the chunks of a newer one are being loaded.
-typedef struct {
-    Engine *e;
-    Sequence rest[8];
-    int n_tokens, n_reads; // reads until the request preempts the other
-    int n_all;             // reads of all chunks
-    bool looked;
-} Elder;
-
-static Finish decode_and_take(Request *r, int token, const float *logits) {
-    Elder *elder = r->arg;
-    KvCache *kv = &elder->e->kv;
-    int block = kv->pool->block;
-    (void)token;
-    (void)logits;
-    if (elder->n_reads > 0 && !elder->looked) { // the other was preempted: its loader may write nothing any more
-        elder->looked = true;
-        reads.gated = false;
-        assert_int_equal(reads.n_reads, elder->n_all);
-    }
-    if (++elder->n_tokens == 6) {
-        for (int i = 0; i < 8; i++) kvcache_release(kv, &elder->rest[i]);
-        return FINISH_STOP;
-    }
-    if (r->seq->n_tokens % block != 1 || elder->n_tokens == 1) return RUNNING;
-    for (int i = 0; kv->n_free > 0; i++) // the next token then needs a block of the other request
-        assert_true(i < 8 && kvcache_reserve(kv, &elder->rest[i], int_min(kv->n_free * block, kv->max_slots)));
-    elder->n_reads = reads.n_reads;
-    reads.held = false;
-    return RUNNING;
-}
-
-// A request that is preempted while its chunks are being loaded ends its loader before another gets its blocks, loads
-// the chunks again when it is its turn, and gives the logits that it gives alone.
-static void test_preempted_while_loading(void **state) {
-    (void)state;
-    BlendRig r;
-    BlendText t;
-    BlendResult alone, together;
-    Sequence q[2] = {0};
-    Request requests[2];
-    char dir[1024];
-    snprintf(dir, sizeof dir, "%s", test_tmp("preempted"));
-    remove_directory(dir);
-    assert_true(
-        blend_rig_open(&r, &(BlendSetup){.model = {.seed = 5, .n_layers = 5}, .ubatch = 24, .block = 16, .dir = dir}));
-    blend_text(&t, 2, sizes, 3, 3, 5, 11);
-    blend_rig_add(&r, &t);
-    reads.n_reads = 0;
-    blend_rig_run(&r, &t, "cacheblend,ratio=0.3", &alone);
-    int n_all = reads.n_reads;
-    Elder elder = {.e = &r.e, .n_all = n_all};
-    for (int i = 0; i < 2; i++)
-        requests[i] = (Request){.seq = &q[i], .sampling = sampler_defaults(), .max_new = i ? 1 : 6};
-    Blend *b = blend_new(&r.context, t.spans, 3, r.e.policy);
-    requests[0].emit = decode_and_take;
-    requests[0].arg = &elder;
-    requests[1].emit = blend_keep_logits;
-    requests[1].arg = &together;
-    requests[1].policy = blend_policy(b);
-    sequence_push(&q[0], t.tokens, 14);
-    sequence_push(&q[1], t.tokens, t.n);
-    reads.n_open = n_all * 3 / 5; // the layers up to the check layer
-    reads.n_reads = 0;
-    reads.held = true;
-    reads.gated = true;
-    engine_add(&r.e, &requests[0]);
-    engine_add(&r.e, &requests[1]);
-    engine_run(&r.e);
-    assert_true(elder.looked);
-    assert_int_equal(scheduler_preemptions(r.e.sched), 1);
-    assert_in_range(elder.n_reads, 1, n_all - 1);
-    assert_int_equal(reads.n_reads, 2 * n_all);
-    assert_memory_equal(together.logits, alone.logits, sizeof alone.logits);
-    for (int i = 0; i < 2; i++) {
-        kvcache_release(&r.e.kv, &q[i]);
-        sequence_free(&q[i]);
-        timeline_free(&requests[i].time);
-    }
-    for (int i = 0; i < 8; i++) sequence_free(&elder.rest[i]);
-    blend_free(b);
-    free(alone.rows);
-    blend_rig_close(&r);
-    remove_directory(dir);
 }
 
 // ---- the mask -------------------------------------------------------------------------------------------------------
@@ -659,6 +568,7 @@ int main(void) {
         cmocka_unit_test(test_rows_that_end_are_not_counted),
         cmocka_unit_test(test_reuse_takes_what_was_kept),
         cmocka_unit_test(test_a_chunk_that_is_the_prefix),
+        cmocka_unit_test(test_a_chunk_at_the_end),
         cmocka_unit_test(test_error_falls_with_the_ratio),
         cmocka_unit_test(test_gradually_fewer),
         cmocka_unit_test(test_turned_keys),
@@ -666,7 +576,6 @@ int main(void) {
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_files_stay_and_damage_shows),
         cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_preempted_while_loading),
         cmocka_unit_test(test_rows_with_gaps_see_nothing_behind),
         cmocka_unit_test(test_refused),
     };

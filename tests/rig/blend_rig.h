@@ -70,6 +70,11 @@ typedef struct {
     double flops; // of the prompt
 } BlendResult;
 
+static inline void blend_assert_same(const BlendResult *a, const BlendResult *b, const char *what) {
+    if (memcmp(a->rows, b->rows, a->n_bytes) != 0) fail_msg("%s: other K and V", what);
+    if (memcmp(a->logits, b->logits, sizeof a->logits) != 0) fail_msg("%s: other logits", what);
+}
+
 static inline Finish blend_keep_logits(Request *r, int token, const float *logits) {
     (void)token;
     memcpy(((BlendResult *)r->arg)->logits, logits, ENGINE_VOCAB * sizeof *logits);
