@@ -49,6 +49,43 @@ static void test_size(void **state) {
     store_close(&s);
 }
 
+// A directory of exactly the size of 16 blocks holds 16. Blocks that would not fit are not written; those of a second
+// sequence make room for themselves and for a sixteenth more.
+static void test_exact_size(void **state) {
+    (void)state;
+    size_t one = file_bytes();
+    Store s;
+    store_open(&s, 16 * one);
+    save_one(&s, 16 * BLOCK, 1);
+    assert_int_equal(kvstore_stats(s.s).n_removed, 0);
+    assert_int_equal(count_files(&s, ".kv"), 16);
+    save_one(&s, 18 * BLOCK, 2);
+    assert_int_equal(kvstore_stats(s.s).n_saved, (16 + 16) * BLOCK);
+    assert_int_equal(kvstore_stats(s.s).n_removed, 16 + 1);
+    assert_int_equal(load_one(&s, 19 * BLOCK, 2, NULL), 15 * BLOCK);
+    store_close(&s);
+}
+
+// A block may fill the directory, but not be larger.
+static void test_one_block(void **state) {
+    (void)state;
+    size_t one = file_bytes();
+    for (int less = 0; less < 2; less++) {
+        Store s;
+        Cache c;
+        store_open(&s, one - (size_t)less);
+        cache_open(&c, BLOCK, 0);
+        push(&c.seq, BLOCK, 1);
+        compute(&c, BLOCK);
+        Status st = kvstore_save(s.s, &c.kv, &c.seq);
+        assert_int_equal(st.code, less ? QUILL_IO : 0);
+        if (less) assert_non_null(strstr(st.message, "bytes at most expected (size=)"));
+        assert_int_equal(count_files(&s, ""), !less);
+        cache_close(&c);
+        store_close(&s);
+    }
+}
+
 // Sets the time of use of all blocks that were used after `after`.
 static void set_used(const Store *s, time_t after, struct timespec at) {
     DIR *dir = opendir(s->dir);
@@ -260,6 +297,8 @@ static void test_nothing_to_remove(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_size),
+        cmocka_unit_test(test_exact_size),
+        cmocka_unit_test(test_one_block),
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_age),
         cmocka_unit_test(test_loaded_parts),
