@@ -352,7 +352,7 @@ Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out) {
                             plan ? plan : BLEND_DEFAULT);
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Blender *b = mem_alloc(sizeof *b);
-    *b = (Blender){.e = e, .store = chunkstore_new(e->kv_dir.store, &like)};
+    *b = (Blender){.e = e, .store = chunkstore_new(e->kv_dir.store, CHUNKSTORE_MEMORY, &like)};
     b->context = (BlendContext){
         .m = &e->model, .kv = &e->kv, .store = b->store, .plan = p, .quiet = quiet, .ready = is_ready, .arg = b};
     set_lead(b);

@@ -26,7 +26,7 @@ struct ChunkStore {
     ChainHash root;
     KeptChunk *kept; // (n_kept)
     int n_kept, cap_kept;
-    size_t n_bytes; // of the kept chunks
+    size_t n_bytes, most_bytes; // of the kept chunks
     uint64_t clock;
 };
 
@@ -39,12 +39,12 @@ static void raise_file_limit(void) {
     setrlimit(RLIMIT_NOFILE, &files); // if it fails, chunks that cannot be opened are computed again
 }
 
-ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like) {
+ChunkStore *chunkstore_new(KvStore *dir, size_t most_bytes, const KvHead *like) {
     static const char domain[] = "chunk alone";
     if (dir) raise_file_limit();
     Buf all = {0};
     ChunkStore *s = mem_alloc(sizeof *s);
-    *s = (ChunkStore){.dir = dir, .head = *like};
+    *s = (ChunkStore){.dir = dir, .most_bytes = most_bytes, .head = *like};
     buf_append(&all, domain, sizeof domain);
     if (dir) buf_append(&all, kvstore_root(dir), sizeof(ChainHash));
     s->root = chain_root(all.data, all.n);
@@ -197,7 +197,7 @@ static Status keep_in_memory(ChunkStore *s, const ChainHash *name, ChunkToWrite 
         return st;
     }
     file.data = mem_resize(file.data, file.cap = file.n + 1);
-    while (s->n_kept > 0 && s->n_bytes + file.n > CHUNKSTORE_MEMORY) drop_kept(s, longest_unused(s));
+    while (s->n_kept > 0 && s->n_bytes + file.n > s->most_bytes) drop_kept(s, longest_unused(s));
     ChunkBytes *bytes = mem_alloc(sizeof *bytes);
     *bytes = (ChunkBytes){.file = file, .n_users = 1};
     if (s->n_kept == s->cap_kept) {

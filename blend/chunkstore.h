@@ -16,8 +16,9 @@ typedef struct ChunkStore ChunkStore;
 
 enum { CHUNKSTORE_MEMORY = 1 << 30 }; // the most bytes in memory; the least recently used chunk is dropped first
 
-// dir: the store of --kv-dir, which must outlive this one; NULL: in memory. like: the cache's fingerprint().
-ChunkStore *chunkstore_new(KvStore *dir, const KvHead *like);
+// dir: the store of --kv-dir, which must outlive this one; NULL: in memory, where most_bytes limits the chunks. like:
+// the cache's fingerprint().
+ChunkStore *chunkstore_new(KvStore *dir, size_t most_bytes, const KvHead *like);
 void chunkstore_free(ChunkStore *s);
 
 typedef struct ChunkBytes ChunkBytes; // a chunk file in memory

@@ -86,26 +86,15 @@ static void test_one_block(void **state) {
     }
 }
 
-// Sets the time of use of all blocks that were used after `after`.
-static void set_used(const Store *s, time_t after, struct timespec at) {
-    DIR *dir = opendir(s->dir);
-    for (struct dirent *d; (d = readdir(dir));) {
-        struct stat info;
-        if (!strstr(d->d_name, ".kv") || fstatat(dirfd(dir), d->d_name, &info, 0) != 0) continue;
-        if (info.st_mtim.tv_sec > after) utimensat(dirfd(dir), d->d_name, (struct timespec[]){at, at}, 0);
-    }
-    closedir(dir);
-}
-
 // The age of a block is its seconds, then its nanoseconds.
 static void test_age(void **state) {
     (void)state;
     Store s;
     store_open(&s, 10 * file_bytes() * 16 / 15 + 16); // as above: ten blocks remain
     save_one(&s, 24, 1);
-    set_used(&s, 0, (struct timespec){1000, 999999999});
+    set_used(&s, ".kv", 0, (struct timespec){1000, 999999999});
     save_one(&s, 24, 2);
-    set_used(&s, 1000, (struct timespec){2000, 1});
+    set_used(&s, ".kv", 1000, (struct timespec){2000, 1});
     save_one(&s, 56, 3);
     assert_int_equal(kvstore_stats(s.s).n_removed, 3);
     assert_int_equal(load_one(&s, 100, 1, NULL), 0);

@@ -137,7 +137,7 @@ static inline bool blend_rig_open(BlendRig *r, const BlendSetup *u) {
     *r = (BlendRig){0};
     if (!blend_open(&r->e, u)) return false;
     r->head = fingerprint(&r->e.model, r->e.kv.pool);
-    r->store = chunkstore_new(r->e.kv_dir.store, &r->head);
+    r->store = chunkstore_new(r->e.kv_dir.store, CHUNKSTORE_MEMORY, &r->head);
     r->context = (BlendContext){
         .m = &r->e.model, .kv = &r->e.kv, .store = r->store, .lead = blend_lead, .n_lead = 1, .quiet = true};
     return true;

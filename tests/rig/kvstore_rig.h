@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kv/kvrows.h"
@@ -143,8 +144,19 @@ static inline int count_files(const Store *s, const char *ending) {
     return n;
 }
 
+// Sets the time of use of all files with this ending that were used after `after`.
+static inline void set_used(const Store *s, const char *ending, time_t after, struct timespec at) {
+    DIR *dir = opendir(s->dir);
+    for (struct dirent *d; (d = readdir(dir));) {
+        struct stat info;
+        if (!strstr(d->d_name, ending) || fstatat(dirfd(dir), d->d_name, &info, 0) != 0) continue;
+        if (info.st_mtim.tv_sec > after) utimensat(dirfd(dir), d->d_name, (struct timespec[]){at, at}, 0);
+    }
+    closedir(dir);
+}
+
 // The path of the nth block's file; the test computes the chain of names itself.
-static const char *block_path(const Store *s, const KvHead *head, const int *tokens, int nth) {
+static inline const char *block_path(const Store *s, const KvHead *head, const int *tokens, int nth) {
     static char path[1200];
     uint8_t bytes[KV_START + KV_HEAD + 4];
     kv_start(bytes); // blocks of another version of the format have other names
