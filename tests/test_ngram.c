@@ -109,6 +109,26 @@ static void test_edit_is_followed(void **state) {
     ngram_free(g);
 }
 
+// After a changed token a text goes on with its copy, unless a match elsewhere is longer by two tokens or more.
+static void test_the_copy_is_preferred(void **state) {
+    (void)state;
+    static const struct { int before, length, draft; } cases[] = {{77, 1, 1011}, {1008, 3, 888}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Ngram *g = ngram_new();
+        int copied[30], elsewhere[] = {cases[i].before, 5, 1010, 888}, draft[MOST];
+        for (int k = 0; k < 30; k++) copied[k] = 1000 + k;
+        ngram_begin(g, copied, 30);
+        ngram_begin(g, elsewhere, 4);
+        int text = ngram_begin(g, copied, 9);
+        assert_int_equal(ngram_find(g, text, draft, MOST).length, 9);
+        ngram_extend(g, text, (int[]){5, 1010}, 2); // after 1008
+        NgramMatch m = ngram_find(g, text, draft, MOST);
+        assert_int_equal(m.length, cases[i].length);
+        assert_int_equal(draft[0], cases[i].draft);
+        ngram_free(g);
+    }
+}
+
 static void test_repeats_itself(void **state) {
     (void)state;
     Ngram *g = ngram_new();
@@ -153,6 +173,40 @@ static void test_texts_come_and_go(void **state) {
     int gone = ngram_begin(g, text, 30); // one of the first texts
     assert_int_equal(ngram_find(g, gone, draft, MOST).n, 0);
     free(piece);
+    ngram_free(g);
+}
+
+static int random_text(Ngram *g, uint64_t *random, int n) {
+    int *tokens = mem_alloc((size_t)n * sizeof *tokens);
+    for (int i = 0; i < n; i++) tokens[i] = 1000 + (int)(test_random(random) % 30000);
+    int number = ngram_begin(g, tokens, n);
+    free(tokens);
+    return number;
+}
+
+// A copy of a text that was removed has ended, also when another text has its number. A copy of another text goes on.
+static void test_copies_of_removed_texts(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    int text[2][40], copied[2], copy[2], draft[MOST], number = -1, last;
+    uint64_t random = 3;
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 40; k++) text[i][k] = 100 * (i + 1) + k;
+        copied[i] = ngram_begin(g, text[i], 40);
+        copy[i] = ngram_begin(g, text[i], 9);
+        assert_int_equal(ngram_find(g, copy[i], draft, MOST).length, 9);
+    }
+    ngram_end(g, copied[0]);
+    do { // until the oldest texts are removed and a number is used again
+        last = number;
+        number = random_text(g, &random, 4096);
+        ngram_end(g, number);
+    } while (number > last);
+    while (number != copied[0]) number = random_text(g, &random, 40);
+    for (int i = 0; i < 2; i++) ngram_extend(g, copy[i], &(int){5 + i}, 1); // a changed token
+    assert_int_equal(ngram_find(g, copy[0], draft, MOST).n, 0);
+    NgramMatch m = ngram_find(g, copy[1], draft, MOST);
+    assert_true(m.n > 0 && m.length == 0 && draft[0] == text[1][10]);
     ngram_free(g);
 }
 
@@ -301,8 +355,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_by_search),
         cmocka_unit_test(test_edit_is_followed),
+        cmocka_unit_test(test_the_copy_is_preferred),
         cmocka_unit_test(test_repeats_itself),
         cmocka_unit_test(test_texts_come_and_go),
+        cmocka_unit_test(test_copies_of_removed_texts),
         cmocka_unit_test(test_many_short_texts),
         cmocka_unit_test(test_recent_texts_are_continued),
         cmocka_unit_test(test_longer_text_is_not_continued),
