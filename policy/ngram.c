@@ -255,8 +255,7 @@ static Match longest(const Ngram *g, int text) {
     for (int order = ORDERS - 1; order >= 0 && best.length == 0; order--) best = longest_of_order(g, text, order);
     if (best.length >= order_length[ORDERS - 1]) return best;
     Match near = longest_near(g, text);
-    if (near.length > 0 && near.length + 1 >= best.length) return near; // prefers to continue the current copy
-    return best;
+    return near.length + 1 >= best.length ? near : best; // prefers to continue the current copy
 }
 
 NgramMatch ngram_find(Ngram *g, int text, int *draft, int most) {
