@@ -62,10 +62,7 @@ static DraftCounts run_fake(const FakePlan *plan) {
         assert_null(r[i].state);
         assert_true(r[i].drafts.n_accepted <= r[i].drafts.n_drafted);
         assert_in_range(r[i].n_new - r[i].drafts.n_tokens, 0, 1); // the prompt's step may draw the first token
-        sum.n_steps += r[i].drafts.n_steps;
-        sum.n_tokens += r[i].drafts.n_tokens;
-        sum.n_drafted += r[i].drafts.n_drafted;
-        sum.n_accepted += r[i].drafts.n_accepted;
+        draft_counts_add(&sum, &r[i].drafts);
         request_free(&f, &r[i]);
     }
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
@@ -90,6 +87,38 @@ static void test_ngrams_keep_the_text(void **state) {
         assert_memory_equal(&c, &again, sizeof c); // drafts must not depend on a clock
         assert_true(c.n_drafted > 100 && c.n_accepted > 50);
     }
+}
+
+// The cost of a step is that of all its rows, relative to the step without drafts, whether drafts are accepted or not.
+static void test_rejected_drafts_cost_time(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request r[6];
+    DraftCounts sum = {0};
+    double cost = 0;
+    StepCosts costs = step_costs_of("amx", 8.5, WEIGHTS_IN_MEMORY);
+    fake_open_shape(&f, (KvShape){.type_k = TYPE_F16, .type_v = TYPE_F16, .n_seqs = 1}, 40, 1);
+    Speculate *x = speculate_new(&(SpeculatePlan){.ngram = true, .most = 8, .fixed = true, .costs = costs});
+    const Policy policy = speculate_policy(x, &plain_policy);
+    fake_policy(&f, &policy, false);
+    repeated_requests(r, 6, 50);
+    for (int i = 0; i < 6; i++) scheduler_add(f.s, &r[i]);
+    for (Batch *b; scheduler_next(f.s, &b);) {
+        const StepRows *rows = scheduler_rows(f.s, 0);
+        if (rows->n_draft > 0 || rows->seq->n_tokens > rows->request->n_prompt)
+            cost += step_costs_at(&costs, b->n_rows) / step_costs_at(&costs, rows->n_known);
+        scheduler_take(f.s, fake_forward(&f, b));
+        for (int i = 0; i < 6; i++)
+            if (r[i].finish != RUNNING) kvcache_release(&f.kv, r[i].seq);
+    }
+    for (int i = 0; i < 6; i++) {
+        draft_counts_add(&sum, &r[i].drafts);
+        request_free(&f, &r[i]);
+    }
+    assert_true(sum.n_accepted > 0 && sum.n_accepted < sum.n_drafted);
+    assert_true(cost > (double)sum.n_steps && fabs(sum.cost - cost) < 1e-9);
+    fake_close(&f);
+    speculate_free(x);
 }
 
 // ---- forced drafts: oracle, adversary, chance -----------------------------------------------------------------------
@@ -511,10 +540,15 @@ static void test_counts_of_long_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ngrams_keep_the_text),        cmocka_unit_test(test_oracle_and_adversary),
-        cmocka_unit_test(test_end_inside_a_draft),          cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_drafts_with_the_same_number), cmocka_unit_test(test_draft_models_keep_the_text),
-        cmocka_unit_test(test_useless_drafts_cost_little),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ngrams_keep_the_text),
+        cmocka_unit_test(test_rejected_drafts_cost_time),
+        cmocka_unit_test(test_oracle_and_adversary),
+        cmocka_unit_test(test_end_inside_a_draft),
+        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_drafts_with_the_same_number),
+        cmocka_unit_test(test_draft_models_keep_the_text),
+        cmocka_unit_test(test_useless_drafts_cost_little),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_counts_of_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
