@@ -483,6 +483,7 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
     for (int layer = 0; layer < kv->n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++) {
             const float *mass = before + (layer * kv->n_kv_heads + head) * probe->n_slots;
+            const float *after = probe->mass + (mass - before);
             double judged[N_CTX];
             for (int i = 0; i < old; i++) {
                 judged[i] = 0;
@@ -497,10 +498,9 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
                 assert_turned((float *)(void *)kv->k + index, &r.m.layers[layer], slot,
                               turns ? old - most - (slot - at) : 0);
                 assert_true(((float *)(void *)kv->v)[index] == (float)slot + 0.5f);
-                at++;
+                assert_true(after[at++] == mass[slot]); // its sum stays with it
             }
             // new tokens begin with a sum of zero
-            const float *after = probe->mass + (mass - before);
             for (int slot = sequence_slots(&s); slot < probe->n_slots; slot++) assert_true(after[slot] == 0);
         }
     free(before);
