@@ -166,7 +166,7 @@ static void test_most_tokens_end(void **state) {
                             .arg = &n_ends};
             KvShape shape = shape_of(8, beams, false, true, 0);
             const LogitBias bias[] = {{FAKE_VOCAB - 1, -2}, {3, 0.5f}};
-            one_search(&shape, 40, c, 9, 6, (uint64_t)key, bias, 2);
+            for (int n = 1; n <= 2; n++) one_search(&shape, 40, c, 9, 6, (uint64_t)key, bias, n);
         }
 }
 
@@ -175,7 +175,7 @@ static void test_most_tokens_end(void **state) {
 static void test_limits(void **state) {
     (void)state;
     int n_ends = 0;
-    const LogitBias bias[] = {{7, -INFINITY}, {8, 2}, {9, -INFINITY}}, grows = {8, 6};
+    const LogitBias bias[] = {{7, -INFINITY}, {8, 2}, {9, -INFINITY}}, grows[] = {{8, 6}, {9, -1}};
     for (int beams = 1; beams <= 5; beams += 2)
         for (int stop = BEAM_STOP_PRESENT; stop <= BEAM_STOP_NEVER; stop++) {
             BeamConfig c = {.n = beams, .length_penalty = 1, .stop = (BeamStop)stop, .n_top = -1};
@@ -187,8 +187,31 @@ static void test_limits(void **state) {
             one_search(&shape, 40, c, FAKE_CTX - 1, 5, 4, bias, 3);
             n_ends = 2;
             one_search(&shape, 40, c, 9, 30, 5, bias, 3);
-            for (uint64_t key = 0; key < 20; key++) one_search(&shape, 40, c, 9, 20, key, &grows, 1);
+            for (uint64_t key = 0; key < 20; key++) one_search(&shape, 40, c, 9, 20, key, grows, 2);
         }
+}
+
+// Penalties that favour repeated tokens can make a sum grow, too: a search that never stops early goes to its limit.
+static void test_favoured_repeats(void **state) {
+    (void)state;
+    static FakeEngine f;
+    static const float cases[][3] = {{1, 0, 0}, {0.9f, 0, 0}, {1, -0.1f, 0}, {1, 0, -0.1f}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int n_ends = 2;
+        BeamConfig c = {.n = 2, .stop = BEAM_STOP_NEVER, .n_top = -1, .ends = toy_ends, .arg = &n_ends};
+        Request r;
+        fake_open(&f, 8, 0, 30, 2);
+        request_new(&r, 9, 60, 3);
+        r.sampling.repeat_penalty = cases[i][0];
+        r.sampling.presence_penalty = cases[i][1];
+        r.sampling.frequency_penalty = cases[i][2];
+        BeamSearch *b = begin_search(&f, &r, c);
+        run_all(&f);
+        assert_int_equal(r.n_new == 60, i > 0);
+        beam_free(b);
+        request_free(&f, &r);
+        fake_close(&f);
+    }
 }
 
 // BS1: one beam must give the text of greedy decoding, with penalties and biases.
@@ -425,6 +448,7 @@ static void test_equal_scores(void **state) {
         memset((float *)fake_forward(&f, b), 0, sizeof f.logits);
     assert_int_equal(beam_texts(search, &texts), 2);
     assert_true(texts[0].score == texts[1].score && texts[0].n == 1 && texts[1].n == 2);
+    assert_int_equal(r.n_new, 2); // a further text could not be better
     beam_free(search);
     request_free(&f, &r);
     fake_close(&f);
@@ -582,17 +606,12 @@ static void test_real_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_searches),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_most_tokens_end),
-        cmocka_unit_test(test_one_beam_is_greedy),
-        cmocka_unit_test(test_exhaustive),
-        cmocka_unit_test(test_beside_others),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_nothing_found),
-        cmocka_unit_test(test_equal_scores),
-        cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_fetched_prompt),
+        cmocka_unit_test(test_random_searches),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_favoured_repeats),   cmocka_unit_test(test_most_tokens_end),
+        cmocka_unit_test(test_one_beam_is_greedy), cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_beside_others),      cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_nothing_found),      cmocka_unit_test(test_equal_scores),
+        cmocka_unit_test(test_logprobs),           cmocka_unit_test(test_fetched_prompt),
         cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
