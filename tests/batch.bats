@@ -239,8 +239,13 @@ END
     grep -q ' 124 in prompts, 48 of these from the cache (hit rate 38.7%)' lines
     grep -q ' at most 4 of [0-9]* blocks of 16 slots in use, 2.3% of their slots were unused' lines
     # three answers, each with 30 tokens: the first of each comes with the prompt
-    echo '{"prompt":"ab ab ab ab","n":3,"max_tokens":30,"ignore_eos":true}' | "$QUILL" batch --speculate ngram >out
-    jq -e '.speculation | .steps * .tokens_per_step | . > 86.5 and . < 87.5' out
+    job='{"prompt":"ab ab ab ab","n":3,"max_tokens":30,"ignore_eos":true}'
+    printf '%s\n' "$job" "{\"custom_id\":\"a\",\"url\":\"/v1/completions\",\"body\":$job}" |
+        "$QUILL" batch --speculate ngram --keep-order >out
+    for form in .speculation .response.body.quill.speculation; do
+        jq -s -e "map($form | values) | length == 1 and (.[0] | .steps * .tokens_per_step | . > 86.5 and . < 87.5)" out
+    done
+    jq -s -e '.[1].response.body.usage | .completion_tokens == 90 and .total_tokens == .prompt_tokens + 90' out
 }
 
 @test "with --rate the times of a job begin with its arrival, also while it waits to be read" {
