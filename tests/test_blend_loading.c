@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "policy/plain.h"
 #include "tests/rig/blend_rig.h"
 #include "tests/rig/directory.h"
 
@@ -274,31 +275,30 @@ static Finish count_computed(Request *r, int token, const float *logits) {
     return RUNNING;
 }
 
-// While rows end in the check layer, only the tokens before the first chunk are computed.
-static void test_tokens_of_chunks_are_not_computed_by_the_check(void **state) {
-    (void)state;
-    static const int want[] = {0, 19, 40, 40, 40};
+// Computes a prompt with two chunks beside an older request, which keeps in `w` what it sees of the prompt.
+static void run_beside(const Policy *next, Witness *w) {
     BlendRig r;
     BlendText t;
     Sequence q[2] = {0};
     Request requests[2];
-    Witness w = {.other = &q[1]};
     assert_true(blend_rig_open(&r, &(BlendSetup){.model = {.n_layers = 4, .seed = 3}, .ubatch = 24, .block = 16}));
     blend_text(&t, 40, (int[]){31, 9}, 2, 0, 13, 7);
     blend_rig_add(&r, &t);
     assert_ok(plan_parse("cacheblend,ratio=0.2", &r.context.plan));
-    Blend *b = blend_new(&r.context, t.spans, 2, r.e.policy);
+    Blend *b = blend_new(&r.context, t.spans, 2, next ? next : r.e.policy);
     for (int i = 0; i < 2; i++) {
         requests[i] = (Request){.seq = &q[i], .sampling = sampler_defaults(), .max_new = i ? 1 : 8};
         sequence_push(&q[i], t.tokens, i ? t.n : 5);
     }
+    *w = (Witness){.other = &q[1]};
     requests[0].emit = count_computed;
-    requests[0].arg = &w;
+    requests[0].arg = w;
     requests[1].policy = blend_policy(b);
     for (int i = 0; i < 2; i++) engine_add(&r.e, &requests[i]);
     engine_run(&r.e);
-    assert_memory_equal(w.n_cached, want, sizeof want); // 5 rows and then one belong to the older request
+    assert_int_equal(w->n, 8);
     assert_int_equal(q[1].n_cached, t.n);
+    assert_int_equal(blend_stats(b).n_kept, 40);
     for (int i = 0; i < 2; i++) {
         kvcache_release(&r.e.kv, &q[i]);
         sequence_free(&q[i]);
@@ -308,6 +308,35 @@ static void test_tokens_of_chunks_are_not_computed_by_the_check(void **state) {
     blend_rig_close(&r);
 }
 
+// While rows end in the check layer, only the tokens before the first chunk are computed.
+static void test_tokens_of_chunks_are_not_computed_by_the_check(void **state) {
+    (void)state;
+    static const int want[] = {0, 19, 40, 40, 40};
+    Witness w;
+    run_beside(NULL, &w);
+    assert_memory_equal(w.n_cached, want, sizeof want); // 5 rows and then one belong to the older request
+}
+
+// Policy.fetch that needs several steps.
+static bool fetch_late(const Policy *p, Request *r, int most) {
+    int *n_left = p->arg;
+    (void)r;
+    (void)most;
+    return --*n_left == 0;
+}
+
+// Chunks are loaded after what the next policy fetches, as from --kv-dir, which may take several steps.
+static void test_the_next_policy_fetches_first(void **state) {
+    (void)state;
+    int n_left = 3;
+    const Policy late = {.fetch = fetch_late, .arg = &n_left, .next = &plain_policy};
+    static const int want[] = {0, 0, 0, 23};
+    Witness w;
+    run_beside(&late, &w);
+    assert_int_equal(n_left, 0);
+    assert_memory_equal(w.n_cached, want, sizeof want);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preempted_while_loading),
@@ -315,6 +344,7 @@ int main(void) {
         cmocka_unit_test(test_a_chunk_that_cannot_be_read),
         cmocka_unit_test(test_what_is_shared),
         cmocka_unit_test(test_tokens_of_chunks_are_not_computed_by_the_check),
+        cmocka_unit_test(test_the_next_policy_fetches_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
