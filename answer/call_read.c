@@ -7,6 +7,7 @@
 #include "answer/call_format.h"
 #include "answer/call_pattern.h"
 #include "base/jsonio.h"
+#include "grammar/json_pointer.h"
 
 typedef struct {
     const CallFormat *f;
@@ -64,8 +65,7 @@ static bool takes_text(const json_t *root, const json_t *schema, int depth) {
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
     size_t i;
     if (depth > 8 || !json_is_object(schema)) return depth <= 8;
-    if (ref && strncmp(ref, "#/$defs/", 8) == 0)
-        return takes_text(root, json_object_get(json_object_get(root, "$defs"), ref + 8), depth + 1);
+    if (ref) return takes_text(root, json_pointer(root, ref), depth + 1);
     if (json_is_string(type)) return strcmp(json_string_value(type), "string") == 0;
     json_array_foreach(type, i, one) {
         if (json_is_string(one) && strcmp(json_string_value(one), "string") == 0) return true;

@@ -69,7 +69,9 @@ static int read_text(GbnfParse *p) {
         uint32_t c = 0;
         char bytes[4];
         if (cursor_peek(&p->c) == '\n') cursor_fail(&p->c, begin, "\" before the end of the line");
-        else if (read_char(p, &c)) buf_append(&text, bytes, (size_t)utf8_write(bytes, c));
+        else if (!read_char(p, &c)) break;
+        else if (c >= 0xd800 && c < 0xe000) cursor_fail(&p->c, begin, "a code point that is no surrogate");
+        else buf_append(&text, bytes, (size_t)utf8_write(bytes, c));
     }
     if (!cursor_eat(&p->c, "\"")) cursor_fail(&p->c, begin, "\" at the end of this text");
     int e = p->c.failed.code ? 0 : rules_text(p->r, text.data ? text.data : "", text.n);

@@ -13,8 +13,7 @@ enum {
 typedef struct {
     NfaBuild *b;
     uint8_t *colour; // (n_rules) 0: not visited, 1: being visited, 2: done
-    int *uses;
-    int missing; // a rule that is not defined, -1: none
+    int missing;     // a rule that is not defined, -1: none
     bool too_deep;
 } NfaPlan;
 
@@ -25,7 +24,6 @@ static int size_of(NfaPlan *p, int expr, int depth);
 // A rule that is called while it is being visited is recursive and is not inlined.
 static int size_of_rule(NfaPlan *p, int rule, int depth) {
     const Rule *r = &p->b->rules->rules[rule];
-    p->uses[rule]++;
     if (r->expr < 0) {
         p->missing = rule;
         return 1;
@@ -72,7 +70,6 @@ Status nfa_plan(NfaBuild *b) {
     NfaPlan p = {.b = b, .missing = -1};
     size_t n = (size_t)r->n_rules + 1;
     p.colour = mem_alloc(n);
-    p.uses = mem_alloc(n * sizeof *p.uses);
     b->inlined = mem_alloc(n * sizeof *b->inlined);
     b->rule_of = mem_alloc(n * sizeof *b->rule_of);
     b->size = mem_alloc(((size_t)r->n_exprs + 1) * sizeof *b->size);
@@ -82,7 +79,6 @@ Status nfa_plan(NfaBuild *b) {
     if (r->n_rules > 0) size_of_rule(&p, r->start, 0);
     b->inlined[r->start] = false;
     free(p.colour);
-    free(p.uses);
     if (p.too_deep)
         return status_error(QUILL_USAGE, "rules and groups %d deep at most expected, found more", (int)DEEPEST);
     if (r->n_rules > 0 && p.missing < 0) return OK;

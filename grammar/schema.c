@@ -11,6 +11,7 @@
 #include "grammar/automaton.h"
 #include "grammar/json_format.h"
 #include "grammar/json_number.h"
+#include "grammar/json_pointer.h"
 #include "grammar/json_text.h"
 #include "grammar/regex.h"
 #include "grammar/schema_merge.h"
@@ -141,7 +142,7 @@ static int count_of(SchemaWalk *w, const json_t *schema, const char *key, int fa
     const json_t *j = get(schema, key);
     if (!j) return fallback;
     double v = json_number_value(j);
-    if (!json_is_number(j) || v != (double)(int64_t)v || v < 0 || v > MOST_COUNT)
+    if (!json_is_number(j) || v < 0 || v > MOST_COUNT || v != floor(v))
         return fail(w, "%s: a whole number from 0 to %d expected", key, (int)MOST_COUNT);
     return (int)v;
 }
@@ -379,6 +380,8 @@ static bool has_type(const json_t *type, const json_t *value) {
     if (!type) return true;
     if (json_is_string(type)) {
         const char *name = json_string_value(type);
+        if (strcmp(name, "integer") == 0 && json_is_real(value))
+            return floor(json_real_value(value)) == json_real_value(value);
         return strcmp(name, is) == 0 || (strcmp(name, "number") == 0 && json_is_integer(value));
     }
     json_array_foreach(type, i, one) {
@@ -409,6 +412,12 @@ static bool build(SchemaWalk *w, const Rules *rules, Nfa *nfa) {
     return !st.code && !w->failed.code;
 }
 
+static bool is_multiple(double x, double of) {
+    if (x == floor(x) && of == floor(of)) return fmod(x, of) == 0;
+    double times = x / of; // fractions are rounded: 0.3 is a multiple of 0.1
+    return fabs(times - round(times)) <= fmin(1e-3, 1e-9 * fmax(1, fabs(times))) && (round(times) != 0 || x == 0);
+}
+
 // Whether a number is within the bounds of `schema`, and a multiple where that is asked for. Removes these keywords: as
 // texts, an automaton could compare only numbers of few digits.
 static bool is_within(json_t *schema, double x) {
@@ -417,8 +426,9 @@ static bool is_within(json_t *schema, double x) {
     for (int i = 0; i < (int)ARRAY_LEN(keys); i++) {
         const json_t *value = json_object_get(schema, keys[i]);
         if (!json_is_number(value)) continue;
-        double y = json_number_value(value), times = y > 0 ? x / y : 0;
-        bool ok[] = {x >= y, x <= y, x > y, x < y, fabs(times - round(times)) <= 1e-9 * fmax(1, fabs(times))};
+        double y = json_number_value(value);
+        if (strcmp(keys[i], "multipleOf") == 0 && !(y > 0)) continue; // stays, and is an error
+        bool ok[] = {x >= y, x <= y, x > y, x<y, y> 0 && is_multiple(x, y)};
         fits &= ok[i];
         json_object_del(schema, keys[i]);
     }
@@ -509,25 +519,12 @@ static int typed(SchemaWalk *w, const json_t *schema) {
 
 // ---- references and combinations ------------------------------------------------------------------------------------
 
-// The part of the schema that a reference names: # and a JSON pointer (RFC 6901).
 static const json_t *target_of(SchemaWalk *w, const json_t *ref) {
     const char *s = json_string_value(ref);
     if (!s || s[0] != '#' || (s[1] && s[1] != '/'))
         return fail(w, "$ref: a part of this schema expected, as \"#/$defs/name\""), NULL;
-    const json_t *at = w->root;
-    for (s++; at && *s;) {
-        Buf name = {0};
-        for (s++; *s && *s != '/'; s++) {
-            bool tilde = *s == '~' && (s[1] == '0' || s[1] == '1');
-            buf_append(&name, tilde ? s[1] == '0' ? "~" : "/" : s, 1);
-            s += tilde;
-        }
-        buf_append(&name, "", 0);
-        if (json_is_array(at)) at = json_array_get(at, (size_t)strtoul(name.data, NULL, 10));
-        else at = json_object_get(at, name.data);
-        buf_free(&name);
-    }
-    if (!at) fail(w, "$ref: a part that is there expected, found \"%.100s\"", json_string_value(ref));
+    const json_t *at = json_pointer(w->root, s);
+    if (!at) fail(w, "$ref: a part that is there expected, found \"%.100s\"", s);
     return at;
 }
 
@@ -584,7 +581,7 @@ static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
                      k, i);
         char at[24];
         snprintf(at, sizeof at, "%zu", i);
-        bool bare = json_object_size(base) == 0 || !json_is_object(one);
+        bool bare = json_object_size(base) == 0 || !(json_is_object(one) || json_is_true(one));
         ways[i] = w->failed.code ? 0 : part_of(w, key, at, bare ? one : merged(w, base, one));
     }
     int e = w->failed.code ? 0 : rules_alt(w->r, ways, (int)n);

@@ -182,6 +182,9 @@ Status schema_merge(const json_t *a, const json_t *b, json_t **out) {
         *out = all_of((json_t *)a, (json_t *)b);
         return OK;
     }
+    const json_t *lists[] = {json_object_get(a, "allOf"), json_object_get(b, "allOf")};
+    for (int i = 0; i < 2; i++)
+        if (lists[i] && !json_is_array(lists[i])) return status_error(QUILL_USAGE, "allOf: a list of schemas expected");
     json_t *m = plain_copy(a), *other = plain_copy(b), *value;
     const char *key;
     bool objects = json_object_get(a, "properties") || json_object_get(b, "properties");

@@ -12,8 +12,8 @@
 static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"description\":\"The weather of a city\","
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"description\":\"where\"},"
-    "\"days\":{\"type\":\"integer\",\"description\":\"how "
-    "long\",\"minimum\":1,\"maximum\":9}},\"required\":[\"city\"]}}},"
+    "\"days\":{\"description\":\"how long\",\"$ref\":\"#/definitions/days\"}},\"required\":[\"city\"],"
+    "\"definitions\":{\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"list_all\",\"description\":\"Lists\",\"parameters\":{\"type\":"
     "\"object\",\"properties\":{\"kind\":{\"type\":\"string\",\"description\":\"which\",\"enum\":[\"big\",\"small\"]}},"
     "\"required\":[\"kind\"]}}}]";
