@@ -353,6 +353,14 @@ static Status check_out(const BatchRun *b) {
                         resume ? resume : "stdout");
 }
 
+// With --raw the template is for jobs with "raw":false, and may be missing or wrong.
+static Status choose_template(BatchRun *b, const AnswerConfig *config) {
+    AnswerConfig with = *config;
+    with.raw = false;
+    Status st = chat_template_choose(b->e.gguf, b->e.tok, &with, &b->template);
+    return config->raw ? OK : st;
+}
+
 static Status open_run(BatchRun *b, const Options *o) {
     b->o = o;
     b->job_config = o->answer;
@@ -374,7 +382,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // each sequence needs a row in every step
-    TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->template));
+    TRY(choose_template(b, &o->answer));
     b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}, &b->blender};
     b->progress = progress_new(o->answer.quiet);
     if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
@@ -402,7 +410,7 @@ Status batch_run(const Options *o) {
     Status st = open_run(&b, o);
     if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
-        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(b.template));
+        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(o->answer.raw ? NULL : b.template));
         signals_catch_two(NULL);
         run(&b);
         signals_release();

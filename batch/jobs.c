@@ -34,9 +34,10 @@ static bool asks_nothing(const json_t *j) {
 static Status read_whole(const char *key, const json_t *j, int least, int most, int *out) {
     char expected[64];
     snprintf(expected, sizeof expected, "a whole number from %d to %d", least, most);
-    if (!json_is_integer(j) || json_integer_value(j) < least || json_integer_value(j) > most)
+    double value = json_number_value(j); // 3.0 is a whole number, too
+    if (!json_is_number(j) || value < least || value > most || floor(value) != value)
         return unexpected(key, expected, j);
-    *out = (int)json_integer_value(j);
+    *out = (int)value;
     return OK;
 }
 
@@ -215,6 +216,10 @@ static Status read_bias(Job *j, const char *key, const json_t *value) {
 }
 
 static Status read_logprobs(Job *j, const char *key, const json_t *value) {
+    if (json_is_false(value)) {
+        j->config.logprobs = -1;
+        return OK;
+    }
     if (!json_is_true(value)) return read_whole(key, value, 0, 1000, &j->config.logprobs);
     if (j->config.logprobs < 0) j->config.logprobs = 0; // top_logprobs may have set a number already
     return OK;
@@ -228,8 +233,8 @@ static Status read_answers(Job *j, const char *key, const json_t *value) {
 static Status read_early_stopping(Job *j, const char *key, const json_t *value) {
     const char *word = json_string_value(value);
     bool never = word && strcmp(word, "never") == 0;
-    if (!never && !json_is_true(value)) return unexpected(key, "true, false or \"never\"", value);
-    j->config.early_stopping = never ? "never" : "true";
+    if (!never && !json_is_boolean(value)) return unexpected(key, "true, false or \"never\"", value);
+    j->config.early_stopping = never ? "never" : json_is_true(value) ? "true" : "false";
     return OK;
 }
 
@@ -314,6 +319,10 @@ static Status read_format(Job *j, const char *key, const json_t *value) {
 static Status read_tools(Job *j, const char *key, const json_t *value) {
     if (!json_is_array(value)) return unexpected(key, "a list of tools", value);
     j->tools.n = 0;
+    if (json_array_size(value) == 0) {
+        j->config.tools = (AnswerTools){0};
+        return OK;
+    }
     jsonio_print(value, JSON_COMPACT, &j->tools);
     buf_append(&j->tools, "", 1);
     j->config.tools.file = (OptionFile){0};
@@ -399,7 +408,9 @@ static Status read_option(Job *j, const char *key, const json_t *value) {
     }
     if (!json_is_number(value)) return unexpected(key, "a number", value);
     Buf text = {0};
-    jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
+    bool whole = fabs(json_number_value(value)) < 1e15 && floor(json_number_value(value)) == json_number_value(value);
+    if (whole) buf_printf(&text, "%.0f", json_number_value(value)); // 3.0 is a whole number, too
+    else jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
     Status st = cli_set_answer(o, key, text.data, &j->config);
     buf_free(&text);
     return st;
@@ -412,17 +423,26 @@ static Status read_key(Job *j, const char *key, const json_t *value) {
     return read_option(j, key, value);
 }
 
-// Keys with an empty value are skipped, except an empty prompt, `messages`, and the schemas {} and false.
+// Keys with null, and unknown keys with an empty value, are skipped. An empty value of these keys means something: it
+// is a prompt or a schema, or it takes back what the command line says.
 static bool is_read(const char *key, const json_t *value) {
-    bool schema = strcmp(key, "json_schema") == 0 && (json_is_object(value) || json_is_false(value));
-    return !asks_nothing(value) || (strcmp(key, "prompt") == 0 && json_is_string(value)) ||
-           strcmp(key, "messages") == 0 || schema;
+    static const char *const off[] = {"raw", "early_stopping", "logprobs", "json_object", "json_schema"};
+    if (json_is_null(value)) return false;
+    if (!asks_nothing(value) || strcmp(key, "messages") == 0) return true;
+    if (json_is_string(value)) return strcmp(key, "prompt") == 0;
+    if (json_is_array(value)) return strcmp(key, "stop") == 0 || strcmp(key, "tools") == 0;
+    if (json_is_object(value)) return strcmp(key, "json_schema") == 0;
+    const Option *o = cli_job_option(key);
+    bool known = o && o->kind == FLAG;
+    for (size_t i = 0; i < ARRAY_LEN(off); i++) known |= strcmp(key, off[i]) == 0;
+    return known;
 }
 
 static Status read_body(Job *j, const json_t *body) {
     const char *key;
     json_t *value;
-    bool prompt = json_is_string(json_object_get(body, "prompt")), messages = json_object_get(body, "messages");
+    const json_t *given = json_object_get(body, "messages");
+    bool prompt = json_is_string(json_object_get(body, "prompt")), messages = given && !json_is_null(given);
     json_object_foreach((json_t *)body, key, value) {
         if (is_read(key, value)) TRY(read_key(j, key, value));
     }

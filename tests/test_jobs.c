@@ -62,6 +62,14 @@ static void test_our_form(void **state) {
     assert_true(j.n == 1 && j.config.predict == -1 && !j.config.seed_given && j.config.sampling.temp == 0.8f);
     assert_ptr_equal(j.config.sampling.bias, defaults.answer.sampling.bias);
     job_free(&j);
+    // Empty values take back what the run says.
+    good("{\"prompt\":\"x\",\"messages\":null,\"raw\":false,\"stop\":[],\"ignore_eos\":false,\"early_stopping\":false,"
+         "\"logprobs\":false,\"max_tokens\":3.0,\"n\":2.0,\"metadata\":{},\"unknown\":[]}",
+         &j);
+    assert_true(!j.raw && j.config.n_stop == 0 && !j.config.ignore_eos && j.config.logprobs == -1);
+    assert_string_equal(j.config.early_stopping, "false");
+    assert_true(j.config.predict == 3 && j.n == 2);
+    job_free(&j);
     good("{\"id\":7,\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":"
          "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}],\"stop\":\"###\"}",
          &j);
