@@ -33,12 +33,12 @@ struct Blender {
 Status blender_text(const char *name, Str text, Str *out) {
     Str s = str_trim(utf8_without_mark(text));
     if (s.n == 0)
-        return status_error(QUILL_CONTEXT, "%.500s: a text expected, found %zu bytes that are all white space", name,
-                            text.n);
+        return status_error(QUILL_USAGE, "%.500s: a text expected, found %s", name,
+                            text.n ? "only white space" : "none");
     for (size_t i = 0; i < s.n;) {
         int length = utf8_next(s.data + i, s.n - i);
         if (s.data[i] == 0 || length < 1)
-            return status_error(QUILL_CONTEXT,
+            return status_error(QUILL_USAGE,
                                 "%.500s: text in UTF-8 expected, found byte 0x%02x at %zu of %zu; is it a binary file?",
                                 name, (unsigned char)s.data[i], (size_t)(s.data - text.data) + i, text.n);
         i += (size_t)length;

@@ -11,7 +11,9 @@
 typedef struct {
     uint8_t *rows; // layer by layer, of both pools
     size_t bytes;
-    int n; // number of slots
+    int n;            // number of slots
+    bool altered;     // of the sequence
+    int altered_from; // likewise
 } ParkedKv;
 
 static size_t layer_bytes(const KvCache *kv, int layer, int n) {
@@ -20,7 +22,7 @@ static size_t layer_bytes(const KvCache *kv, int layer, int n) {
 
 // False: there is no memory for the copy, and the sequence is as it was.
 static bool park(KvCache *kv, Sequence *q, ParkedKv *out) {
-    ParkedKv p = {.n = q->n_cached, .bytes = 1};
+    ParkedKv p = {.n = q->n_cached, .bytes = 1, .altered = q->altered, .altered_from = q->altered_from};
     size_t at = 0;
     for (int i = 0; i < kv_n_layers(kv->pool); i++) p.bytes += layer_bytes(kv, i, p.n);
     p.rows = pages_alloc(p.bytes, false);
@@ -39,6 +41,7 @@ static void unpark(KvCache *kv, Sequence *q, ParkedKv p) {
         for (int i = 0; i < kv_n_layers(kv->pool); at += layer_bytes(kv, i++, p.n))
             kvcache_store_rows(kv, q, i, 0, p.n, p.rows + at);
         q->n_cached = p.n;
+        if (p.altered) sequence_alter(q, p.altered_from);
     }
     pages_free(p.rows, p.bytes);
 }
