@@ -11,6 +11,7 @@
 
 #include "base/sizes.h"
 
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
 static volatile sig_atomic_t caught, times, most = 1;
 static const char *volatile second; // written to stderr by the second signal
 static void (*volatile clean_up)(void);
@@ -91,12 +92,31 @@ void signals_release(void) {
     if (!ignored(SIGTERM)) set(SIGTERM, on_last);
 }
 
+void signals_leave(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) sigaddset(&set, watched[i]);
+    sigaddset(&set, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 // ---- as bytes -------------------------------------------------------------------------------------------------------
 
 static int ends[2] = {-1, -1}; // ends of the pipe: for reading, for writing
-static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
 
+// Whether the terminal on stdin has another job in front, so that a read of it or a change of its modes stops this one.
+static bool in_background(void) {
+    pid_t front = tcgetpgrp(STDIN_FILENO); // -1: no terminal, or another session's
+    return front >= 0 && front != getpgrp();
+}
+
+// A signal that ends the chat must not wait in the pipe of a job in the background, which the first access to the
+// terminal stops: it kills at once then.
 static void tell(int number) {
+    if ((number == SIGTERM || number == SIGHUP) && in_background()) {
+        on_last(number);
+        return;
+    }
     int before = errno;
     ssize_t n = write(ends[1], &(char){(char)number}, 1); // a full pipe already wakes the reader
     (void)n;

@@ -23,6 +23,10 @@ void signals_before_kill(void (*clean)(void));
 // that `clean` must find done or not begun.
 void signals_hold(bool hold);
 
+// Keeps these signals away from the calling thread, so that the main thread handles all of them. Called by threads of
+// work: after a stop, any thread may take a signal, while the main thread goes on.
+void signals_leave(void);
+
 // While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH write their number as one byte to a
 // pipe, so that one poll waits for keys and signals. Returns the pipe's reading end, which does not block; -1: there is
 // no pipe. signals_unwatch restores the default actions.

@@ -8,6 +8,7 @@
 
 #include "base/cgroup.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "base/sizes.h"
 
 #include <pthread.h>
@@ -66,6 +67,7 @@ static void drain(ThreadPool *p, int thread) {
 static void *worker_main(void *arg) {
     Worker w = *(Worker *)arg;
     free(arg);
+    signals_leave();
     ThreadPool *p = w.pool;
     while (!atomic_load(&p->stop)) {
         for (int i = 0; i < SPINS && !ticket_has_task(atomic_load(&p->ticket)); i++) cpu_relax();

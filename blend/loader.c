@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/signals.h"
 #include "base/stats.h"
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
@@ -96,6 +97,7 @@ static void load_all(BlendLoader *l) {
 }
 
 static void *run_thread(void *arg) {
+    signals_leave();
     load_all(arg);
     return NULL;
 }
