@@ -157,9 +157,9 @@ static Status set_quoted(Chat *c, const char *name, const char *value) {
 static Status set(Chat *c, const char *arg, Status *end) {
     (void)end;
     char name[64];
-    size_t n = strcspn(arg, " =");
+    size_t n = strcspn(arg, " =\t");
     snprintf(name, sizeof name, "%.*s", (int)n, arg);
-    const char *value = arg + n + strspn(arg + n, " =");
+    const char *value = arg + n + strspn(arg + n, " =\t");
     if (!*value) return settings_show(&c->settings, name);
     AnswerConfig before = *c->config;
     TRY(set_quoted(c, name, value));
@@ -593,12 +593,16 @@ static void offer_files(Buf *words, Str typed) {
     const char *slash = memrchr(typed.data, '/', typed.n);
     buf_append(&dir, typed.data, slash ? (size_t)(slash + 1 - typed.data) : 0);
     char *path = path_of(dir.n ? dir.data : ".");
-    DIR *d = opendir(path);
+    struct dirent **files;
+    int n = scandir(path, &files, NULL, alphasort);
     free(path);
     bool hidden = typed.n > dir.n && typed.data[dir.n] == '.';
-    for (struct dirent *f; d && (f = readdir(d));)
+    for (int i = 0; i < n; i++) {
+        const struct dirent *f = files[i];
         if (f->d_name[0] != '.' || hidden) offer(words, typed, dir.data, f->d_name, f->d_type == DT_DIR ? "/" : "");
-    if (d) closedir(d);
+        free(files[i]);
+    }
+    if (n >= 0) free(files);
     buf_free(&dir);
 }
 
@@ -607,7 +611,16 @@ static size_t file_from(Str line) {
     static const char *const lines[] = {"/read ", "/chunk ", "/save --kv ", "/load --kv ", "/save ", "/load "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         if (str_has_prefix(line, lines[i])) return strlen(lines[i]);
-    return 0;
+    char name[32];
+    int n = 0;
+    Buf text = {0};
+    buf_append(&text, line.data, line.n);
+    const Option *option = sscanf(text.data, "/set %31s %n", name, &n) == 1 && text.data[n - 1] == ' '
+                               ? cli_find_long(name, 1u << MODE_RUN)
+                               : NULL;
+    bool takes_file = option && cli_chat_settable(option) && option->arg && strcmp(option->arg, "FILE") == 0;
+    buf_free(&text);
+    return takes_file ? (size_t)n : 0;
 }
 
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {

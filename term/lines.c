@@ -478,6 +478,10 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
     line_keys_add(l->el);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
+    // libedit moves the rest of a line by the terminal's insert and delete of characters, and counts a wide character
+    // as one column there. Without them it writes the rest again.
+    static const char *const shifts[] = {"ic", "IC", "im", "dc", "DC", "dm"};
+    for (size_t i = 0; i < ARRAY_LEN(shifts); i++) el_set(l->el, EL_SETTC, shifts[i], "", NULL);
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // reads ~/.editrc, before quill's own bindings: its `bind -v` clears the table
     bind_keys(l->el);
@@ -578,8 +582,18 @@ static Str unwrapped(const Buf *typed) {
     bool closed = shape_of(typed) == WHOLE;
     text = (Str){text.data + 3, text.n - (closed ? 6 : 3)};
     if (text.n && text.data[0] == '\n') text = (Str){text.data + 1, text.n - 1};
-    if (text.n && text.data[text.n - 1] == '\n') text.n--;
+    if (text.n && text.data[text.n - 1] == '\n') {
+        text.n--;
+        if (text.n && text.data[text.n - 1] == '\r') text.n--;
+    }
     return text;
+}
+
+// Removes the end of a line: \n, and the \r between the quotes of a block and \n, which lines of a pipe may have.
+static void remove_end(const Lines *l, const Buf *typed, Buf *line) {
+    if (line->n && line->data[line->n - 1] == '\n') line->n--;
+    Str text = str_of_buf(line), first = l->goes_on ? str_of_buf(typed) : text;
+    if (str_has_prefix(first, QUOTES) && str_has_suffix(text, QUOTES "\r")) line->n--;
 }
 
 // Reads lines until the message is complete. Ctrl-D in the middle of a message ends it there.
@@ -598,7 +612,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
             break;
         }
         if (*end || st.code) break;
-        if (line.n && line.data[line.n - 1] == '\n') line.n--;
+        remove_end(l, typed, &line);
         if (l->goes_on) buf_str(typed, "\n");
         buf_append(typed, line.data, line.n);
         Shape shape = shape_of(typed);
@@ -672,7 +686,8 @@ Lines *lines_open(const LinesSetup *setup) {
 
 void lines_close(Lines *l) {
     if (!l) return;
-    if (l->el) el_end(l->el);
+    // Without this, el_end would set the terminal's modes, and stop a job in the background. They are restored already.
+    if (l->el) el_set(l->el, EL_EDITMODE, 0), el_end(l->el);
     if (l->past) history_wend(l->past);
     if (l->out) fclose(l->out);
     buf_free(&l->keys);

@@ -28,10 +28,21 @@ static const char *last_lines(Str text) {
     return at;
 }
 
+// Whether the file ends in the middle of a line, as after a full disk.
+static bool is_cut(int fd) {
+    char last;
+    off_t n = lseek(fd, 0, SEEK_END);
+    return n > 0 && pread(fd, &last, 1, n - 1) == 1 && last != '\n';
+}
+
 static void append(const char *path, const char *bytes, size_t n) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
     if (fd < 0) return;
-    Status st = fd_write_all(fd, bytes, n); // errors are ignored: the history is optional
+    Buf line = {0};
+    if (is_cut(fd)) buf_str(&line, "\n");
+    buf_append(&line, bytes, n);
+    Status st = fd_write_all(fd, line.data, line.n); // in one write, so that parallel sessions do not mix lines
+    buf_free(&line);                                 // errors are ignored: the history is optional
     (void)st;
     close(fd);
 }
@@ -88,6 +99,6 @@ void recall_add(Str message) {
     if (!file_name(path)) return;
     Buf line = {0};
     recall_line(message, &line);
-    append(path, line.data, line.n); // in one write, so that parallel sessions do not mix lines
+    append(path, line.data, line.n);
     buf_free(&line);
 }

@@ -445,6 +445,35 @@ exit 0
 EOF
 }
 
+@test "a stopped chat ends at kill, although it does not have the terminal" {
+    for end in TERM:Terminated HUP:Hangup; do
+        drive <<EOF
+spawn bash --norc --noprofile -i
+send "PS1='sh''> '\r"
+expect "sh> "
+send "\$QUILL -n 1\r"
+prompt
+send "be\x1a"
+expect "Stopped"
+expect "sh> "
+send "kill -${end%:*} %1; while [ -n \"\$(jobs -s)\" ]; do sleep 0.1; done; jobs\r"
+expect "${end#*:}"
+send "exit\r"
+exit 0
+EOF
+    done
+}
+
+@test "wide characters behind the cursor move by their width" {
+    talk -n 1 --dump-prompt <<'EOF'
+send "\u6f22\u5b57\u6f22\x01"
+send "1"
+expect "1\u6f22\u5b57\u6f22"
+send "\e[C\x04\r"
+expect "user\r\n1\u6f22\u6f22<|im_end|>"
+EOF
+}
+
 @test "a resize of the window keeps the typed line" {
     talk --dump-prompt -n 1 <<'EOF'
 send "a line that is longer than the window will be in a moment, when it changes"
@@ -480,6 +509,11 @@ expect "notes-of-today.txt: 0 bytes"
 prompt
 send "/read two\t\r"
 expect "two words.txt: 0 bytes"
+prompt
+send "/set grammar-file two\t\r"
+expect "two words.txt"
+prompt
+send "/set grammar-file default\r"
 prompt
 send "/read two wo\t\r"
 expect "two words.txt: 0 bytes"
@@ -975,6 +1009,10 @@ exit 0'
     (QUILL_HISTORY="$PWD/elsewhere" drive <<<"$keys")
     [ ! -e state/quill/history ]
     [ "$(cat elsewhere)" = secret ]
+    printf 'a cut line' >cut # as after a full disk
+    (QUILL_HISTORY="$PWD/cut" drive <<<"$keys")
+    [ "$(cat cut)" = 'a cut line
+secret' ]
     talk -n 1 --dump-prompt <<'EOF'
 send "kept\r"
 prompt
@@ -1212,6 +1250,18 @@ PYTHON
     grep -q 'talk.json.kv: ' errors
 }
 
+@test "/save --kv after /undo, /clear and /load stores the K and V of the conversation alone" {
+    say() { printf '%s\n' "$@" | "$QUILL" -i --isa scalar --greedy -n 8 >said 2>errors; }
+    tokens() { "$QUILL" kv info "$1" | sed -n 's/^tokens  *\([0-9]*\),.*/\1/p'; }
+    say 'hello there' '/save --kv one.json'
+    say 'hello there' 'a secret that nobody may read' /undo '/save --kv undone.json'
+    [ "$(tokens undone.json.kv)" -eq "$(tokens one.json.kv)" ]
+    say 'hello there' 'a secret that nobody may read' '/load one.json' '/save --kv loaded.json'
+    [ "$(tokens loaded.json.kv)" -le "$(tokens one.json.kv)" ]
+    say 'a secret that nobody may read' /clear '/save --kv none.json'
+    [ "$(tokens none.json.kv)" -eq 0 ]
+}
+
 @test "wrong commands are errors that say why" {
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
@@ -1265,6 +1315,11 @@ EOF
     jq -e '.messages | map(select(.role == "user").content) == ["hello\r", "/x\r", "/usr/bin is a path\r"]' talk.json
     not grep -aq never errors
     not grep -q '^quill: ' errors
+}
+
+@test "a block between quotes may have CR LF at its ends" {
+    printf '"""\r\nfirst\r\nsecond\r\n"""\r\nnext\n"""alone"""\r\n/save talk.json\n' | "$QUILL" -i -n 1 >out 2>errors
+    jq -e '.messages | map(select(.role == "user").content) == ["first\r\nsecond", "next", "alone"]' talk.json
 }
 
 @test "a form that cannot be is refused when it is set, and the next message is answered" {
@@ -1321,6 +1376,8 @@ EOF
     run "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy <messages
     [ "$status" -eq 5 ]
     [[ "$output" == *"make room with /undo or /clear, /set context-shift on"* ]]
+    run "$QUILL" -i -c 96 <<<"$(printf 'word%.0s ' {1..200})"
+    [[ "$output" == *"; write a shorter message, or start again with -c "* ]] # there is nothing to remove
     "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy --context-shift -v <messages >out 2>errors
     grep -q 'the oldest .* left out from here on' errors
     [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 6 ]
