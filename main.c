@@ -32,6 +32,13 @@
 #include "quantize/plan.h"
 #include "quantize/quantize.h"
 
+// Whether no words, -p or -f FILE are part of the prompt.
+static bool only_stdin(const PromptConfig *p) {
+    for (int i = 0; i < p->n_parts; i++)
+        if (!p->parts[i].file || strcmp(p->parts[i].file, "-") != 0) return false;
+    return true;
+}
+
 // `quill` without a mode: answers a prompt, or chats: with -i, or if there is no prompt and stdin and stdout are
 // terminals.
 static Status answer_or_chat(Options *o) {
@@ -41,7 +48,7 @@ static Status answer_or_chat(Options *o) {
     if (o->engine.dry_run) return complete_run(&o->engine, &o->answer, (Str){"", 0});
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
-    if (prompt.n == 0 && o->prompt.n_parts == 0) given = false; // an empty stdin, as of a program that found nothing
+    if (prompt.n == 0 && only_stdin(&o->prompt)) given = false; // as of a program that found nothing
     if (!st.code && !given && !chat)
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);
@@ -98,10 +105,11 @@ static void print_page(const Options *o) {
 }
 
 // Opens /dev/null in place of each standard stream that is closed, so that no file opened later becomes one of them.
-// stdout is opened read-only: writing to it fails, as it did when it was closed.
+// Reading stdin and writing to stdout fail, as they did when the streams were closed.
 static Status fill_streams(void) {
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDWR};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
             return status_error(QUILL_INTERNAL,
                                 "a standard stream is closed, and /dev/null cannot be opened in its place: %s; start "
                                 "quill with stdin, stdout and stderr open",

@@ -89,19 +89,32 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
     if (n == 0) buf_append(out, "", 0);
 }
 
+// Reads up to `most` digits of the base, at least one. Returns how many there were.
+static int read_digits(const char *s, int most, int base, char *out) {
+    int value = 0, n = 0;
+    for (int digit; n < most && (digit = str_hex_digit(s[n])) >= 0 && digit < base; n++) value = value * base + digit;
+    *out = (char)value;
+    return n;
+}
+
 void utf8_unescape(Buf *out, const char *s) {
-    static const char from[] = "nrtabfv0\\'\"", to[] = "\n\r\t\a\b\f\v\0\\'\"";
-    for (; *s; s++) {
-        const char *known = *s == '\\' && s[1] ? strchr(from, s[1]) : NULL;
+    static const char from[] = "nrtabfv\\'\"", to[] = "\n\r\t\a\b\f\v\\'\"";
+    while (*s) {
+        char c = *s;
+        int n = 1; // bytes of s that are read
+        const char *known = c == '\\' && s[1] ? strchr(from, s[1]) : NULL;
         if (known) {
-            buf_append(out, &to[known - from], 1);
-            s++;
-        } else if (s[0] == '\\' && s[1] == 'x' && str_hex_digit(s[2]) >= 0) {
-            int value = str_hex_digit(s[2]), second = str_hex_digit(s[3]);
-            if (second >= 0) value = value * 16 + second;
-            buf_append(out, &(char){(char)value}, 1);
-            s += second >= 0 ? 3 : 2;
-        } else buf_append(out, s, 1);
+            c = to[known - from];
+            n = 2;
+        } else if (c == '\\') {
+            char value;
+            int n_octal = read_digits(s + 1, 3, 8, &value), n_hex = 0;
+            if (n_octal == 0 && s[1] == 'x') n_hex = read_digits(s + 2, 2, 16, &value);
+            if (n_octal || n_hex) c = value;
+            n = n_octal ? 1 + n_octal : n_hex ? 2 + n_hex : 1;
+        }
+        buf_append(out, &c, 1);
+        s += n;
     }
     buf_append(out, "", 0);
 }

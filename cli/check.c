@@ -37,6 +37,7 @@ const CliConflict cli_conflicts[] = {
     {"--json", "--jsonl", true, NULL}, // --jsonl ends with the object of --json
     {"--load", "--continue", false, NULL},
     {"--ids", "--json", false, NULL},
+    {"--names", "--json", false, NULL},
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},
@@ -131,6 +132,8 @@ static Status check_stdin_files(Options *o) {
     }
     if (first && other)
         return status_error(QUILL_USAGE, "%s -: a file expected, found stdin, which is taken by %s", first, other);
+    if (first && o->prompt.no_stdin)
+        return status_error(QUILL_USAGE, "--no-stdin and %s -: one of them expected, found both", first);
     if (first) o->prompt.no_stdin = true;
     return OK;
 }

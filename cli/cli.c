@@ -114,7 +114,8 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     if (o->kind == COLOR && !equals) return parse_color(a, out, o);
     bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // overrides the configuration file
     if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
-        return status_error(QUILL_USAGE, "%s: on, off or no value expected, found \"%.200s\"", flag, equals + 1);
+        return status_error(QUILL_USAGE, "%s: %s expected, found \"%.200s\"", flag,
+                            o->kind == FLAG ? "on, off or no value" : "no value", equals + 1);
     const char *value = equals ? equals + 1 : NULL;
     if (o->arg && !value) {
         if (a->next == a->argc)

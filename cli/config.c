@@ -249,7 +249,8 @@ static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o)
     Status st =
         is_prompt(row) ? cli_add_part(row, value, o->n_preset_parts++, o) : cli_set_option(row, e->name, value, o);
     if (st.code) return bad_line(c, e->line, "%s", st.message);
-    if (origin->by <= by) origin->by = by, origin->line = e->line;
+    bool also = adds && origin->by == by; // several lines give the values
+    if (origin->by <= by) origin->by = by, origin->line = also ? 0 : e->line;
     return OK;
 }
 
@@ -295,7 +296,8 @@ void config_origin(const Option *row, const Origin *origin, Buf *out) {
     case BY_FILE:
     case BY_PRESET:
         config_path(&path);
-        buf_printf(out, "%s:%d", path.data, origin->line);
+        buf_str(out, path.data);
+        if (origin->line) buf_printf(out, ":%d", origin->line);
         buf_free(&path);
         break;
     default: buf_str(out, "the default");

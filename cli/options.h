@@ -42,7 +42,7 @@ typedef enum { BY_DEFAULT, BY_FILE, BY_PRESET, BY_ENVIRONMENT, BY_FLAG } Giver;
 
 typedef struct {
     Giver by;
-    int line;   // of the file
+    int line;   // of the file; 0: several lines
     bool alone; // an empty value has turned a list off: weaker sources add nothing to it
 } Origin;
 

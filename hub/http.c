@@ -284,7 +284,9 @@ Status hub_http_wait(HubHttp *h, const char *what, Status failure, const HubRepl
         return status_error(QUILL_IO, "%s: %ld: the server asks to wait %" PRId64 " s; try again then", what, r->status,
                             r->wait);
     if (is_busy(r) && r->wait >= 0) wait = (double)r->wait;
-    if (wait >= 1) note_print(h->quiet, "%s: the server answers %ld: waiting %.0f s", what, r->status, wait);
+    char why[48] = "the connection broke";
+    if (r->status) snprintf(why, sizeof why, "the server answers %ld", r->status);
+    if (wait >= 1) note_print(h->quiet, "%s: %s: waiting %.0f s", what, why, wait);
     return pause_for(wait);
 }
 

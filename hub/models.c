@@ -64,13 +64,14 @@ static Status family_of_gguf(const char *path, char out[32]) {
     Gguf *g;
     Str family;
     TRY(file_map(path, &map));
-    if (!gguf_open_memory(path, map.data, map.n, &g).code) {
+    Status st = gguf_open_memory(path, map.data, map.n, &g);
+    if (!st.code) {
         if (!gguf_str(g, "general.architecture", &family, true).code)
             snprintf(out, 32, "%.*s", (int)family.n, family.data);
         gguf_close(g);
     }
     file_unmap(&map);
-    return OK;
+    return st;
 }
 
 // Reads config.json: model_type, and the type of the weights, such as "BF16".
@@ -81,6 +82,7 @@ static Status family_of_directory(const char *dir, char family[32], char type[32
     buf_printf(&path, "%s/config.json", dir);
     Status st = file_read(path.data, &text);
     json_t *config = st.code ? NULL : jsonio_read(str_of_buf(&text), 0, &error);
+    if (!st.code && !config) st = status_error(QUILL_MODEL, "%s: line %d: %s", path.data, error.line, error.text);
     const char *name = json_string_value(json_object_get(config, "model_type"));
     const char *dtype = json_string_value(json_object_get(config, "dtype"));
     if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype"));
@@ -104,7 +106,7 @@ static void describe(const HubCached *c, char family[32], char type[32], Status 
     else if (c->path) st = family_of_gguf(c->path, family);
     for (char *p = family; *p; p++)
         if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
-    if (!unread->code) *unread = st;
+    if (!unread->code && !c->incomplete) *unread = st;
 }
 
 static void print_date(int64_t when, char out[24]) {
@@ -208,11 +210,13 @@ static Status find_removal(const HubCachedList *list, const char *asked, Removal
 }
 
 static bool is_agreed(const Options *o, const Removal *r) {
-    char size[24], line[16];
+    char size[24], *line = NULL;
+    size_t room = 0;
     if (o->hub.yes) return true;
     fprintf(stderr, "quill: remove %s (%s)? [y/N] ", r->all ? r->repo : r->one->name,
             units_bytes((double)r->bytes, size));
-    bool yes = fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
+    bool yes = getline(&line, &room, stdin) > 0 && (line[0] == 'y' || line[0] == 'Y');
+    free(line);
     if (!isatty(STDIN_FILENO)) fputs("\n", stderr);
     return yes;
 }

@@ -184,7 +184,9 @@ static Status decode(const Options *o, Engine *e) {
 Status transfer_decode(const Options *o) {
     Engine e;
     TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
-    bool used = strcmp(o->kv.in, "-") == 0 || o->prompt.no_stdin; // no_stdin: another file is stdin
+    struct stat in, file; // --kv-in may name stdin as /dev/stdin
+    bool same = fstat(STDIN_FILENO, &in) == 0 && stat(o->kv.in, &file) == 0 && fd_same_file(&in, &file);
+    bool used = same || strcmp(o->kv.in, "-") == 0 || o->prompt.no_stdin; // no_stdin: another file is stdin
     if (!used && prompt_is_waiting())
         note_print(o->answer.quiet,
                    "stdin is not read: decode answers the prompt in the KV file, so give the text to quill "

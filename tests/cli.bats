@@ -395,6 +395,7 @@ PYTHON
     stdin_is_needed '-sysf -: a file expected, found stdin, which is taken by the jobs' batch -m builtin -sysf -
     stdin_is_needed 'which is taken by the chat' -m builtin -i --tools -
     stdin_is_needed '--json-schema-file -: a file expected, found stdin, which is taken by -sysf' -m builtin -sysf - -jf - Hello
+    stdin_is_needed '--no-stdin and --tools -: one of them expected' -m builtin --no-stdin --tools - Hello
     stdin_is_needed '--grammar-file -: a file expected, found stdin, which is taken by -f -' -m builtin --grammar-file - -f - Hello
 }
 
@@ -803,6 +804,10 @@ like_reference() {
     run -2 --separate-stderr bash -c 'printf "" | "$QUILL" --no-config'
     [ "$stderr" = "quill: no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line" ]
     run -2 "$QUILL" --no-config <empty
+    run -2 "$QUILL" --no-config - <empty
+    run -2 "$QUILL" --no-config -f - </dev/null
+    run -6 bash -c '"$QUILL" --no-config -f - Hello <&-'
+    run -0 bash -c '"$QUILL" --no-config -q -n 1 Hello <&-'
     run -0 "$QUILL" --no-config -q -n 1 Hello <empty
     run -0 "$QUILL" --no-config -q -n 1 -f empty </dev/null
 }

@@ -473,6 +473,17 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     [ "$(code "$QUILL" inspect me/dir)" -eq 6 ]
 }
 
+@test "quill models names a file that is no model" {
+    pull me/tiny >path
+    pull me/tiny:Q8_0 >path
+    printf 'not a model' >"$(readlink -f "$snapshot/tiny-Q4_K_M.gguf")"
+    "$QUILL" models >list 2>errors
+    grep -qE '^me/tiny:Q4_K_M +[0-9.]+ [KM]?B +- +Q4_K_M ' list
+    grep -qE '^me/tiny:Q8_0 +[0-9.]+ KB +llama +Q8_0 ' list
+    said 'quill: note: .*tiny-Q4_K_M.gguf: '
+    run -2 "$QUILL" models --names --json
+}
+
 @test "a pipe in place of refs/main is not waited for" {
     pull me/tiny >path
     rm "$folder/refs/main"

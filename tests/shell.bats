@@ -265,7 +265,7 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     echo "and who has it?" | { sleep 0.2; "$QUILL" decode --kv-in f.kv -n 1 2>piped >out; }
     grep -q '^quill: note: stdin is not read: decode answers the prompt in the KV file' piped
     "$QUILL" decode --kv-in f.kv -n 1 <question 2>&1 >out | cmp - piped
-    for quiet in '-q --kv-in f.kv' '--kv-in -'; do
+    for quiet in '-q --kv-in f.kv' '--kv-in -' '--kv-in /dev/stdin'; do
         "$QUILL" decode $quiet -n 1 <f.kv 2>errors >out
         [ ! -s errors ]
     done
