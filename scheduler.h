@@ -1,7 +1,7 @@
 // scheduler.h: decides which sequences have rows in each step.
 //
 //   while (scheduler_next(s, &batch))
-//       scheduler_take(s, model_forward(m, w, &kv->pool, batch));
+//       scheduler_take(s, model_forward(m, w, kv->pool, batch));
 //
 // A request (request.h) is a prompt with its sampling parameters and limits. Each step first takes one row of every
 // decoding sequence, then fills the rest of max_rows with prefill chunks (tokens whose K and V are not computed yet),

@@ -88,7 +88,7 @@ static bool is_before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-// The path of the model's conversation that was written last; NULL: none. An empty file is a name that saved_new has
+// The path of the model's conversation that was written last; NULL: none. An empty file is a name that a chat has
 // reserved: its chat has not written yet, or was killed before it could.
 static char *find_last(const char *dir, const char *part) {
     char end[112], *best = NULL;

@@ -36,7 +36,7 @@ SavedMark saved_mark(const char *path); // take it before the file is read, or a
 // Whether another program has written the file since `mark`. False: the file was removed.
 bool saved_changed(const char *path, const SavedMark *mark);
 // The file of --load, otherwise the one that --continue finds; NULL: neither was given. The caller frees *path.
-// QUILL_USAGE: --continue, and no conversation with the model was saved. QUILL_IO: as saved_new.
+// QUILL_USAGE: --continue, and no conversation with the model was saved. QUILL_IO: the directory cannot be made.
 Status saved_choose(const AnswerConfig *config, const char *model, char **path);
 // The messages of the saved conversation that `config` names (none without --load and --continue), then the prompt.
 // system: replaces the system message unless system.data is NULL. Free *out with saved_talk_free, also after an error.
