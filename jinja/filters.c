@@ -1,11 +1,11 @@
 // jinja/filters.c: the filters and tests of Jinja2 that chat templates use (jinja/run.h calls them).
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "jinja/number.h"
 #include "jinja/run.h"
 
 static bool truth(const JinjaArgs *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
@@ -175,33 +175,39 @@ static Value f_tojson(JinjaRun *r, Value v, JinjaArgs *a) {
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
 
-// Reads a number from a text as Python's int() or float() do. False: it is not a number.
-static bool read_number(JinjaRun *r, MarkedText t, int base, Value *out) {
+static Value too_large(JinjaRun *r) {
+    heap_fail(r->h, "an integer of 64 bits expected, found one that is larger");
+    return value_none();
+}
+
+// Reads a text as Python's int() does. False: it is not an integer, or the heap has failed.
+static bool read_integer(JinjaRun *r, MarkedText t, int64_t base, Value *out) {
     t = text_strip(r->h, t, NULL, true, true);
-    if (t.n == 0 || t.n > 400) return false;
-    char digits[401], *end;
-    size_t n = 0;
-    for (size_t i = 0; i < t.n; i++)
-        if (t.data[i] != '_') digits[n++] = t.data[i];
-    digits[n] = 0;
-    for (size_t i = 0; i < n; i++) // refuses forms that C accepts and Python does not
-        if (base == 0 && strchr("xXpP()", digits[i])) return false;
-    errno = 0;
-    *out = base ? value_int(strtoll(digits, &end, base)) : value_float(strtod(digits, &end));
-    if (base && errno == ERANGE) heap_fail(r->h, "an integer of 64 bits expected, found one that is larger");
-    out->foreign = t.marks || !t.trusted;
-    return end != digits && *end == 0 && !run_failed(r);
+    bool has_digits = base == 0 || (base >= 2 && base <= 36);
+    if (!has_digits || !heap_work(r->h, t.n / 8)) return false;
+    *out = (Value){.type = V_INT, .foreign = t.marks || !t.trusted};
+    NumberKind kind = number_integer(text_str(t), (int)base, &out->i);
+    if (kind == NUMBER_TOO_LARGE) too_large(r);
+    return kind == NUMBER_FITS;
+}
+
+// Reads a text as Python's float() does. False: it is not a number.
+static bool read_float(JinjaRun *r, MarkedText t, Value *out) {
+    t = text_strip(r->h, t, NULL, true, true);
+    *out = (Value){.type = V_FLOAT, .foreign = t.marks || !t.trusted};
+    return number_float(text_str(t), &out->f) && !run_failed(r);
 }
 
 static Value f_int(JinjaRun *r, Value v, JinjaArgs *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_int(0), out;
     int64_t base = integer_unless_none(r, a, 1, "int", 10);
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
-    if (run_failed(r) || base < 2 || base > 36) return fallback;
-    if (value_is(v, V_STRING) && read_number(r, *v.text, (int)base, &out)) return out;
-    if (value_is(v, V_STRING) && !read_number(r, *v.text, 0, &v)) return fallback;
+    if (run_failed(r)) return fallback;
+    if (value_is(v, V_STRING) && read_integer(r, *v.text, base, &out)) return out;
+    if (value_is(v, V_STRING) && !read_float(r, *v.text, &v)) return fallback;
     if (!value_is_number(v)) return fallback;
-    if (value_is(v, V_FLOAT) && (!isfinite(v.f) || fabs(v.f) >= 0x1p63)) return fallback;
+    if (value_is(v, V_FLOAT) && !isfinite(v.f)) return fallback;
+    if (value_is(v, V_FLOAT) && (v.f < -0x1p63 || v.f >= 0x1p63)) return too_large(r);
     out = value_int(value_is(v, V_FLOAT) ? (int64_t)v.f : value_is(v, V_INT) ? v.i : v.b);
     out.foreign = v.foreign;
     return out;
@@ -210,7 +216,7 @@ static Value f_int(JinjaRun *r, Value v, JinjaArgs *a) {
 static Value f_float(JinjaRun *r, Value v, JinjaArgs *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_float(0), out;
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
-    if (value_is(v, V_STRING)) return read_number(r, *v.text, 0, &out) ? out : fallback;
+    if (value_is(v, V_STRING)) return read_float(r, *v.text, &out) ? out : fallback;
     if (!value_is_number(v)) return fallback;
     out = value_float(value_number(v));
     out.foreign = v.foreign;

@@ -1,12 +1,11 @@
 // jinja/parse.c: see jinja/parse.h. One function for each level of the grammar; the heap's depth limits nesting.
 #include "jinja/parse.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "jinja/lex.h"
+#include "jinja/number.h"
 
 typedef struct {
     Heap *h;
@@ -85,24 +84,9 @@ static Node *parse_level(Parser *p, int level);
 
 static Node *parse_number(Parser *p) {
     Node *n = new_node(p, N_CONST);
-    char digits[64];
-    size_t k = 0;
-    for (size_t i = 0; i < p->now.text.n && k + 1 < sizeof digits; i++)
-        if (p->now.text.data[i] != '_') digits[k++] = p->now.text.data[i];
-    digits[k] = 0;
-    errno = 0;
-    char *end = digits;
-    if (p->now.kind == LEX_FLOAT) n->value = value_float(strtod(digits, &end));
-    else {
-        bool binary = digits[0] == '0' && (digits[1] | 0x20) == 'b',
-             octal = digits[0] == '0' && (digits[1] | 0x20) == 'o';
-        n->value = value_int(strtoll(digits + 2 * (binary || octal), &end,
-                                     binary                                   ? 2
-                                     : octal                                  ? 8
-                                     : digits[1] && (digits[1] | 0x20) == 'x' ? 16
-                                                                              : 10));
-    }
-    if (*end || (errno == ERANGE && p->now.kind == LEX_INTEGER) || p->now.text.n >= sizeof digits)
+    bool whole = p->now.kind == LEX_INTEGER;
+    n->value = whole ? value_int(0) : value_float(0);
+    if (whole ? number_integer(p->now.text, 0, &n->value.i) != NUMBER_FITS : !number_float(p->now.text, &n->value.f))
         fail(p, "a number of 64 bits");
     advance(p);
     return n;

@@ -142,6 +142,13 @@ static void test_rare_parts(void **state) {
         {"{{ 1234|round(-2) }} {{ 1250|round(-2) }} {{ -1350|round(-2) }} {{ 7|round(-30) }} {{ "
          "9007199254740993|round(-1) }}",
          "1200 1200 -1400 0 9007199254740990"},
+        {"{{ '1_0'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\\0x'|int }} {{ '1_0.5'|float }} {{ "
+         "'1_.5'|float }}",
+         "10 0 0 0 0 10.5 0.0"},
+        {"{{ '0b11'|int(0, 2) }} {{ '0o17'|int(0, 8) }} {{ '-0x_f'|int(0, 16) }} {{ '0x0x1'|int(9, 16) }} {{ "
+         "'0b11'|int(0, 0) }} {{ '010'|int(0, 0) }} {{ '7'|int(0, 99) }}",
+         "3 15 -15 9 3 10 7"},
+        {"{{ 0x_f }} {{ 0b1_1 }} {{ 00 }} {{ '-9223372036854775808'|int }}", "15 3 0 -9223372036854775808"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
 }
@@ -225,6 +232,9 @@ static void test_errors(void **state) {
         {"{{ 'abc'|truncate(2) }}", "a length of 3 or more"},
         {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+        {"{{ '9223372036854775808'|int }}", "64 bits"},
+        {"{{ 1e30|int }}", "64 bits"},
+        {"{{ 0x1__f }}", "a number of 64 bits"},
         {"{{ range(1000000) }}", "Range too big"},
         {"{{ range(0 - 9223372036854775807, 9223372036854775807) }}", "Range too big"},
         {"{% macro f() %}{% endmacro %}{{ f(**{7: 2}) }}", "keywords must be strings"},

@@ -135,6 +135,12 @@ y' }}
 {{ u|groupby('k')|length }} {% for k, g in u[:3]|groupby('k') %}{{ k }}:{{ g|length }} {% endfor %}{% for g in u[:3]|groupby('k') %}{{ g.grouper }}:{{ g.list|length }}={{ g[1]|length }} {{ g }}{% endfor %}
 {{ [1,2,3,4,5]|batch(2)|list }} {{ [1,2,3]|batch(2, 0)|list }}
 {{ '42'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ '4.7'|int }} {{ f|int }} {{ 'ff'|int(0, 16) }} {{ z|int }} {{ ' 12 '|int }} {{ '1e3'|int }} {{ true|int }} {{ '3.5'|float }} {{ 'x'|float }} {{ n|float }} {{ z|float(1.5) }} {{ '1_0'|int }}
+{{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\0x'|int }} {{ '12\0'|int }} {{ '--1'|int }} {{ '1 2'|int }} {{ '_'|int }} {{ '1_0.5'|float }} {{ '1_.5'|float }} {{ '1e_3'|float }} {{ '1\0'|float }} {{ '0x1p3'|float }} {{ '-inf'|float }} {{ 'nan'|int(4) }}
+{{ '0b11'|int(0, 2) }} {{ '0o17'|int(0, 8) }} {{ '0x1F'|int(0, 16) }} {{ '-0x_f'|int(0, 16) }} {{ '0b11'|int(0, 16) }} {{ '0x0x1'|int(9, 16) }} {{ '0x'|int(9, 16) }} {{ '0b11'|int(0, 0) }} {{ '010'|int(0, 0) }} {{ '00'|int(9, 0) }} {{ 'zz'|int(0, 36) }} {{ '7.5'|int(0, 99) }} {{ 8|int(0, 99) }}
+{{ 0x_f }} {{ 0X1F }} {{ 0b1_1 }} {{ 00 }} {{ 1_0.5 }} {{ 0_0 }} {{ '-9223372036854775808'|int }}
+{{ 0x1__f }}
+{{ 0b2 }}
+{{ 007 }}
 {{ missing|int }}
 {{ 2.5|round }} {{ 3.5|round }} {{ 2.567|round(2) }} {{ 2.5|round(0, 'ceil') }} {{ 2.5|round(method='floor') }} {{ 1234.5|round(-2) }} {{ n|round }} {{ 0.125|round(2) }} {{ 1.005|round(2) }}
 {{ s|replace('o', '0') }} {{ s|replace('o', '0', 1) }} {{ s.replace('l', '') }} {{ 'aaa'.replace('a', 'b', 2) }} {{ 'abc'.replace('', '-') }} {{ 'aaaa'.replace('aa', 'b') }} {{ n|replace('7', '8') }}
