@@ -325,11 +325,10 @@ static Value f_join(JinjaRun *r, Value v, JinjaArgs *a) {
     TextOut out = {.h = r->h};
     Value *items;
     size_t n;
-    bool attribute = given(a, 1) && !value_is(a->slot[1], V_NONE);
     value_items(r->h, v, &items, &n);
     for (size_t i = 0; i < n && !run_failed(r); i++) {
         if (i) text_put(&out, between);
-        print_str(&out, attribute ? value_path(r, items[i], a->slot[1]) : items[i]);
+        print_str(&out, value_path(r, items[i], a->slot[1]));
     }
     return run_text(r, text_done(&out));
 }
@@ -384,26 +383,39 @@ static void merge_sort(JinjaRun *r, Keyed *items, size_t n, bool reverse) {
     if (from != items && !run_failed(r)) memcpy(items, from, n * sizeof *items);
 }
 
-// The sort key of an item; `attribute` is "a.b", 0, or "a,b" for several keys.
-static Value sort_key(JinjaRun *r, Value item, Value attribute, bool exact) {
-    if (value_is(attribute, V_ABSENT) || value_is(attribute, V_NONE)) return exact ? item : ignore_case(r, item);
-    if (!value_is(attribute, V_STRING)) return value_path(r, item, attribute);
-    Value names = text_split(r->h, *attribute.text, &(MarkedText){.data = ",", .n = 1}, -1, false);
+// Where the key of an item comes from.
+typedef struct {
+    Value attribute;      // a path, or nothing (value_path)
+    const Value *missing; // (value_path_or)
+    bool exact;           // do not ignore case
+} KeyRule;
+
+typedef Value KeyOf(JinjaRun *r, Value item, const KeyRule *rule);
+
+static Value plain_key(JinjaRun *r, Value item, const KeyRule *rule) {
+    Value key = value_path_or(r, item, rule->attribute, rule->missing);
+    return rule->exact ? key : ignore_case(r, key);
+}
+
+// The key for the filter sort, whose attribute may be "a,b": a list of keys.
+static Value list_key(JinjaRun *r, Value item, const KeyRule *rule) {
+    Value attribute = rule->attribute, names = value_list(r->h, V_LIST, &attribute, 1);
+    if (value_is(attribute, V_STRING))
+        names = text_split(r->h, *attribute.text, &(MarkedText){.data = ",", .n = 1}, -1, false);
     Value key = value_new_list(r->h, V_LIST, names.list->n);
     for (size_t i = 0; i < key.list->n && !run_failed(r); i++) {
-        Value part = value_path(r, item, names.list->items[i]);
-        key.list->items[i] = exact ? part : ignore_case(r, part);
+        KeyRule part = {names.list->items[i], rule->missing, rule->exact};
+        key.list->items[i] = plain_key(r, item, &part);
     }
     return key;
 }
 
 // The items of v with their keys. NULL: failed.
-static Keyed *keyed_items(JinjaRun *r, Value v, Value attribute, bool exact, size_t *n) {
+static Keyed *keyed_items(JinjaRun *r, Value v, KeyOf *key, const KeyRule *rule, size_t *n) {
     Value *items;
     if (!value_items(r->h, v, &items, n) || !heap_fits(r->h, *n * sizeof(Keyed))) return NULL;
     Keyed *all = heap_alloc(r->h, *n * sizeof *all);
-    for (size_t i = 0; i < *n && !run_failed(r); i++)
-        all[i] = (Keyed){sort_key(r, items[i], attribute, exact), items[i]};
+    for (size_t i = 0; i < *n && !run_failed(r); i++) all[i] = (Keyed){key(r, items[i], rule), items[i]};
     return run_failed(r) ? NULL : all;
 }
 
@@ -415,7 +427,8 @@ static Value plain_list(JinjaRun *r, const Keyed *all, size_t n) {
 
 static Value f_sort(JinjaRun *r, Value v, JinjaArgs *a) {
     size_t n;
-    Keyed *all = keyed_items(r, v, a->slot[2], truth(a, 1), &n);
+    const KeyRule rule = {.attribute = a->slot[2], .exact = truth(a, 1)};
+    Keyed *all = keyed_items(r, v, list_key, &rule, &n);
     if (!all) return value_none();
     merge_sort(r, all, n, truth(a, 0));
     return plain_list(r, all, n);
@@ -423,18 +436,21 @@ static Value f_sort(JinjaRun *r, Value v, JinjaArgs *a) {
 
 static Value f_dictsort(JinjaRun *r, Value v, JinjaArgs *a) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "dictsort: a mapping expected, found %s", value_type_name(v));
-    bool by_value = given(a, 1) && str_is(text_str(value_str(r->h, a->slot[1])), "value");
+    Str by = given(a, 1) ? text_str(value_str(r->h, a->slot[1])) : str_of("key");
+    bool by_value = str_is(by, "value");
+    if (!by_value && !str_is(by, "key")) heap_fail(r->h, "You can only sort by either \"key\" or \"value\"");
+    const KeyRule rule = {.attribute = value_int(by_value), .exact = truth(a, 0)};
     size_t n;
-    Keyed *all = run_failed(r) ? NULL : keyed_items(r, dict_pairs(r, V_LIST, v.dict), value_int(by_value), true, &n);
+    Keyed *all = run_failed(r) ? NULL : keyed_items(r, dict_pairs(r, V_LIST, v.dict), plain_key, &rule, &n);
     if (!all) return value_none();
-    for (size_t i = 0; i < n && !truth(a, 0); i++) all[i].key = ignore_case(r, all[i].key);
     merge_sort(r, all, n, truth(a, 2));
     return plain_list(r, all, n);
 }
 
 static Value extreme(JinjaRun *r, Value v, JinjaArgs *a, int sign) {
+    const KeyRule rule = {.attribute = a->slot[1], .exact = truth(a, 0)};
     size_t n, best = 0;
-    Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
+    Keyed *all = keyed_items(r, v, plain_key, &rule, &n);
     if (!all) return value_none();
     for (size_t i = 1; i < n; i++)
         if (value_compare(r->h, all[i].key, all[best].key, sign < 0 ? "<" : ">") * sign > 0) best = i;
@@ -445,8 +461,9 @@ static Value f_min(JinjaRun *r, Value v, JinjaArgs *a) { return extreme(r, v, a,
 static Value f_max(JinjaRun *r, Value v, JinjaArgs *a) { return extreme(r, v, a, 1); }
 
 static Value f_unique(JinjaRun *r, Value v, JinjaArgs *a) {
+    const KeyRule rule = {.attribute = a->slot[1], .exact = truth(a, 0)};
     size_t n, kept = 0;
-    Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
+    Keyed *all = keyed_items(r, v, plain_key, &rule, &n);
     if (!all) return value_none();
     for (size_t i = 0; i < n && !run_failed(r); i++) {
         size_t k = 0;
@@ -459,16 +476,16 @@ static Value f_unique(JinjaRun *r, Value v, JinjaArgs *a) {
 }
 
 static Value f_groupby(JinjaRun *r, Value v, JinjaArgs *a) {
-    bool exact = truth(a, 2);
+    const Value *missing = given(a, 1) ? &a->slot[1] : NULL;
+    const KeyRule rule = {a->slot[0], missing, .exact = truth(a, 2)}, shown = {a->slot[0], missing, .exact = true};
     size_t n, n_groups = 0;
-    Keyed *all = keyed_items(r, v, a->slot[0], exact, &n);
+    Keyed *all = keyed_items(r, v, plain_key, &rule, &n);
     if (!all) return value_none();
     merge_sort(r, all, n, false);
     Value groups = value_new_list(r->h, V_LIST, n);
     for (size_t i = 0, end; i < n && !run_failed(r); i = end) {
         for (end = i + 1; end < n && value_equal(r->h, all[end].key, all[i].key);) end++;
-        Value key = value_path(r, all[i].item, a->slot[0]);
-        Value group = value_pair(r->h, key, plain_list(r, all + i, end - i));
+        Value group = value_pair(r->h, plain_key(r, all[i].item, &shown), plain_list(r, all + i, end - i));
         if (!run_failed(r)) group.list->name = "group"; // has .grouper and .list (jinja/run.c)
         groups.list->items[n_groups++] = group;
     }
@@ -480,9 +497,8 @@ static Value f_sum(JinjaRun *r, Value v, JinjaArgs *a) {
     Value *items, sum = given(a, 1) ? a->slot[1] : value_int(0);
     size_t n;
     value_items(r->h, v, &items, &n);
-    bool attribute = given(a, 0) && !value_is(a->slot[0], V_NONE);
     for (size_t i = 0; i < n && !run_failed(r); i++)
-        sum = op_binary(r->h, '+', sum, attribute ? value_path(r, items[i], a->slot[0]) : items[i]);
+        sum = op_binary(r->h, '+', sum, value_path(r, items[i], a->slot[0]));
     return sum;
 }
 
@@ -540,9 +556,8 @@ static Value f_map(JinjaRun *r, Value v, JinjaArgs *a) {
     for (size_t i = 0; !run_failed(r) && i < list.list->n; i++) {
         Value *item = &list.list->items[i];
         JinjaArgs more = rest(a, 1);
-        *item = attribute ? value_path(r, *item, *attribute)
+        *item = attribute ? value_path_or(r, *item, *attribute, missing)
                           : run_named_filter(r, text_str(*a->items[0].text), *item, &more);
-        if (missing && value_is(*item, V_UNDEFINED)) *item = *missing;
     }
     return list;
 }

@@ -143,18 +143,26 @@ static Value item_of(JinjaRun *r, Value of, Value key) {
                            shown.data);
 }
 
-Value value_path(JinjaRun *r, Value of, Value path) {
-    if (!value_is(path, V_STRING)) return item_of(r, of, path);
+static Value item_or(JinjaRun *r, Value of, Value key, const Value *missing) {
+    Value v = item_of(r, of, key);
+    return value_is(v, V_UNDEFINED) && missing && !value_is(*missing, V_NONE) ? *missing : v;
+}
+
+Value value_path_or(JinjaRun *r, Value of, Value path, const Value *missing) {
+    if (value_is(path, V_NONE) || value_is(path, V_ABSENT)) return of;
+    if (!value_is(path, V_STRING)) return item_or(r, of, path, missing);
     Value parts = text_split(r->h, *path.text, &(MarkedText){.data = ".", .n = 1}, -1, false);
     for (size_t i = 0; i < parts.list->n && !run_failed(r); i++) {
         MarkedText part = *parts.list->items[i].text;
         int64_t index = 0;
         for (size_t k = 0; k < part.n && k < 18 && isdigit((unsigned char)part.data[k]); k++)
             index = index * 10 + part.data[k] - '0';
-        of = item_of(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
+        of = item_or(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i], missing);
     }
     return of;
 }
+
+Value value_path(JinjaRun *r, Value of, Value path) { return value_path_or(r, of, path, NULL); }
 
 const Builtin *builtin_find(BuiltinTable table, Str name) {
     for (size_t i = 0; i < table.n; i++)

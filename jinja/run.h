@@ -58,7 +58,10 @@ Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 
 Value value_attribute(JinjaRun *r, Value of, Str name); // of.name
-Value value_path(JinjaRun *r, Value of, Value path);    // of.a.b or of[0]; the path is "a.b" or 0, as in filters
+// of.a.b or of[0]. The path is "a.b" or 0, as in filters; None or V_ABSENT: `of` itself.
+Value value_path(JinjaRun *r, Value of, Value path);
+// The same with a value for each undefined part of the path. missing NULL or None: there is no such value.
+Value value_path_or(JinjaRun *r, Value of, Value path, const Value *missing);
 
 // A for loop's `loop`.
 typedef struct {

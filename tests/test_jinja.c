@@ -142,6 +142,19 @@ static void test_rare_parts(void **state) {
         {"{{ 1234|round(-2) }} {{ 1250|round(-2) }} {{ -1350|round(-2) }} {{ 7|round(-30) }} {{ "
          "9007199254740993|round(-1) }}",
          "1200 1200 -1400 0 9007199254740990"},
+        {"{% for k, g in [{'k': 'b'}, {}, {'k': 'A'}, {'k': 'Z'}]|groupby('k', default='z') %}{{ k }}{{ g }}{% endfor "
+         "%}"
+         "{{ [{}, {'a': {'b': 2}}]|map(attribute='a.b', default=7)|list }}",
+         "A[{'k': 'A'}]b[{'k': 'b'}]z[{}, {'k': 'Z'}][7, 2]"},
+        {"{{ [['B'], ['a']]|sort(attribute=0) }}{{ [['B'], ['a']]|max(attribute=0) }}{{ [['B'], "
+         "['a']]|min(attribute=0) "
+         "}}{{ [['a'], ['A']]|unique(attribute=0)|list }}{{ [['a'], ['A']]|groupby(0) }}{{ [['a'], "
+         "['B']]|sort(attribute=0, case_sensitive=true) }}",
+         "[['a'], ['B']]['B']['a'][['a']][('a', [['a'], ['A']])][['B'], ['a']]"},
+        {"{{ [{'a,b': 2}, {'a,b': 1}]|min(attribute='a,b') }}{{ [none, none]|sort }}", "{'a,b': 1}[None, None]"},
+        {"{{ {'b': 'C', 'A': 'd'}|dictsort }}{{ {'b': 'C', 'A': 'd'}|dictsort(by='value') }}{{ {'b': 1, 'A': "
+         "2}|dictsort(true) }}{{ {'b': 1}|dictsort(by='key') }}",
+         "[('A', 'd'), ('b', 'C')][('b', 'C'), ('A', 'd')][('A', 2), ('b', 1)][('b', 1)]"},
         {"{{ '1_0'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\\0x'|int }} {{ '1_0.5'|float }} {{ "
          "'1_.5'|float }}",
          "10 0 0 0 0 10.5 0.0"},
@@ -233,6 +246,8 @@ static void test_errors(void **state) {
         {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ '9223372036854775808'|int }}", "64 bits"},
+        {"{{ {'b': 1}|dictsort(by='zz') }}", "either \"key\" or \"value\""},
+        {"{{ [{'k': 'x'}, {}]|groupby('k', default=none) }}", "has no attribute 'k'"},
         {"{{ 1e30|int }}", "64 bits"},
         {"{{ 0x1__f }}", "a number of 64 bits"},
         {"{{ range(1000000) }}", "Range too big"},

@@ -133,6 +133,16 @@ y' }}
 {{ u|selectattr('k')|list }} {{ u|selectattr('k', 'defined')|list }} {{ u|rejectattr('k', 'equalto', 'x')|list }} {{ u|selectattr('v', '>', 1)|map(attribute='v')|list }} {{ messages|selectattr('role', 'equalto', 'user')|list|length }} {{ messages|rejectattr('role', 'in', ['user', 'tool'])|map(attribute='role')|join(' ') }}
 {% set g = l|map('string') %}{{ g|list }}{{ g|list }}{% if el|select %}true{% endif %}
 {{ u|groupby('k')|length }} {% for k, g in u[:3]|groupby('k') %}{{ k }}:{{ g|length }} {% endfor %}{% for g in u[:3]|groupby('k') %}{{ g.grouper }}:{{ g.list|length }}={{ g[1]|length }} {{ g }}{% endfor %}
+{{ u|groupby('k', default='X') }} {{ u|groupby('k', default='X', case_sensitive=true) }} {{ u|groupby('k', 'a')|length }} {{ [{}, {'a': {'b': 2}}, {'a': {}}]|groupby('a.b', default=7) }} {{ u[:3]|groupby('k', default=none) }} {{ [2, 1]|groupby(none) }}
+{{ u|groupby('k') }}
+{{ u|groupby('k', default=none) }}
+{{ [{}, {'a': {'b': 2}}]|map(attribute='a.b', default='x')|list }} {{ [{}]|map(attribute='a', default=none)|first is defined }} {{ [1, 0]|map(attribute=none)|list }} {{ [1, 0]|selectattr(none)|list }} {{ [2, 1]|sum(attribute=none) }} {{ [2, 1]|join('-', attribute=none) }}
+{{ [['B'], ['a']]|sort(attribute=0) }} {{ [['B'], ['a']]|sort(attribute=0, case_sensitive=true) }} {{ [['B'], ['a']]|max(attribute=0) }} {{ [['B'], ['a']]|min(attribute=0) }} {{ [['B'], ['a']]|min(true, 0) }} {{ [['a'], ['A']]|unique(attribute=0)|list }} {{ [['a'], ['A'], ['b']]|groupby(0) }} {{ [['a'], ['A']]|groupby(0, case_sensitive=true) }}
+{{ [{'a,b': 2}, {'a,b': 1}]|min(attribute='a,b') }} {{ [{'a,b': 1}]|groupby('a,b') }} {{ [none, none]|sort }} {{ [{'a': 1}, {'a': 1}]|sort }} {{ w|sort(attribute=none) }}
+{{ [{'a': 1, 'b': 2}, {'a': 1, 'b': 1}]|max(attribute='a,b') }}
+{{ {'b': 'C', 'A': 'd'}|dictsort(by='key') }} {{ {'b': 'C', 'A': 'd'}|dictsort(false, 'value') }} {{ {'b': 'C', 'A': 'd'}|dictsort(true, 'value') }}
+{{ {'b': 1}|dictsort(by='zz') }}
+{{ {'b': 1}|dictsort(by=none) }}
 {{ [1,2,3,4,5]|batch(2)|list }} {{ [1,2,3]|batch(2, 0)|list }}
 {{ '42'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ '4.7'|int }} {{ f|int }} {{ 'ff'|int(0, 16) }} {{ z|int }} {{ ' 12 '|int }} {{ '1e3'|int }} {{ true|int }} {{ '3.5'|float }} {{ 'x'|float }} {{ n|float }} {{ z|float(1.5) }} {{ '1_0'|int }}
 {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\0x'|int }} {{ '12\0'|int }} {{ '--1'|int }} {{ '1 2'|int }} {{ '_'|int }} {{ '1_0.5'|float }} {{ '1_.5'|float }} {{ '1e_3'|float }} {{ '1\0'|float }} {{ '0x1p3'|float }} {{ '-inf'|float }} {{ 'nan'|int(4) }}
