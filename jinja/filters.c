@@ -347,7 +347,9 @@ static Value f_items(JinjaRun *r, Value v, JinjaArgs *a) {
 }
 
 static Value f_attr(JinjaRun *r, Value v, JinjaArgs *a) {
-    return value_attribute(r, v, text_str(value_str(r->h, a->slot[0])));
+    if (value_is(a->slot[0], V_STRING)) return value_own_attribute(r, v, text_str(*a->slot[0].text));
+    heap_fail(r->h, "attr: a name expected, found %s", value_type_name(a->slot[0]));
+    return value_none();
 }
 
 // ---- sorting --------------------------------------------------------------------------------------------------------

@@ -119,11 +119,17 @@ static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     return value_none();
 }
 
-Value value_attribute(JinjaRun *r, Value of, Str name) {
+static Value value_attribute(JinjaRun *r, Value of, Str name) {
     bool found;
     Value v = own_attribute(r, of, name, &found);
     if (found || run_failed(r)) return v;
     v = op_index(r->h, of, value_string(r->h, name, true), &found);
+    return found ? v : no_attribute(r, of, name);
+}
+
+Value value_own_attribute(JinjaRun *r, Value of, Str name) {
+    bool found;
+    Value v = own_attribute(r, of, name, &found);
     return found ? v : no_attribute(r, of, name);
 }
 

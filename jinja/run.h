@@ -57,7 +57,8 @@ const Builtin *builtin_find_method(Value of, Str name, bool *safe);
 Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 
-Value value_attribute(JinjaRun *r, Value of, Str name); // of.name
+// A method or a field of the value itself, not one of its items; undefined if there is none.
+Value value_own_attribute(JinjaRun *r, Value of, Str name);
 // of.a.b or of[0]. The path is "a.b" or 0, as in filters; None or V_ABSENT: `of` itself.
 Value value_path(JinjaRun *r, Value of, Value path);
 // The same with a value for each undefined part of the path. missing NULL or None: there is no such value.

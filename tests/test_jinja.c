@@ -155,6 +155,9 @@ static void test_rare_parts(void **state) {
         {"{{ {'b': 'C', 'A': 'd'}|dictsort }}{{ {'b': 'C', 'A': 'd'}|dictsort(by='value') }}{{ {'b': 1, 'A': "
          "2}|dictsort(true) }}{{ {'b': 1}|dictsort(by='key') }}",
          "[('A', 'd'), ('b', 'C')][('b', 'C'), ('A', 'd')][('A', 2), ('b', 1)][('b', 1)]"},
+        {"{{ {'a': 1}|attr('a') is defined }}{{ {'a': 1}|attr('items') is callable }}{{ namespace(a=1)|attr('a') }}"
+         "{{ messages|groupby('role')|first|attr('grouper') }}",
+         "FalseTrue1assistant"},
         {"{{ '1_0'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\\0x'|int }} {{ '1_0.5'|float }} {{ "
          "'1_.5'|float }}",
          "10 0 0 0 0 10.5 0.0"},
@@ -246,6 +249,8 @@ static void test_errors(void **state) {
         {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ '9223372036854775808'|int }}", "64 bits"},
+        {"{{ {1: 2}|attr(1) }}", "attr: a name expected, found int"},
+        {"{{ ({'a': {'b': 1}}|attr('a')).b }}", "has no attribute 'a'"},
         {"{{ {'b': 1}|dictsort(by='zz') }}", "either \"key\" or \"value\""},
         {"{{ [{'k': 'x'}, {}]|groupby('k', default=none) }}", "has no attribute 'k'"},
         {"{{ 1e30|int }}", "64 bits"},

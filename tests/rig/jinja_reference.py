@@ -143,6 +143,10 @@ y' }}
 {{ {'b': 'C', 'A': 'd'}|dictsort(by='key') }} {{ {'b': 'C', 'A': 'd'}|dictsort(false, 'value') }} {{ {'b': 'C', 'A': 'd'}|dictsort(true, 'value') }}
 {{ {'b': 1}|dictsort(by='zz') }}
 {{ {'b': 1}|dictsort(by=none) }}
+{{ {'a': 1}|attr('a') is defined }} {{ {'a': 1}|attr('a') }} {{ {'a': 1}|attr('items') is callable }} {{ namespace(a=1)|attr('a') }} {{ namespace(a=1)|attr('b') is defined }} {{ u[:3]|groupby('k')|first|attr('grouper') }} {{ s|attr('nope') is defined }} {{ l|attr('0') is defined }} {{ z|attr('x') is defined }} {% for x in l %}{{ loop|attr('index') }}{{ loop|attr('q') is defined }}{% endfor %}
+{{ {1: 2}|attr(1) }}
+{{ missing|attr('x') }}
+{{ (d|attr('a')).x }}
 {{ [1,2,3,4,5]|batch(2)|list }} {{ [1,2,3]|batch(2, 0)|list }}
 {{ '42'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ '4.7'|int }} {{ f|int }} {{ 'ff'|int(0, 16) }} {{ z|int }} {{ ' 12 '|int }} {{ '1e3'|int }} {{ true|int }} {{ '3.5'|float }} {{ 'x'|float }} {{ n|float }} {{ z|float(1.5) }} {{ '1_0'|int }}
 {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\0x'|int }} {{ '12\0'|int }} {{ '--1'|int }} {{ '1 2'|int }} {{ '_'|int }} {{ '1_0.5'|float }} {{ '1_.5'|float }} {{ '1e_3'|float }} {{ '1\0'|float }} {{ '0x1p3'|float }} {{ '-inf'|float }} {{ 'nan'|int(4) }}
