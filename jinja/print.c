@@ -292,31 +292,48 @@ static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
     return i;
 }
 
-static void put_number(TextOut *out, const Conversion *c, Value v) {
-    bool whole = c->kind && strchr("diuxXo", c->kind);
-    if (!value_is_number(v)) {
-        heap_fail(out->h, "%%%c format: a real number is required, not %s", c->kind, value_type_name(v));
-        return;
+static bool has_flag(const Conversion *c, char flag) { return strchr(c->flags, flag) != NULL; }
+
+// Puts a whole number: its sign, its prefix, and its digits, which zeros fill up to the precision or the width.
+static void put_whole(TextOut *out, const Conversion *c, int64_t i, bool trusted) {
+    bool decimal = strchr("diu", c->kind) != NULL;
+    char front[4] = "", spec[16];
+    int n = 0, least = int_max(c->precision, 1);
+    if (i < 0 || has_flag(c, '+') || has_flag(c, ' ')) front[n++] = i < 0 ? '-' : has_flag(c, '+') ? '+' : ' ';
+    if (has_flag(c, '#') && !decimal) {
+        front[n++] = '0';
+        front[n++] = c->kind;
     }
+    if (has_flag(c, '0') && !has_flag(c, '-')) least = int_max(least, c->width - n);
+    Buf digits = {0};
+    snprintf(spec, sizeof spec, "%%s%%.*ll%c", decimal ? 'u' : c->kind);
+    buf_printf(&digits, spec, front, least, i < 0 ? 0 - (unsigned long long)i : (unsigned long long)i);
+    MarkedText t = {.data = digits.data, .n = digits.n, .trusted = trusted}, space = {" ", NULL, 1, trusted, false};
+    text_put(out, text_pad(out->h, t, c->width, space, has_flag(c, '-') ? -1 : 1));
+    buf_free(&digits);
+}
+
+static void put_float(TextOut *out, const Conversion *c, double x, bool trusted) {
     char spec[32], *text = NULL;
-    double x = value_number(v);
-    if (whole && (!isfinite(x) || fabs(x) >= 0x1p63))
+    snprintf(spec, sizeof spec, "%%%s*.*%c", c->flags, c->kind);
+    int n = asprintf(&text, spec, c->width, c->precision, x);
+    if (n < 0) mem_refused((size_t)c->width); // only memory can be missing: the conversion is valid
+    if (n > 0) text_put_bytes(out, text, (size_t)n, trusted);
+    free(text);
+}
+
+static void put_number(TextOut *out, const Conversion *c, Value v) {
+    bool whole = strchr("diuxXo", c->kind) != NULL, cut = strchr("diu", c->kind) != NULL; // cut: %d prints 3 for 3.9
+    if (!value_is_number(v))
+        heap_fail(out->h, "%%%c format: a real number is required, not %s", c->kind, value_type_name(v));
+    else if (whole && !cut && value_is(v, V_FLOAT))
+        heap_fail(out->h, "%%%c format: an integer is required, not float", c->kind);
+    else if (whole && value_is(v, V_FLOAT) && !(v.f >= -0x1p63 && v.f < 0x1p63))
         heap_fail(out->h, "%%%c format: a whole number of 64 bits expected", c->kind);
     if (out->h->failed.code) return;
-    int n;
-    if (whole) {
-        snprintf(spec, sizeof spec, "%%%s*.*ll%c", c->flags, c->kind == 'u' || c->kind == 'i' ? 'd' : c->kind);
-        n = asprintf(&text, spec, c->width, c->precision,
-                     v.type == V_FLOAT ? (long long)v.f
-                     : v.type == V_INT ? (long long)v.i
-                                       : (long long)v.b);
-    } else {
-        snprintf(spec, sizeof spec, "%%%s*.*%c", c->flags, c->kind);
-        n = asprintf(&text, spec, c->width, c->precision, x);
-    }
-    if (n < 0) mem_refused((size_t)c->width); // only memory can be missing: the conversion is valid
-    if (n > 0) text_put_bytes(out, text, (size_t)n, c->trusted && !v.foreign);
-    free(text);
+    bool trusted = c->trusted && !v.foreign;
+    if (!whole) put_float(out, c, value_number(v), trusted);
+    else put_whole(out, c, value_is(v, V_FLOAT) ? (int64_t)v.f : value_is(v, V_INT) ? v.i : v.b, trusted);
 }
 
 static void put_text(TextOut *out, const Conversion *c, Value v) {
@@ -367,7 +384,7 @@ MarkedText print_percent(Heap *h, MarkedText f, Value arguments) {
         if (!v && used == n_given) heap_fail(h, "not enough arguments for format string");
         else if (!v) v = &given[used++];
         if (h->failed.code) break;
-        if (strchr("sra", c.kind)) put_text(&out, &c, *v);
+        if (c.kind && strchr("sra", c.kind)) put_text(&out, &c, *v);
         else if (c.kind && strchr("diuxXofFeEgG", c.kind)) put_number(&out, &c, *v);
         else heap_fail(h, "unsupported format character '%c'", c.kind);
     }

@@ -158,6 +158,13 @@ static void test_rare_parts(void **state) {
         {"{{ {'a': 1}|attr('a') is defined }}{{ {'a': 1}|attr('items') is callable }}{{ namespace(a=1)|attr('a') }}"
          "{{ messages|groupby('role')|first|attr('grouper') }}",
          "FalseTrue1assistant"},
+        {"{{ '%x' % -1 }} {{ '%o' % -9 }} {{ '%+x' % 5 }} {{ '%#X' % -255 }} {{ '%#o' % 8 }} {{ '%-5x|% 05o' % (-1, 8) "
+         "}} "
+         "{{ '%05.3d|%.0d' % (7, 0) }}",
+         "-1 -11 +5 -0XFF 0o10 -1   | 0010 00007|0"},
+        {"{{ '%d' % 9223372036854775807 }} {{ '%d %x' % (0 - 9223372036854775807 - 1, 0 - 9223372036854775807 - 1) }} "
+         "{{ '%d' % -3.9 }}",
+         "9223372036854775807 -9223372036854775808 -8000000000000000 -3"},
         {"{{ '1_0'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\\0x'|int }} {{ '1_0.5'|float }} {{ "
          "'1_.5'|float }}",
          "10 0 0 0 0 10.5 0.0"},
@@ -210,6 +217,7 @@ static void test_trust(void **state) {
         {"{{ u.partition('|')|join }}", "a|b", "a|b", "uuu"},
         {"{% for i in range(u|int, 8) %}{{ i }}{% endfor %}{{ range(u|int) }}", "6", "67range(0, 6)", "uuuuuuuuuuuuu"},
         {"{{ u % 7 }}{{ u|format(7) }}", "%03d", "007007", "uuuuuu"},
+        {"{{ '%#4x|%-3d' % (n, u|int) }}", "5", " 0x7|5  ", "TTTTTuuu"},
         {"{% for m in messages %}<{{ m.role }}{{ m.content }}{% endfor %}", "|>", "<user|><assistantYes.",
          "TTTTTuuTTTTTTTTTTuuuu"},
     };
@@ -249,6 +257,9 @@ static void test_errors(void **state) {
         {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ '9223372036854775808'|int }}", "64 bits"},
+        {"{{ '%d' % 1e400 }}", "a whole number of 64 bits"},
+        {"{{ '%x' % 1.5 }}", "%x format: an integer is required, not float"},
+        {"{{ '%\\0' % 5 }}", "unsupported format character"},
         {"{{ {1: 2}|attr(1) }}", "attr: a name expected, found int"},
         {"{{ ({'a': {'b': 1}}|attr('a')).b }}", "has no attribute 'a'"},
         {"{{ {'b': 1}|dictsort(by='zz') }}", "either \"key\" or \"value\""},
