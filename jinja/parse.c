@@ -193,25 +193,36 @@ static Node *parse_primary(Parser *p) {
 
 // ---- calls, subscripts, filters, tests ------------------------------------------------------------------------------
 
-static Node *parse_argument(Parser *p) {
+// The op of the argument at the current token; 0: by position.
+static int argument_op(const Parser *p) {
+    if (is_op(&p->now, "*")) return '*';
+    if (is_op(&p->now, "**")) return 'P';
+    return p->now.kind == LEX_NAME && is_op(&p->ahead, "=") ? '=' : 0;
+}
+
+enum { SEEN_NAME = 1, SEEN_MORE = 2, SEEN_MORE_NAMED = 4 }; // arguments of a call so far: name=, *, **
+
+static Node *parse_argument(Parser *p, int *seen) {
     Node *n = new_node(p, N_ARGUMENT);
-    if (skip_op(p, "*")) n->op = '*';
-    else if (skip_op(p, "**")) n->op = 'P';
-    else if (p->now.kind == LEX_NAME && is_op(&p->ahead, "=")) {
-        n->op = '=';
-        n->name = p->now.text;
-        advance(p);
-        advance(p);
-    }
+    n->op = argument_op(p);
+    int kind = n->op == '=' ? SEEN_NAME : n->op == '*' ? SEEN_MORE : n->op ? SEEN_MORE_NAMED : 0;
+    int not_after = SEEN_MORE_NAMED;
+    if (n->op == '*') not_after |= SEEN_MORE;
+    if (n->op == 0) not_after |= SEEN_MORE | SEEN_NAME;
+    if (*seen & not_after) fail(p, "arguments by position, then by name, one * and a last **");
+    *seen |= kind;
+    if (n->op == '=') n->name = expect_name(p);
+    if (n->op) advance(p);
     n->a = parse_expression(p);
     return n;
 }
 
 static Node *parse_arguments(Parser *p) {
     Node *first = NULL, **tail = &first;
+    int seen = 0;
     expect_op(p, "(");
     while (p->now.kind != LEX_END && !is_op(&p->now, ")")) {
-        tail = append_node(tail, parse_argument(p));
+        tail = append_node(tail, parse_argument(p, &seen));
         if (!skip_op(p, ",")) break;
     }
     expect_op(p, ")");

@@ -165,6 +165,9 @@ static void test_rare_parts(void **state) {
         {"{{ '%d' % 9223372036854775807 }} {{ '%d %x' % (0 - 9223372036854775807 - 1, 0 - 9223372036854775807 - 1) }} "
          "{{ '%d' % -3.9 }}",
          "9223372036854775807 -9223372036854775808 -8000000000000000 -3"},
+        {"{% macro f(a, b) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, *[2, 3], x=4, **{'y': 5}) }}"
+         "{{ f(x=4, *[1]) }}",
+         "12(3,){'x': 4, 'y': 5}1(){'x': 4}"},
         {"{{ '1_0'|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '12\\0x'|int }} {{ '1_0.5'|float }} {{ "
          "'1_.5'|float }}",
          "10 0 0 0 0 10.5 0.0"},
@@ -248,6 +251,10 @@ static void test_errors(void **state) {
         {"{% include 'x' %}", "a tag that templates may use"},
         {"{{ 1 +", "the end of a tag"},
         {"{{ 'abc", "a string that ends"},
+        {"{{ dict(**a, **b) }}", "a last ** expected, found \"**\""},
+        {"{{ dict(*a, *b) }}", "one * and a last ** expected, found \"*\""},
+        {"{{ dict(**a, b=1) }}", "a last ** expected, found \"b\""},
+        {"{{ dict(a=1, 2) }}", "then by name, one * and a last ** expected, found \"2\""},
         {"{# never", "comment"},
         {"{% break %}", "for loop"},
         {"{% for x in range(5) %}{{ loop([x]) }}{% endfor %}", "'recursive' marker"},

@@ -278,6 +278,15 @@ c
 {# never
 {% break %}
 {{ a b }}
+{{ dict(**d, **d) }}
+{{ range(*l, *l) }}
+{{ dict(**d, x=1) }}
+{{ dict(**d, *el) }}
+{{ dict(x=1, d) }}
+{{ range(*[1], 2) }}
+{{ l|join(**ed, **ed) }}
+{% if false %}{{ n is divisibleby(*l, *l) }}{% endif %}
+{{ dict(x=1, *el, **d) }} {{ range(1, *[2, 3], **ed)|list }} {{ dict(*el, x=1, **ed) }} {{ range(*[3], )|list }}
 {{ }}
 {% set %}
 {% set 1 = 2 %}
