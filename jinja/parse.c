@@ -307,9 +307,15 @@ static Node *parse_filters(Parser *p, Node *n) {
     for (;;) {
         if (skip_op(p, "|")) n = parse_filter(p, n);
         else if (skip_name(p, "is")) n = parse_test(p, n);
-        else if (n && is_op(&p->now, "(")) n = parse_call(p, n);
+        else if (is_op(&p->now, "(")) n = parse_call(p, n);
         else return n;
     }
+}
+
+// Parses the filters of a block's text, each after a |. n: the filters so far, or NULL.
+static Node *parse_block_filters(Parser *p, Node *n) {
+    while (skip_op(p, "|")) n = parse_filter(p, n);
+    return n;
 }
 
 static Node *parse_unary(Parser *p, bool with_filters) {
@@ -488,7 +494,7 @@ static Node *parse_set(Parser *p) {
         return n;
     }
     n->kind = N_SET_BLOCK;
-    n->b = parse_filters(p, NULL);
+    n->b = parse_block_filters(p, NULL);
     n->body = finish_body(p, "endset");
     return n;
 }
@@ -538,7 +544,7 @@ static Node *parse_call_block(Parser *p) {
 
 static Node *parse_filter_block(Parser *p) {
     Node *n = new_node(p, N_FILTER_BLOCK);
-    n->a = parse_filters(p, parse_filter(p, NULL));
+    n->a = parse_block_filters(p, parse_filter(p, NULL));
     n->body = finish_body(p, "endfilter");
     return n;
 }

@@ -228,11 +228,47 @@ static void test_trust(void **state) {
         check_marks(cases[i].source, cases[i].user, cases[i].expected, cases[i].marks);
 }
 
+// A template that fails, and what its message says.
+typedef struct {
+    const char *source, *says;
+} Failing;
+
+static void check_failing(const Failing *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        Result r = render(cases[i].source, "hi");
+        assert_int_equal(r.st.code, QUILL_MODEL);
+        if (!strstr(r.st.message, cases[i].says)) fail_msg("%s: %s", cases[i].source, r.st.message);
+        assert_int_equal(r.text.n, 0);
+        result_free(&r);
+    }
+}
+
+static void test_syntax_errors(void **state) {
+    (void)state;
+    static const Failing cases[] = {
+        {"{% if n %}", "endif"},
+        {"{% for x in n", "the end of a tag"},
+        {"{% include 'x' %}", "a tag that templates may use"},
+        {"{{ 1 +", "the end of a tag"},
+        {"{{ 'abc", "a string that ends"},
+        {"{% set x is lower %}ABC{% endset %}", "%} expected, found \"is\""},
+        {"{% set x | upper is lower %}ABC{% endset %}", "%} expected, found \"is\""},
+        {"{% filter upper is lower %}ABC{% endfilter %}", "%} expected, found \"is\""},
+        {"{% filter upper()() %}ABC{% endfilter %}", "%} expected, found \"(\""},
+        {"{{ dict(**a, **b) }}", "a last ** expected, found \"**\""},
+        {"{{ dict(*a, *b) }}", "one * and a last ** expected, found \"*\""},
+        {"{{ dict(**a, b=1) }}", "a last ** expected, found \"b\""},
+        {"{{ dict(a=1, 2) }}", "then by name, one * and a last ** expected, found \"2\""},
+        {"{# never", "comment"},
+        {"{% break %}", "for loop"},
+        {"{{ 0x1__f }}", "a number of 64 bits"},
+    };
+    check_failing(cases, ARRAY_LEN(cases));
+}
+
 static void test_errors(void **state) {
     (void)state;
-    static const struct {
-        const char *source, *says;
-    } cases[] = {
+    static const Failing cases[] = {
         {"{{ raise_exception('Roles must alternate') }}", "Roles must alternate"},
         {"\n\n{{ missing.x }}", "line 3: 'missing' is undefined"},
         {"{{ messages[0].nope.x }}", "'dict object' has no attribute 'nope'"},
@@ -246,17 +282,6 @@ static void test_errors(void **state) {
         {"{{ [1]|slice(0) }}", "a number of slices other than 0"},
         {"{{ n|nope }}", "No filter named 'nope'"},
         {"{{ n is nope }}", "No test named 'nope'"},
-        {"{% if n %}", "endif"},
-        {"{% for x in n", "the end of a tag"},
-        {"{% include 'x' %}", "a tag that templates may use"},
-        {"{{ 1 +", "the end of a tag"},
-        {"{{ 'abc", "a string that ends"},
-        {"{{ dict(**a, **b) }}", "a last ** expected, found \"**\""},
-        {"{{ dict(*a, *b) }}", "one * and a last ** expected, found \"*\""},
-        {"{{ dict(**a, b=1) }}", "a last ** expected, found \"b\""},
-        {"{{ dict(a=1, 2) }}", "then by name, one * and a last ** expected, found \"2\""},
-        {"{# never", "comment"},
-        {"{% break %}", "for loop"},
         {"{% for x in range(5) %}{{ loop([x]) }}{% endfor %}", "'recursive' marker"},
         {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}", "takes not more than 1 argument(s)"},
         {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}", "no such keyword argument"},
@@ -272,19 +297,12 @@ static void test_errors(void **state) {
         {"{{ {'b': 1}|dictsort(by='zz') }}", "either \"key\" or \"value\""},
         {"{{ [{'k': 'x'}, {}]|groupby('k', default=none) }}", "has no attribute 'k'"},
         {"{{ 1e30|int }}", "64 bits"},
-        {"{{ 0x1__f }}", "a number of 64 bits"},
         {"{{ range(1000000) }}", "Range too big"},
         {"{{ range(0 - 9223372036854775807, 9223372036854775807) }}", "Range too big"},
         {"{% macro f() %}{% endmacro %}{{ f(**{7: 2}) }}", "keywords must be strings"},
         {"{{ dict(**{none: 2}) }}", "keywords must be strings"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        Result r = render(cases[i].source, "hi");
-        assert_int_equal(r.st.code, QUILL_MODEL);
-        if (!strstr(r.st.message, cases[i].says)) fail_msg("%s: %s", cases[i].source, r.st.message);
-        assert_int_equal(r.text.n, 0);
-        result_free(&r);
-    }
+    check_failing(cases, ARRAY_LEN(cases));
 }
 
 // Templates that run for ever, use too much memory or are nested too deeply.
@@ -467,9 +485,9 @@ static void test_cut_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prints),     cmocka_unit_test(test_rare_parts),  cmocka_unit_test(test_trust),
-        cmocka_unit_test(test_errors),     cmocka_unit_test(test_bounds),      cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_provenance), cmocka_unit_test(test_step_budget),
+        cmocka_unit_test(test_prints),  cmocka_unit_test(test_rare_parts),    cmocka_unit_test(test_trust),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_syntax_errors), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_cut_off), cmocka_unit_test(test_provenance),    cmocka_unit_test(test_step_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

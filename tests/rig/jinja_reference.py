@@ -278,6 +278,11 @@ c
 {# never
 {% break %}
 {{ a b }}
+{% set x is lower %}ABC{% endset %}{{ x }}
+{% set x | upper is lower %}abc{% endset %}{{ x }}
+{% filter upper is lower %}ABC{% endfilter %}
+{% filter upper()() %}ABC{% endfilter %}
+{% set x | upper() | replace('B', '-') %}abc{% endset %}{{ x }}{% filter replace('a', 'b') | upper() %}a{% endfilter %}
 {{ dict(**d, **d) }}
 {{ range(*l, *l) }}
 {{ dict(**d, x=1) }}
