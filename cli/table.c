@@ -35,7 +35,7 @@ const Option cli_options[] = {
     {"-f --file", "FILE", MODES_TEXT, G_PROMPT, PROMPT_FILE, 0, 0, 0, NULL, "text from a file, byte for byte; - is stdin; may be repeated"},
     {"-sys --system-prompt", "TEXT", MODES_PROMPT | M(BATCH), G_PROMPT, TEXT, AT(answer.system), 0, 0, NULL, "a system message (models with a chat template)"},
     {"-sysf --system-prompt-file", "FILE", MODES_PROMPT | M(BATCH), G_PROMPT, TEXT, AT(answer.system_file), 0, 0, NULL, "a system message from a file"},
-    {"-e --escape", NULL, MODES_TEXT, G_PROMPT, FLAG, AT(prompt.escape), 0, 0, NULL, "interpret \\n \\t \\r \\\\ \\' \\\" \\xHH in -p and words, as in C"},
+    {"-e --escape", NULL, MODES_TEXT, G_PROMPT, FLAG, AT(prompt.escape), 0, 0, NULL, "interpret \\n \\t \\r \\\\ \\' \\\" \\xHH \\NNN in -p and words, as in C"},
     {"--raw", NULL, MODES_PROMPT | MODES_ANSWER, G_PROMPT, FLAG, AT(answer.raw), 0, 0, NULL, "complete the bare text, without the model's chat template"},
     {"--chat", NULL, MODES_PROMPT | M(DECODE), G_PROMPT, FLAG, AT(answer.chat), 0, 0, NULL, "use the model's chat template; an error if it has none"},
     {"--single-turn", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.single_turn), 0, 0, NULL, "answer once and exit, even on a terminal or with -i"},
