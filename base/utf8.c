@@ -89,7 +89,7 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
     if (n == 0) buf_append(out, "", 0);
 }
 
-// Reads up to `most` digits of the base, at least one. Returns how many there were.
+// Reads up to `most` digits of the base. Returns how many there were.
 static int read_digits(const char *s, int most, int base, char *out) {
     int value = 0, n = 0;
     for (int digit; n < most && (digit = str_hex_digit(s[n])) >= 0 && digit < base; n++) value = value * base + digit;

@@ -428,7 +428,7 @@ static bool is_within(json_t *schema, double x) {
         if (!json_is_number(value)) continue;
         double y = json_number_value(value);
         if (strcmp(keys[i], "multipleOf") == 0 && !(y > 0)) continue; // stays, and is an error
-        bool ok[] = {x >= y, x <= y, x > y, x<y, y> 0 && is_multiple(x, y)};
+        bool ok[] = {x >= y, x <= y, x > y, x < y, is_multiple(x, y)};
         fits &= ok[i];
         json_object_del(schema, keys[i]);
     }
