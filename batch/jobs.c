@@ -172,6 +172,8 @@ static Status read_chunks(Job *j, const char *key, const json_t *value) {
 static Status read_stop(Job *j, const char *key, const json_t *value) {
     size_t n = json_is_array(value) ? json_array_size(value) : 1;
     if (n > JOB_MOST_STOPS) return unexpected(key, "no more than 64 texts", value);
+    j->config.n_stop = 0;
+    if (n == 0) return OK;
     Buf texts = {0};
     size_t begin[JOB_MOST_STOPS];
     for (size_t i = 0; i < n; i++) {
