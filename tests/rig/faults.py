@@ -60,7 +60,7 @@ def modes(tiny):
     imatrix = ["perplexity", "-m", tiny, *few[:4], "-p", text, "--imatrix-out", "i.gguf"]
     # All of it computed again: the answer is the same whether a chunk's file could be read or not.
     chunk = ["-m", tiny, *few, "--raw", "-n", "5", "--deterministic", "--blend", "cacheblend,ratio=1", "--kv-dir", "kept",
-             "--chunk", "-", "--no-stdin", "-p", "And then?"]
+             "--chunk", "-", "-p", "And then?"]
     return [
         Mode("one-shot", [*few, "-n", "8", "-p", "Hello"]),
         Mode("json", [*few, "-n", "4", "--json", "--logprobs", "2", "-p", "Hello"], json_out=True),
