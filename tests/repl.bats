@@ -456,7 +456,7 @@ prompt
 send "be\x1a"
 expect "Stopped"
 expect "sh> "
-send "kill -${end%:*} %1; while [ -n \"\$(jobs -s)\" ]; do sleep 0.1; done; jobs\r"
+send "kill -${end%:*} %1; while jobs | grep -qE 'Stopped|Running'; do sleep 0.1; done; jobs\r"
 expect "${end#*:}"
 send "exit\r"
 exit 0
