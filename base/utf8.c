@@ -107,11 +107,13 @@ void utf8_unescape(Buf *out, const char *s) {
             c = to[known - from];
             n = 2;
         } else if (c == '\\') {
+            bool hex = s[1] == 'x';
             char value;
-            int n_octal = read_digits(s + 1, 3, 8, &value), n_hex = 0;
-            if (n_octal == 0 && s[1] == 'x') n_hex = read_digits(s + 2, 2, 16, &value);
-            if (n_octal || n_hex) c = value;
-            n = n_octal ? 1 + n_octal : n_hex ? 2 + n_hex : 1;
+            int digits = hex ? read_digits(s + 2, 2, 16, &value) : read_digits(s + 1, 3, 8, &value);
+            if (digits) {
+                c = value;
+                n = 1 + hex + digits;
+            }
         }
         buf_append(out, &c, 1);
         s += n;

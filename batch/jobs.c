@@ -31,12 +31,13 @@ static bool asks_nothing(const json_t *j) {
     return (json_is_array(j) && json_array_size(j) == 0) || (json_is_object(j) && json_object_size(j) == 0);
 }
 
+static bool is_whole(double v) { return floor(v) == v; } // 3.0 is a whole number, too
+
 static Status read_whole(const char *key, const json_t *j, int least, int most, int *out) {
     char expected[64];
     snprintf(expected, sizeof expected, "a whole number from %d to %d", least, most);
-    double value = json_number_value(j); // 3.0 is a whole number, too
-    if (!json_is_number(j) || value < least || value > most || floor(value) != value)
-        return unexpected(key, expected, j);
+    double value = json_number_value(j);
+    if (!json_is_number(j) || value < least || value > most || !is_whole(value)) return unexpected(key, expected, j);
     *out = (int)value;
     return OK;
 }
@@ -410,8 +411,8 @@ static Status read_option(Job *j, const char *key, const json_t *value) {
     }
     if (!json_is_number(value)) return unexpected(key, "a number", value);
     Buf text = {0};
-    bool whole = fabs(json_number_value(value)) < 1e15 && floor(json_number_value(value)) == json_number_value(value);
-    if (whole) buf_printf(&text, "%.0f", json_number_value(value)); // 3.0 is a whole number, too
+    double number = json_number_value(value);
+    if (fabs(number) < 1e15 && is_whole(number)) buf_printf(&text, "%.0f", number);
     else jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
     Status st = cli_set_answer(o, key, text.data, &j->config);
     buf_free(&text);
@@ -425,8 +426,8 @@ static Status read_key(Job *j, const char *key, const json_t *value) {
     return read_option(j, key, value);
 }
 
-// Keys with null, and unknown keys with an empty value, are skipped. An empty value of these keys means something: it
-// is a prompt or a schema, or it takes back what the command line says.
+// False: the key is skipped. A null is always skipped. Other empty values are skipped unless they are a prompt,
+// messages or a schema, or turn off what the command line has turned on.
 static bool is_read(const char *key, const json_t *value) {
     static const char *const off[] = {"raw", "early_stopping", "logprobs", "json_object", "json_schema"};
     if (json_is_null(value)) return false;

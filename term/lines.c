@@ -589,7 +589,7 @@ static Str unwrapped(const Buf *typed) {
     return text;
 }
 
-// Removes the end of a line: \n, and the \r between the quotes of a block and \n, which lines of a pipe may have.
+// Removes the line end: \n, or \r\n after the quotes of a block. Other lines keep their \r.
 static void remove_end(const Lines *l, const Buf *typed, Buf *line) {
     if (line->n && line->data[line->n - 1] == '\n') line->n--;
     Str text = str_of_buf(line), first = l->goes_on ? str_of_buf(typed) : text;
