@@ -15,6 +15,8 @@ typedef struct {
     int first_task, n_chunks;
 } AttendSpan;
 
+enum { MARKS = 32 }; // of the tasks of a step
+
 typedef struct {
     AttendKernel attend;
     Workspace *w;
@@ -22,7 +24,8 @@ typedef struct {
     const KvPool *kv;
     const Batch *b;
     int n_tasks;
-    int n_parts; // parts of a single row's keys; 1: not divided
+    int n_parts;            // parts of a single row's keys; 1: not divided
+    AttendSpan mark[MARKS]; // mark[i] has task i * n_tasks / MARKS: where the search for a task's span begins
 } Attention;
 
 // Chooses attention in 16 bits if the layer's products round more anyway: they are in bf16 or in int8.
@@ -51,6 +54,11 @@ static bool next_span(const Attention *a, AttendSpan *s) {
     else if (next_seq < a->b->n_rows) *s = span_at(a, seq_rows_at(a->b, a->kv, next_seq), 0, first_task);
     else return false;
     return true;
+}
+
+// Advances to the span that has the task, which is not before *s.
+static void seek_span(const Attention *a, AttendSpan *s, int task) {
+    while (task >= s->first_task + span_tasks(a, s)) next_span(a, s);
 }
 
 // ---- one row's keys in parts ----------------------------------------------------------------------------------------
@@ -123,8 +131,8 @@ static void attend_task(void *arg, int task, int thread) {
     const Heads *h = &a->l->heads;
     int group = h->n_heads / h->n_kv_heads;
     task = a->n_tasks - 1 - task; // the longest rows come last; hand them out first
-    AttendSpan s = span_at(a, seq_rows_at(a->b, a->kv, 0), 0, 0);
-    while (task >= s.first_task + span_tasks(a, &s)) next_span(a, &s);
+    AttendSpan s = a->mark[(int64_t)task * MARKS / a->n_tasks];
+    seek_span(a, &s, task);
     int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
     AttendTask t = seq_rows_task(a->w, a->l, a->kv, a->b, &s.rows);
     t.kv_head = (task - s.first_task) % h->n_kv_heads;
@@ -146,6 +154,14 @@ static double count_tasks(Attention *a) {
     return work;
 }
 
+static void set_marks(Attention *a) {
+    AttendSpan s = span_at(a, seq_rows_at(a->b, a->kv, 0), 0, 0);
+    for (int i = 0; i < MARKS; i++) {
+        seek_span(a, &s, (int)((int64_t)i * a->n_tasks / MARKS));
+        a->mark[i] = s;
+    }
+}
+
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     enum { FEWEST_PAIRS = 32 };
     Attention a = {.attend = *attention_kernel(l), .w = w, .l = l, .kv = kv, .b = b};
@@ -155,6 +171,7 @@ void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *
         a.attend.pairs /= 2;
         count_tasks(&a);
     }
+    set_marks(&a);
     if (a.n_parts > 1) {
         threads_run(w->pool, part_task, &a, a.n_parts * l->heads.n_kv_heads);
         merge_parts(&a);
