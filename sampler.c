@@ -16,7 +16,7 @@ typedef struct {
 
 struct Sampler {
     int n_vocab;
-    float *logits;    // (n_vocab) with bias and penalties
+    float *logits;    // (n_vocab) with bias or penalties
     Candidate *cands; // (n_vocab)
     int *counts;      // (n_vocab) occurrences in the penalty window; zero between calls
 };
@@ -56,9 +56,13 @@ static void apply_bias(Sampler *s, const SamplerParams *p) {
         if (p->bias[i].id >= 0 && p->bias[i].id < s->n_vocab) s->logits[p->bias[i].id] += p->bias[i].bias;
 }
 
+static bool penalises(const SamplerParams *p) {
+    return p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
 static void apply_penalties(Sampler *s, const SamplerParams *p, const int *history, int n_history) {
     int n = p->repeat_last_n < 0 ? n_history : int_min(p->repeat_last_n, n_history);
-    if (n == 0 || (p->repeat_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0)) return;
+    if (n == 0 || !penalises(p)) return;
     const int *recent = history + n_history - n;
     for (int i = 0; i < n; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
@@ -71,17 +75,42 @@ static void apply_penalties(Sampler *s, const SamplerParams *p, const int *histo
     }
 }
 
-// Sets s->logits: the row with bias and penalties, NaN as -inf.
-static void change_logits(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history) {
-    for (int i = 0; i < s->n_vocab; i++) s->logits[i] = logits[i] == logits[i] ? logits[i] : -INFINITY;
+// Returns the row with bias and penalties: the row itself, or s->logits.
+static const float *change_logits(Sampler *s, const SamplerParams *p, const float *logits, const int *history,
+                                  int n_history) {
+    if (p->n_bias == 0 && !penalises(p)) return logits;
+    memcpy(s->logits, logits, (size_t)s->n_vocab * sizeof *logits);
     apply_bias(s, p);
     apply_penalties(s, p, history, n_history);
+    return s->logits;
+}
+
+// ---- scanning the vocabulary ----------------------------------------------------------------------------------------
+
+enum { SCAN = 64 }; // logits that are compared with one limit by vectors: almost all blocks have none above it
+
+static bool any_above(const float *logits, float limit) {
+    int above = 0;
+    for (int i = 0; i < SCAN; i++) above |= logits[i] > limit;
+    return above;
+}
+
+// The first index from i on whose logit is above the limit; n: there is none. NaN is never above.
+static int next_above(const float *logits, int i, int n, float limit) {
+    for (; i < n && i % SCAN; i++)
+        if (logits[i] > limit) return i;
+    while (i + SCAN <= n && !any_above(logits + i, limit)) i += SCAN;
+    while (i < n && !(logits[i] > limit)) i++;
+    return i;
 }
 
 static int argmax(const float *logits, int n) {
     int best = -1;
-    for (int i = 0; i < n; i++)
-        if (logits[i] > -INFINITY && (best < 0 || logits[i] > logits[best])) best = i;
+    float most = -INFINITY;
+    for (int i = next_above(logits, 0, n, most); i < n; i = next_above(logits, i + 1, n, most)) {
+        best = i;
+        most = logits[i];
+    }
     return best;
 }
 
@@ -100,37 +129,30 @@ static int compare_score(const void *a, const void *b) {
 
 // Restores the heap below element i. The root is the candidate that comes last in the order of before().
 static void heap_sink(Candidate *heap, int n, int i) {
-    for (;;) {
-        int worst = i, left = 2 * i + 1, right = left + 1;
-        if (left < n && before(&heap[worst], &heap[left])) worst = left;
-        if (right < n && before(&heap[worst], &heap[right])) worst = right;
-        if (worst == i) return;
-        Candidate t = heap[i];
-        heap[i] = heap[worst];
-        heap[worst] = t;
-        i = worst;
+    Candidate sinks = heap[i];
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(&heap[child], &heap[child + 1])) child++;
+        if (!before(&sinks, &heap[child])) break;
+        heap[i] = heap[child];
     }
+    heap[i] = sinks;
 }
 
-// Writes the k largest logits (all if k <= 0) in descending order and returns how many there are, without -inf.
+// Writes the k largest logits (all if k <= 0) in descending order and returns how many there are, without -inf and NaN.
 static int top_candidates(Candidate *out, const float *logits, int n, int k) {
     int m = 0;
-    if (k <= 0 || k >= n) {
-        for (int i = 0; i < n; i++)
-            if (logits[i] > -INFINITY) out[m++] = (Candidate){.id = i, .logit = logits[i]};
-    } else {
-        for (int i = 0; i < n; i++) {
-            Candidate c = {.id = i, .logit = logits[i]};
-            if (!(c.logit > -INFINITY)) continue;
-            if (m < k) {
-                out[m++] = c;
-                if (m == k)
-                    for (int j = k / 2 - 1; j >= 0; j--) heap_sink(out, k, j);
-            } else if (before(&c, &out[0])) {
-                out[0] = c;
-                heap_sink(out, k, 0);
-            }
+    float limit = -INFINITY; // the least logit of k candidates
+    if (k <= 0) k = n;
+    for (int i = next_above(logits, 0, n, limit); i < n; i = next_above(logits, i + 1, n, limit)) {
+        Candidate c = {.id = i, .logit = logits[i]};
+        if (m < k) {
+            out[m++] = c;
+            for (int j = m == k ? k / 2 - 1 : -1; j >= 0; j--) heap_sink(out, k, j);
+        } else {
+            out[0] = c;
+            heap_sink(out, k, 0);
         }
+        if (m == k) limit = out[0].logit;
     }
     qsort(out, (size_t)m, sizeof *out, compare_logit);
     return m;
@@ -219,11 +241,11 @@ static int draw_token(const Candidate *c, int n, float temp, uint64_t key) {
 
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
                    uint64_t sequence, uint64_t position) {
-    change_logits(s, p, logits, history, n_history);
-    if (p->greedy || p->temp <= 0) return argmax(s->logits, s->n_vocab);
+    const float *changed = change_logits(s, p, logits, history, n_history);
+    if (p->greedy || p->temp <= 0) return argmax(changed, s->n_vocab);
 
     Candidate *c = s->cands;
-    int n = top_candidates(c, s->logits, s->n_vocab, p->top_k);
+    int n = top_candidates(c, changed, s->n_vocab, p->top_k);
     if (n == 0) return -1;
     if (p->typical < 1) n = keep_typical(c, n, p->typical);
     if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
@@ -262,8 +284,8 @@ int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, c
                       int n_history, TokenLogprob *top, int n) {
     double log_sum = log_sum_exp(logits, s->n_vocab);
     if (!isfinite(log_sum)) return 0;
-    change_logits(s, p, allowed, history, n_history);
-    int found = top_candidates(s->cands, s->logits, s->n_vocab, int_max(1, n));
+    const float *changed = change_logits(s, p, allowed, history, n_history);
+    int found = top_candidates(s->cands, changed, s->n_vocab, int_max(1, n));
     for (int i = 0; i < found; i++) top[i] = (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)};
     return found;
 }

@@ -9,6 +9,7 @@
 #include "sampler.h"
 #include "sampling.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { N_DRAWS = 20000 };
@@ -423,6 +424,26 @@ static void test_top_k_of_many(void **state) {
     sampler_free(s);
 }
 
+// The vocabulary is scanned in blocks: the largest logit is found at every place of vocabularies of every length.
+static void test_the_largest_at_every_place(void **state) {
+    (void)state;
+    enum { MOST = 200 };
+    static const float others[] = {NAN, -INFINITY, -FLT_MAX, 6.5f};
+    float logits[MOST];
+    SamplerParams g = greedy(), p = plain();
+    p.top_k = 1;
+    for (int n = 1; n <= MOST; n++) {
+        Sampler *s = sampler_new(n);
+        for (int place = 0; place < n; place++) {
+            for (int i = 0; i < n; i++) logits[i] = i == place ? 7 : others[(i + n) % 4];
+            if (place + 1 < n) logits[n - 1] = 7; // an equal logit with a larger id
+            assert_int_equal(draw_at(s, &g, logits, 0), place);
+            assert_int_equal(draw_at(s, &p, logits, 0), place);
+        }
+        sampler_free(s);
+    }
+}
+
 // ---- the random numbers ---------------------------------------------------------------------------------------------
 
 static void test_draws_are_functions_of_their_keys(void **state) {
@@ -614,6 +635,7 @@ int main(void) {
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_ties_at_the_edge),
         cmocka_unit_test(test_top_k_of_many),
+        cmocka_unit_test(test_the_largest_at_every_place),
         cmocka_unit_test(test_draws_are_functions_of_their_keys),
         cmocka_unit_test(test_draws_are_independent),
         cmocka_unit_test(test_logprobs),
