@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log_sum_exp.h"
 #include "base/race.h"
 
 typedef struct {
@@ -253,16 +254,6 @@ int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, cons
     uint64_t key = rng_bits(p->seed, sequence, position);
     int first = sample_excludes(key, p->xtc_probability) ? top_choices(c, n, p->xtc_threshold) : 0;
     return draw_token(c + first, n - first, p->temp, key);
-}
-
-// log(sum(exp(logits))) without NaN.
-static double log_sum_exp(const float *logits, int n) {
-    double max = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++)
-        if (logits[i] > max) max = logits[i];
-    for (int i = 0; i < n; i++)
-        if (logits[i] == logits[i]) sum += exp(logits[i] - max);
-    return max + log(sum);
 }
 
 bool sampler_any_finite(const float *logits, int n) {

@@ -9,6 +9,7 @@
 
 #include "answer/report.h"
 #include "base/file.h"
+#include "base/log_sum_exp.h"
 #include "base/output.h"
 #include "base/signals.h"
 #include "base/tempfile.h"
@@ -45,12 +46,8 @@ static void score_row(void *arg, int task, int thread) {
     int n_vocab = s->e->model.c.n_vocab, next = s->first + task + 1;
     if (next >= s->n) return;
     const float *row = s->logits + (size_t)task * (size_t)n_vocab;
-    float most = row[0];
-    for (int i = 1; i < n_vocab; i++) most = fmaxf(most, row[i]);
-    double sum = 0;
-    for (int i = 0; i < n_vocab; i++) sum += (double)expf(row[i] - most);
     if (s->kl.base) kl_compare(&s->kl, s->n_scored + task, row);
-    s->nll[task] = log(sum) + (double)most - (double)row[s->chunk[next]];
+    s->nll[task] = log_sum_exp(row, n_vocab) - (double)row[s->chunk[next]];
 }
 
 static bool score_slice(void *arg, const float *logits, int first, int n) {

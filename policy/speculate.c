@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log_sum_exp.h"
 #include "policy/ngram.h"
 #include "scheduler.h"
 
@@ -123,10 +124,7 @@ static double draft_cost(const Speculate *x, int n) {
 // ---- the draft model ------------------------------------------------------------------------------------------------
 
 static double probability(const float *logits, int n, int token) {
-    float most = logits[token], sum = 0;
-    for (int i = 0; i < n; i++) most = logits[i] > most ? logits[i] : most;
-    for (int i = 0; i < n; i++) sum += expf(logits[i] - most);
-    return (double)(expf(logits[token] - most) / sum);
+    return exp((double)logits[token] - log_sum_exp(logits, n));
 }
 
 // Whether the draft model is expected to gain more than n-grams for a sequence with room for `room` drafts.
