@@ -247,7 +247,7 @@ static void test_patterns(void **state) {
                      NULL); // \s inside and outside of a set
     CHECK_IDS(t, "ab  a", 4, 3, 3, 0);
     tokenizer_free(t);
-    // the script's own characters: U+3001 is shared by several; \v is one character; ½ is a word's
+    // the script's own characters: U+3001 is shared by several; \v is one character
     t = tokenizer_of(SPLIT("\"Regex\": \"\\\\p{Han}+|[\\\\p{^Latin}]b|\\\\v|\\\\w+\""), MERGES, LETTERS, NULL);
     tokenizer_free(t);
     // takes exponential time; the limit of PCRE2 stops it
@@ -280,6 +280,15 @@ static void test_empty_matches(void **state) {
         {"\\b", "a-\303\251 b", "a|-|\303\251| |b"},
         {"\\B", "  x y", " | x y"},
         {"\\bab|c", "cabc ab", "c|ab|c| |ab"},
+        // characters of words: U+00BD only outside of a set, U+24B6 and U+2160, but not U+2460
+        {"\\w+", "-a\302\275\342\222\266\342\205\240\342\221\240-",
+         "-|a\302\275\342\222\266\342\205\240|\342\221\240-"},
+        {"[\\w]+", "-a\302\275\342\222\266\342\205\240-", "-|a|\302\275|\342\222\266\342\205\240|-"},
+        {"[[:punct:]]+", "a+\302\251\302\253b", "a|+\302\251\302\253|b"},
+        {"[[:alpha:]_]+", "1\340\244\225\340\244\277_2", "1|\340\244\225\340\244\277_|2"},
+        {"[[:space:]]+", "a \302\205\341\240\216b", "a| \302\205|\341\240\216b"},
+        {"\\d{,2}", "1234a", "12|34|a"},
+        {"(?i)A|b", "cab", "c|a|b"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Buf pattern = {0}, found = {0};
@@ -495,6 +504,33 @@ static void test_refused(void **state) {
     }
 }
 
+// Patterns of which PCRE2 would understand a part differently.
+static void test_refused_patterns(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern, *message;
+    } cases[] = {
+        {"[a&&b]", "without && inside of [...] expected, found [a&&b]"},
+        {"[a[b]]", "a set inside of a set"},
+        {"\\h+", "\\h"},
+        {"(?m:.)", "(?m)"},
+        {"\\p{N}{1,3}+", "+ behind {m,n}"},
+        {"\\p{N}{3}?", "? behind {n}"},
+        {"\\pL+", "\\p that no { follows"},
+        {"\\V", "\\V"},
+        {"\\N{U+61}", "\\N{"},
+        {"a(?i)b|c", "(?i) behind another part"},
+        {"[[:^digit:]]", "[:^...:]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Buf pattern = {0};
+        Status st = hf_regex("t", cases[i].pattern, &pattern);
+        assert_int_equal(st.code, QUILL_MODEL);
+        if (!strstr(st.message, cases[i].message)) fail_msg("%s: %s", cases[i].pattern, st.message);
+        buf_free(&pattern);
+    }
+}
+
 static void test_refused_later(void **state) {
     (void)state;
     Gguf *g = gguf_new("t"); // a file whose end was never written
@@ -553,13 +589,21 @@ static void test_walk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),        cmocka_unit_test(test_real_vocabulary),
-        cmocka_unit_test(test_merges),        cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_html_tags),     cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_patterns),      cmocka_unit_test(test_empty_matches),
-        cmocka_unit_test(test_forms),         cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_directory),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_later), cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_real_vocabulary),
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_html_tags),
+        cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_patterns),
+        cmocka_unit_test(test_refused_later),
+        cmocka_unit_test(test_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
