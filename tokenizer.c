@@ -215,24 +215,38 @@ static void append_symbol(MergeScratch *s, int i, int begin, int n, int id) {
     if (i > 0) s->symbols[i - 1].next = i;
 }
 
-// A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece gives the
-// unknown token for the symbol, and byte-level BPE drops the byte, as llama.cpp does.
-// Returns whether it was the unknown token. `after`: the symbol before was one too; if the vocabulary fuses unknown
-// tokens, this one is not written again.
+static bool has_byte_tokens(const Vocab *v, const char *s, int n) {
+    for (int i = 0; i < n; i++)
+        if (v->byte_id[(unsigned char)s[i]] < 0) return false;
+    return true;
+}
+
+// Adds a symbol for a character or a byte. As in the tokenizers library, an unknown one is left out if the vocabulary
+// has no unknown token, and its neighbours may merge.
+static int append_known(const Tokenizer *t, const char *text, int i, int begin, int n, int id) {
+    const Vocab *v = &t->vocab;
+    if (id < 0 && v->types_hold && v->unk < 0 && !has_byte_tokens(v, text + begin, n)) return i;
+    append_symbol(t->scratch, i, begin, n, id);
+    return i + 1;
+}
+
+// A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece and the
+// tokenizers library give the unknown token for the symbol; byte-level BPE of a GGUF file drops the byte, as llama.cpp
+// does. Returns whether it was the unknown token. `after`: the symbol before was one too; if the vocabulary fuses
+// unknown tokens, this one is not written again.
 static bool emit_unmerged(const Vocab *v, const char *s, int n, bool after, TokenIds *out) {
-    for (int i = 0; i < n && v->spm; i++)
-        if (v->byte_id[(unsigned char)s[i]] < 0) {
-            if (!after || !v->fuse_unk) emit(out, v->unk);
-            return true;
-        }
+    if ((v->spm || v->types_hold) && !has_byte_tokens(v, s, n)) {
+        if (!after || !v->fuse_unk) emit(out, v->unk);
+        return true;
+    }
     for (int i = 0; i < n; i++) emit(out, v->byte_id[(unsigned char)s[i]]);
     return false;
 }
 
-static void emit_symbols(const Tokenizer *t, const char *text, TokenIds *out) {
+static void emit_symbols(const Tokenizer *t, const char *text, int n_symbols, TokenIds *out) {
     const Symbol *symbols = t->scratch->symbols;
     bool unknown = false;
-    for (int i = 0; i >= 0; i = symbols[i].next) {
+    for (int i = n_symbols ? 0 : -1; i >= 0; i = symbols[i].next) {
         if (symbols[i].id < 0) unknown = emit_unmerged(&t->vocab, text + symbols[i].begin, symbols[i].n, unknown, out);
         else {
             emit(out, symbols[i].id);
@@ -249,9 +263,11 @@ static void encode_word(const Tokenizer *t, const char *text, int n, TokenIds *o
         emit(out, whole);
         return;
     }
-    for (int i = 0; i < n; i++) append_symbol(t->scratch, i, i, 1, t->vocab.byte_id[(unsigned char)text[i]]);
-    merge(t, text, n);
-    emit_symbols(t, text, out);
+    int n_symbols = 0;
+    for (int i = 0; i < n; i++)
+        n_symbols = append_known(t, text, n_symbols, i, 1, t->vocab.byte_id[(unsigned char)text[i]]);
+    merge(t, text, n_symbols);
+    emit_symbols(t, text, n_symbols, out);
 }
 
 static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *out) {
@@ -268,13 +284,12 @@ static void encode_characters(const Tokenizer *t, const char *text, int n, Token
         emit(out, whole);
         return;
     }
-    for (int i = 0; i < n; n_symbols++) {
-        int len = int_max(1, utf8_next(text + i, (size_t)(n - i)));
-        append_symbol(t->scratch, n_symbols, i, len, vocab_piece(&t->vocab, text + i, (size_t)len));
-        i += len;
+    for (int i = 0, len; i < n; i += len) {
+        len = int_max(1, utf8_next(text + i, (size_t)(n - i)));
+        n_symbols = append_known(t, text, n_symbols, i, len, vocab_piece(&t->vocab, text + i, (size_t)len));
     }
     merge(t, text, n_symbols);
-    emit_symbols(t, text, out);
+    emit_symbols(t, text, n_symbols, out);
 }
 
 static bool begins_with_space(Str s) { return str_has_prefix(s, " ") || str_has_prefix(s, "\xe2\x96\x81"); }

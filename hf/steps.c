@@ -32,6 +32,7 @@ typedef struct {
     const char *prefix; // when a space is added in front of a text: "always", "missing", "first"; NULL: never
     Buf patterns;       // each ends with a NUL
     size_t n_patterns;
+    bool template; // the post-processor has a template
 } HfSteps;
 
 static Status refuse(const HfSteps *s, const char *where, const json_t *part, const char *why) {
@@ -111,8 +112,8 @@ static Status read_metaspace(HfSteps *s, const json_t *part) {
     bool prepends = is_true(part, "add_prefix_space", true); // files from before 2024
     bool first = is(part, "prepend_scheme", "first"), never = is(part, "prepend_scheme", "never");
     if (json_object_get(part, "prepend_scheme")) prepends = !never;
-    if (prepends) s->prefix = first ? "first" : "missing";
-    if (is_true(part, "split", true)) add_pattern(s, " [^ ]*"); // pieces begin with a space
+    if (prepends && !s->prefix) s->prefix = first ? "first" : "missing"; // behind Prepend no text lacks a space
+    if (is_true(part, "split", true)) add_pattern(s, " [^ ]*");          // pieces begin with a space
     return OK;
 }
 
@@ -134,6 +135,10 @@ static Status read_pretokenizer(HfSteps *s, const json_t *part) {
 
 // ---- the post-processor ---------------------------------------------------------------------------------------------
 
+static bool has_ids(const json_t *tokens, const char *name) {
+    return json_array_size(json_object_get(json_object_get(tokens, name), "ids")) > 1;
+}
+
 // The id of a template's special token; -1: `name` is "", or the list of tokens does not have it.
 static int template_id(const json_t *tokens, const char *name) {
     return hf_config_id(json_array_get(json_object_get(json_object_get(tokens, name), "ids"), 0));
@@ -148,10 +153,17 @@ static Status read_postprocessor(HfSteps *s, const json_t *part) {
     while (n_before < n && json_object_get(json_array_get(single, n_before), "SpecialToken")) n_before++;
     if (n_before > 1 || n > n_before + 2)
         return refuse(s, "post_processor", part, " with more than one token on a side");
+    bool text = json_object_get(json_array_get(single, n_before), "Sequence");
+    bool behind = n == n_before + 1 || json_object_get(json_array_get(single, n - 1), "SpecialToken");
+    if (!text || !behind) return refuse(s, "post_processor", part, " without one text");
+    if (s->template) return refuse(s, "post_processor", part, " behind another one");
+    s->template = true;
     const char *first = text_of(json_object_get(json_array_get(single, 0), "SpecialToken"), "id");
     const char *last = n > 1 ? text_of(json_object_get(json_array_get(single, n - 1), "SpecialToken"), "id") : "";
     gguf_set_bool(s->g, "tokenizer.ggml.add_bos_token", *first);
     gguf_set_bool(s->g, "tokenizer.ggml.add_eos_token", *last);
+    if (has_ids(tokens, first) || has_ids(tokens, last))
+        return refuse(s, "post_processor", part, " whose token has several ids");
     int before = template_id(tokens, first), after = template_id(tokens, last);
     if (before >= 0) gguf_set_u32(s->g, "tokenizer.ggml.bos_token_id", (uint32_t)before);
     if (after >= 0) gguf_set_u32(s->g, "quill.tokenizer.last_id", (uint32_t)after);

@@ -154,6 +154,16 @@ static void test_merges(void **state) {
     t = tokenizer_of(BYTES, ", \"merges\": [], \"ignore_merges\": true", LETTERS, NULL);
     CHECK_IDS(t, "abc abab", 6, 3, 0, 1, 0, 1);
     tokenizer_free(t);
+    t = tokenizer_of(BYTES, ", \"merges\": [\"a b\", \"b c\", \"a b\"]", LETTERS ", \"bc\": 7", NULL);
+    CHECK_IDS(t, "abc", 0, 7); // of equal merges the last one counts
+    tokenizer_free(t);
+    t = tokenizer_of(BYTES, MERGES, LETTERS, NULL);
+    CHECK_IDS(t, "axb x c", 4, 3, 3, 2); // a byte without a token is left out: its neighbours merge
+    CHECK_IDS(t, "xx");
+    tokenizer_free(t);
+    t = tokenizer_of(BYTES, MERGES ", \"unk_token\": \"<u>\"", LETTERS ", \"<u>\": 7", NULL);
+    CHECK_IDS(t, "axxb", 0, 7, 7, 1);
+    tokenizer_free(t);
 }
 
 static void test_added_tokens(void **state) {
@@ -227,6 +237,16 @@ static void test_spaces(void **state) {
     tokenizer_free(t);
     t = tokenizer_of(META("never", "false"), SPM_MERGES, SPM_LETTERS, NULL);
     CHECK_IDS(t, "a b", 5, 2);
+    tokenizer_free(t);
+    // without an unknown token other characters are left out; no text gives a token with a space
+    t = tokenizer_of(META("always", "true"), ", \"merges\": [[\"" MARK "\", \"a\"]]",
+                     "\" \": 1, \"a\": 2, \" a\": 3, \"" MARK "\": 4, \"" MARK "a\": 5", NULL);
+    CHECK_IDS(t, "xa  a", 5, 4, 5);
+    CHECK_IDS(t, "x", 4);
+    tokenizer_free(t);
+    t = tokenizer_of("\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"" MARK "\"}, " META("always", "true"),
+                     SPM_MERGES, SPM_LETTERS, NULL);
+    CHECK_IDS(t, " a", 3, 4); // Prepend comes first, whatever the text begins with
     tokenizer_free(t);
 }
 
@@ -476,14 +496,15 @@ static void test_refused(void **state) {
         {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"Removed\"}, " VOCAB
          "}",
          "with another behavior than Isolated"},
-        {"{" SPLIT("\"Regex\": \"[a&&b]\"") ", " VOCAB "}", "without && inside of [...] expected"},
-        {"{" SPLIT("\"Regex\": \"[a[b]]\"") ", " VOCAB "}", "a set inside of a set"},
-        {"{" SPLIT("\"Regex\": \"\\\\h+\"") ", " VOCAB "}", "\\h"},
-        {"{" SPLIT("\"Regex\": \"(?m:.)\"") ", " VOCAB "}", "(?m)"},
-        {"{" SPLIT("\"Regex\": \"\\\\p{N}{1,3}+\"") ", " VOCAB "}", "+ behind {m,n}"},
         {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
          "\"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, " VOCAB "}",
          "with more than one token on a side"},
+        {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": "
+         "\"A\"}}, {\"Sequence\": {\"id\": \"A\"}}]}, " VOCAB "}",
+         "without one text"},
+        {"{" BYTES ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+         "\"a\"}}, {\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {\"a\": {\"ids\": [0, 0]}}}, " VOCAB "}",
+         "whose token has several ids"},
         {"{" BYTES
          ", \"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": "
          "\"BertProcessing\"}]}, " VOCAB "}",

@@ -246,8 +246,9 @@ static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     if (!v->spm && !special) return alphabet_decode(text, out, n_out);
     if (v->spm && (!special || type == GGUF_TOKEN_USER_DEFINED)) {
         *n_out = vocab_decode_spaces(text, out);
-        // Merges do not produce an added token with spaces: llama.cpp merges text in which spaces are U+2581.
-        return type != GGUF_TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
+        // Merges do not produce an added token with spaces: llama.cpp merges text in which spaces are U+2581. So does
+        // the tokenizers library, for all tokens; in a llama2.c vocabulary tokens have spaces.
+        return (type != GGUF_TOKEN_USER_DEFINED && !v->types_hold) || !memchr(text.data, ' ', text.n);
     }
     if (text.n) memcpy(out, text.data, text.n);
     *n_out = text.n;
@@ -299,8 +300,8 @@ static void add_merge(Vocab *v, Str merge, uint32_t rank, char *both) {
     int merged = vocab_piece(v, both, n_left + n_right);
     if (left_id < 0 || right_id < 0 || merged < 0) return;
     MergeSlot *slot = merge_slot(v, left_id, right_id);
-    if (slot->rank_plus_1 == 0)
-        *slot = (MergeSlot){left_id, right_id, merged, rank + 1}; // the first of duplicate merges stays
+    // Of duplicate merges the first one counts, as in llama.cpp; in the tokenizers library the last one.
+    if (slot->rank_plus_1 == 0 || v->types_hold) *slot = (MergeSlot){left_id, right_id, merged, rank + 1};
 }
 
 static Status load_merges(Vocab *v, const Gguf *g) {
