@@ -189,6 +189,20 @@ static void test_added_tokens(void **state) {
     tokenizer_free(t);
 }
 
+// A letter that the file marks as special is text, unless it ends an answer: it has no other token.
+static void test_special_letters(void **state) {
+    (void)state;
+#define SPECIAL_LETTERS                                                                                                \
+    BYTES ", \"added_tokens\": [{\"id\": 0, \"content\": \"a\", \"special\": true}, "                                  \
+          "{\"id\": 2, \"content\": \"c\", \"special\": true}]"
+    int ids[16];
+    Tokenizer *t = tokenizer_of(SPECIAL_LETTERS, MERGES, LETTERS, "{\"eos_token\": \"c\", \"pad_token\": \"a\"}");
+    assert_int_equal(tokenizer_encode(t, "bab a", 5, NULL, ids, 16), 5);
+    assert_memory_equal(ids, ((const int[]){1, 0, 1, 3, 0}), 5 * sizeof *ids);
+    assert_true(!tokenizer_is_control(t, 0) && tokenizer_is_control(t, 2));
+    tokenizer_free(t);
+}
+
 // An added token </s> that is not special is text, as in Gemma's vocabulary, unless it ends an answer.
 static void test_html_tags(void **state) {
     (void)state;
@@ -610,21 +624,14 @@ static void test_walk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_real_vocabulary),
-        cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_html_tags),
-        cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_empty_matches),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_directory),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_patterns),
-        cmocka_unit_test(test_refused_later),
-        cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_golden),          cmocka_unit_test(test_real_vocabulary),
+        cmocka_unit_test(test_merges),          cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_special_letters), cmocka_unit_test(test_html_tags),
+        cmocka_unit_test(test_spaces),          cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_empty_matches),   cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_roles),           cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_refused_patterns),
+        cmocka_unit_test(test_refused_later),   cmocka_unit_test(test_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

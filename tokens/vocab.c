@@ -482,6 +482,19 @@ static Status load_space_prefix(Vocab *v, const Gguf *g) {
     return OK;
 }
 
+// Some files mark a letter as special, for example "!" as the padding token. The letter has no other token and would
+// vanish from every text, so it is text, unless it begins a text or ends an answer.
+static void free_letters(Vocab *v, const Str *texts) {
+    for (int id = 0; id < v->n; id++) {
+        bool letter = texts[id].n == 1 && texts[id].data[0] > ' ' && texts[id].data[0] < 0x7f;
+        bool special = v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_UNKNOWN;
+        if (!letter || !special || id == v->bos || id == v->last) continue;
+        int i = 0;
+        while (i < v->n_eog && v->eog[i] != id) i++;
+        if (i == v->n_eog) v->types[id] = v->types_hold ? GGUF_TOKEN_USER_DEFINED : GGUF_TOKEN_NORMAL;
+    }
+}
+
 // Finds BOS, EOS, the unknown token and the end-of-generation ids. Needs the types, and comes before the pieces.
 static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_known_names(v, g, texts);
@@ -504,6 +517,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_eog_exceptions(v, texts);
     TRY(load_eog_ids(v, g));
     protect_tag(v, texts);
+    free_letters(v, texts);
     if (!gguf_value(g, "tokenizer.ggml.token_type")) { // without types only the roles tell which tokens are not text
         if (v->bos >= 0) v->types[v->bos] = GGUF_TOKEN_CONTROL;
         if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;
