@@ -68,7 +68,7 @@ static const struct {
     {"youtu", "It's| HE'LL|  | |1|2|3|4|5|.|6|7| naïve| WörldToo|  \n\n| | x|=y|+|1|;//\n|\tфыВА| |中文かな|한국| $|5| "
               "«|ok|»!?\r\n| #|tag| |1|٣|a\u0301| end| "},
     {"tiny_aya cohere2moe", "It's| HE'LL|   |12|345|.|67| naïve| WörldToo|  \n\n| | x|=y|+|1|;//\n|\tфыВА| "
-                            "中文かな한국| $|5| «|ok|»!?\r\n| #|tag| |1|٣|a\u0301| end| "},
+                            "中文かな한국| $|5| «|ok|»!?\r\n| #|tag| |1٣|a\u0301| end| "},
     {"afmoe", "It|'s| HE|'LL|  | |12|345|.|67| naïve| WörldToo|  \n\n| | x|=y|+|1|;//\n|\tфыВА| |中文かな한국| $|5| "
               "«|ok|»!?\r\n| #|tag| |1٣|a\u0301| end| "},
     {"bloom poro-chat gpt3-finnish", "It's| HE'LL|  | 12345|.|67| naïve| WörldToo|  \n\n | x=y+1;//|\n\t|фыВА| "
@@ -144,6 +144,8 @@ static void test_pretokenizer_details(void **state) {
     pieces_of("falcon", "a+b=1234", "a|+|b|=|123|4");
     pieces_of("afmoe", "1234567", "1|234|567");
     pieces_of("tiny_aya", "1234567 12345a", "1|234|567| |123|45|a");
+    pieces_of("tiny_aya", "\xd9\xa2\xd9\xa0\xd9\xa2\xd9\xa4 40\xd9\xa2\xd9\xa3",
+              "\xd9\xa2|\xd9\xa0\xd9\xa2\xd9\xa4| |4|0\xd9\xa2\xd9\xa3");
     pieces_of("chameleon", "<sentinel:1>IMGIMGABZ    x", "<|sentinel|:|1|>|IMGIMGABZ|    |x");
     check_pieces("gpt-2", "a\xe6\xad", 3, "a|\xe6\xad"); // an incomplete character
     check_pieces("llama-bpe",

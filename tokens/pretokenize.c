@@ -128,7 +128,7 @@ static const PretokenizerRow rows[] = {
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" SUFFIX "?|\\p{N}|" CASED_TAIL}},
     // Groups of three digits counted from the right. Only the first group of a run looks ahead to the end of the run.
     {"tiny_aya cohere2moe", 0,
-     {"(?<![0-9])[0-9]{1,3}(?=(?:[0-9]{3})*+(?![0-9A-Za-z_]))|\\G(?<=[0-9])[0-9]{3}",
+     {"(?<!\\p{Nd})\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*+(?![\\p{Nd}A-Za-z_]))|\\G(?<=\\p{Nd})\\p{Nd}{3}",
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" SUFFIX "?|\\p{N}{1,3}|" CASED_TAIL}},
     {"afmoe", 0, // the text before a number is one piece with its first digits, as in llama.cpp
      {"(?<!\\P{N})\\P{N}*+(?:(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3})",
