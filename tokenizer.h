@@ -7,7 +7,8 @@
 // scratch memory inside the tokenizer: one thread at a time.
 //
 // The view of a Hugging Face directory (hf/hf.h) adds quill's own keys. With them ids equal those of the tokenizers
-// library, with one exception: added tokens marked "normalized" are searched in the text before normalization.
+// library, with three exceptions: added tokens marked "normalized" are searched in the text before normalization;
+// merges have no dropout; a Split that removes what its pattern does not match keeps it.
 // clang-format off
 //   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
 //   quill.tokenizer.form           NFC, NFD, NFKC or NFKD: the text is normalized to this form before encoding
