@@ -108,14 +108,14 @@ static Status load_scaling(const Loader *l) {
     char key[96];
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
     TRY(gguf_str(l->g, key, &kind, false));
-    float legacy; // older files have only this key, no scaling.type
+    float legacy; // the factor's key in older files, which have no scaling.type
     TRY(loader_float(l, "rope.scale_linear", false, 1, &legacy));
-    if (!kind.data) kind = str_of(has_context_tensors(l->g) ? "longrope" : legacy != 1 ? "linear" : "none");
+    TRY(loader_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
+    if (!kind.data) kind = str_of(has_context_tensors(l->g) ? "longrope" : c->rope_factor != 1 ? "linear" : "none");
     if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn") && !str_is(kind, "longrope"))
         return status_error(QUILL_MODEL, "%s: %s: none, linear, yarn or longrope expected, %.*s found", l->file, key,
                             (int)(kind.n < 32 ? kind.n : 32), kind.data);
     snprintf(c->rope_scaling, sizeof c->rope_scaling, "%.*s", (int)kind.n, kind.data);
-    TRY(loader_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
     return loader_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig);
 }
 

@@ -181,7 +181,8 @@ static void test_rope_settings(void **state) {
     gguf_close(yarn);
 }
 
-// A linear factor divides positions: factor 1 must change nothing, and the old key must mean the same.
+// A linear factor divides positions: factor 1 must change nothing, and the old key must mean the same. So must a factor
+// without rope.scaling.type, whose default is "linear" in llama.cpp.
 static void test_linear_by_either_key(void **state) {
     (void)state;
     Gguf *one = tiny_model(&(TinyModel){.seed = 8}), *two = tiny_model(&(TinyModel){.seed = 8, .rope = "linear"});
@@ -190,11 +191,15 @@ static void test_linear_by_either_key(void **state) {
     assert_true(changed(neutral, plain) == 0);
     gguf_set_f32(one, "llama.rope.scale_linear", 4);
     assert_true(changed(one, linear) == 0);
+    Gguf *untyped = tiny_model(&(TinyModel){.seed = 8});
+    gguf_set_f32(untyped, "llama.rope.scaling.factor", 4);
+    assert_true(changed(untyped, linear) == 0);
     free(plain);
     free(linear);
     gguf_close(one);
     gguf_close(two);
     gguf_close(neutral);
+    gguf_close(untyped);
 }
 
 // With a window, a row's logits must not depend on tokens that are further back than all layers together reach.
