@@ -24,10 +24,13 @@ typedef struct {
     bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits
     int full_every;       // every full_every-th layer sees the whole sequence, the others a window; 0: all are alike
     bool window_optional; // with full_every: a file without a window has no layers with a window
-    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
-    float window_base;    // its base if the file lacks that key; 0: the base of the other layers
-    int rope_skip_every;  // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
-    bool rope_switch;     // rope.scaling.finetuned = false in the file means that no layer has RoPE
+    int window;           // the window of a file that lacks the key; 0: the key is required
+    float score_cap;      // the soft caps of a file that lacks their keys; 0: none
+    float logit_cap;
+    bool window_rope;    // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    float window_base;   // its base if the file lacks that key; 0: the base of the other layers
+    int rope_skip_every; // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
+    bool rope_switch;    // rope.scaling.finetuned = false in the file means that no layer has RoPE
     FamilyExperts experts;
     Routing routing;      // of experts; the file may override it
     bool sinks;           // every head has a sink

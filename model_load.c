@@ -173,7 +173,7 @@ static Status load_ends(const Loader *l) {
                             l->file, c->n_vocab, (unsigned long long)tokens->n);
     e->eps = scaled_eps(l);
     e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : l->embedding / l->branches;
-    TRY(loader_cap(l, "final_logit_softcapping", &e->softcap));
+    TRY(loader_cap(l, "final_logit_softcapping", l->family->logit_cap, &e->softcap));
     TRY(loader_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
     const char *norm_out = l->family->norm_out ? l->family->norm_out : "output_norm";
     char name[64];

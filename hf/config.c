@@ -213,6 +213,9 @@ static Status set_numbers(const HfModel *m) {
     double v;
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         const json_t *found = json_object_get(m->config, numbers[i].name);
+        // A Gemma 2 without a soft cap says so: without the key the family's own cap would apply.
+        if (json_is_null(found) && strcmp(m->family->arch, "gemma2") == 0 && strstr(numbers[i].name, "softcapping"))
+            gguf_set_f32(m->g, hf_key(m, numbers[i].suffix, key), 0);
         if (!found || json_is_null(found)) continue;
         if (!hf_config_number(m->config, numbers[i].name, &v) || !(v > 0))
             return hf_config_wrong(m, numbers[i].name, "a positive number");

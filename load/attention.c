@@ -121,8 +121,8 @@ Status loader_attention_shape(Loader *l) {
     ModelConfig *c = &l->m->c;
     const Family *f = l->family;
     TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
-    bool has_window = f->full_every > 0 && !f->window_optional;
-    TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
+    bool has_window = f->full_every > 0 && !f->window_optional && f->window == 0;
+    TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, f->window, &c->window));
     TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
     if (f->latent && c->n_shared_kv > 0)
@@ -173,7 +173,7 @@ Status loader_describe_heads(const Loader *l, int i) {
     y->kv_layer = n_before;
     for (int k = i + 1; k < c->n_layers && !y->kv_used_later; k++) y->kv_used_later = source_of(l, k) == from;
     TRY(score_scale(l, &y->heads.scale));
-    return loader_cap(l, "attn_logit_softcapping", &y->heads.softcap);
+    return loader_cap(l, "attn_logit_softcapping", l->family->score_cap, &y->heads.softcap);
 }
 
 // Memory of the model for a stack of n matrices.

@@ -31,7 +31,7 @@ Status loader_layer_ints(const Loader *l, const char *suffix, int low, int high,
 Status loader_each_layer(const Loader *l, const GgufValue *v); // QUILL_MODEL: not as many elements as layers
 Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out); // a number above 0
 Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out); // 0 also means the fallback
-Status loader_cap(const Loader *l, const char *suffix, float *out);                   // missing key: 0, no cap
+Status loader_cap(const Loader *l, const char *suffix, float fallback, float *out);   // 0: no cap
 int loader_window(const Loader *l, int layer); // the number of slots that a row of that layer sees; 0: all
 
 // ---- tensors (load/read.c) ----

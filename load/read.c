@@ -73,12 +73,12 @@ Status loader_scale(const Loader *l, const char *suffix, float fallback, float *
     return OK;
 }
 
-// Like loader_float, but a missing key gives 0: no cap.
-Status loader_cap(const Loader *l, const char *suffix, float *out) {
+// Like loader_float, but 0 is allowed and means no cap.
+Status loader_cap(const Loader *l, const char *suffix, float fallback, float *out) {
     char key[96];
     snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
-    *out = 0;
-    return gguf_value(l->g, key) ? loader_float(l, suffix, true, 0, out) : OK;
+    *out = fallback;
+    return gguf_value(l->g, key) ? loader_scale(l, suffix, 0, out) : OK;
 }
 
 int loader_window(const Loader *l, int i) {

@@ -134,6 +134,19 @@ static void test_defaults(void **state) {
     gguf_close(g);
 }
 
+// A soft cap that is null is none, although the family has one.
+static void test_no_soft_caps(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"gemma2\", \"num_hidden_layers\": 2, \"intermediate_size\": 64, "
+                                "\"attn_logit_softcapping\": null, \"final_logit_softcapping\": null}"),
+                         g));
+    assert_true(f32(g, "gemma2.attn_logit_softcapping") == 0 && f32(g, "gemma2.final_logit_softcapping") == 0);
+    gguf_close(g);
+}
+
 // Dense Gemma 4 models have keys of experts, which are null.
 static void test_no_experts(void **state) {
     (void)state;
@@ -377,6 +390,7 @@ int main(void) {
         cmocka_unit_test(test_tied_otherwise),
         cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_no_soft_caps),
         cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),

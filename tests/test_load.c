@@ -264,15 +264,12 @@ static void test_accepted_oddities(void **state) {
 }
 
 // Keys that may be absent, and their defaults.
-static void test_absent_keys(void **state) {
-    (void)state;
-    Gguf *whole = tiny_model(&(TinyModel){.seed = 1, .n_heads = 4, .n_kv_heads = 4}), *g = gguf_new("tiny");
-    static const char *const optional[] = {"llama.attention.head_count_kv", "llama.attention.key_length",
-                                           "llama.attention.value_length",  "llama.rope.dimension_count",
-                                           "llama.rope.freq_base",          "general.name"};
+// A copy of the view without these keys; the data still belongs to `whole`.
+static Gguf *without_keys(const Gguf *whole, const char *const *keys, size_t n_keys) {
+    Gguf *g = gguf_new("tiny");
     for (int i = 0; i < gguf_n_values(whole); i++) {
         bool skipped = false;
-        for (size_t k = 0; k < ARRAY_LEN(optional); k++) skipped |= str_is(gguf_value_at(whole, i)->key, optional[k]);
+        for (size_t k = 0; k < n_keys; k++) skipped |= str_is(gguf_value_at(whole, i)->key, keys[k]);
         if (!skipped) gguf_set(g, gguf_value_at(whole, i));
     }
     for (int i = 0; i < gguf_n_tensors(whole); i++) {
@@ -282,6 +279,16 @@ static void test_absent_keys(void **state) {
         gguf_add_tensor(g, name, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data, NULL,
                         0);
     }
+    return g;
+}
+
+static void test_absent_keys(void **state) {
+    (void)state;
+    Gguf *whole = tiny_model(&(TinyModel){.seed = 1, .n_heads = 4, .n_kv_heads = 4});
+    static const char *const optional[] = {"llama.attention.head_count_kv", "llama.attention.key_length",
+                                           "llama.attention.value_length",  "llama.rope.dimension_count",
+                                           "llama.rope.freq_base",          "general.name"};
+    Gguf *g = without_keys(whole, optional, ARRAY_LEN(optional));
     const Backend *be;
     Model m;
     assert_ok(cpu_backend("scalar", &be));
@@ -297,6 +304,34 @@ static void test_absent_keys(void **state) {
     assert_refused(g, "llama.attention.head_count");
     gguf_close(g);
     gguf_close(whole);
+}
+
+// The first files of Gemma 2 lack soft caps and window, which all models of the family have. A cap of 0 is none. A
+// Gemma 3 without a window has none.
+static void test_absent_keys_of_gemmas(void **state) {
+    (void)state;
+    static const char *const caps[] = {"gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping",
+                                       "gemma2.attention.sliding_window", "gemma3.attention.sliding_window"};
+    static const char *const archs[] = {"gemma2", "gemma3"};
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        Gguf *whole = tiny_model(&(TinyModel){.arch = archs[a], .seed = 1});
+        Gguf *g = without_keys(whole, caps, ARRAY_LEN(caps));
+        assert_ok(model_load(&m, g, be));
+        assert_true(m.layers[0].heads.softcap == (a ? 0 : 50) && m.ends.softcap == (a ? 0 : 30));
+        assert_int_equal(m.layers[0].heads.window, a ? 0 : 4096);
+        assert_int_equal(m.layers[1].heads.window, 0);
+        model_free(&m);
+        gguf_set_f32(g, "gemma2.attn_logit_softcapping", 0);
+        gguf_set_f32(g, "gemma2.final_logit_softcapping", 0);
+        assert_ok(model_load(&m, g, be));
+        assert_true(m.layers[0].heads.softcap == 0 && m.ends.softcap == 0);
+        model_free(&m);
+        gguf_close(g);
+        gguf_close(whole);
+    }
 }
 
 // ---- --check-tensors ------------------------------------------------------------------------------------------------
@@ -428,6 +463,7 @@ int main(void) {
         cmocka_unit_test(test_vocabulary_and_embedding),
         cmocka_unit_test(test_accepted_oddities),
         cmocka_unit_test(test_absent_keys),
+        cmocka_unit_test(test_absent_keys_of_gemmas),
         cmocka_unit_test(test_check_tensors),
         cmocka_unit_test(test_check_tensors_in_vectors),
         cmocka_unit_test(test_check_tensors_int8_scales),

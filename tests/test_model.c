@@ -104,7 +104,8 @@ static void invariance_of(const char *arch, int kv_type, int type) {
 // these, and llama, are tested with every type of KV, the others with one each.
 static bool takes_kv(int family, size_t kv, size_t n_kv) {
     const Family *f = families_at(family);
-    return family == 0 || f->latent || (f->full_every > 0 && !f->window_optional) || (size_t)family % n_kv == kv;
+    return family == 0 || f->latent || (f->full_every > 0 && (f->window_base > 0 || !f->window_optional)) ||
+           (size_t)family % n_kv == kv;
 }
 
 // With sealed KV, the values that a row reads depend only on its slot, so results must not depend on the batch there
