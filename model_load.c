@@ -209,6 +209,7 @@ static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) 
     Status st = load_all(&l);
     free(l.kv_heads);
     free(l.ffn);
+    free(l.windowed);
     free(l.recurrent);
     if (st.code) model_free(m);
     return st;

@@ -14,14 +14,20 @@ enum { MAX_HEADS = 1 << 12, MAX_RANK = 1 << 16 };
 
 // ---- the shape ------------------------------------------------------------------------------------------------------
 
-// A file may list the layers with a window: sliding_window_pattern as an array of booleans.
+// A file may say which layers have a window: sliding_window_pattern lists them, as booleans or integers, or is the
+// number n of which each n-th layer has none.
 static Status load_windowed(Loader *l) {
+    static const char suffix[] = "attention.sliding_window_pattern";
     char key[96];
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
     const GgufValue *v = gguf_value(l->g, key);
-    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL || l->head) return OK;
+    l->full_every = l->family->full_every;
+    if (!v || l->head) return OK;
+    if (v->type != GGUF_ARRAY) return loader_int(l, suffix, 0, 1 << 30, true, 0, &l->full_every);
     TRY(loader_each_layer(l, v));
-    l->windowed = v->data;
+    l->windowed = mem_alloc((v->n + 1) * sizeof *l->windowed);
+    if (v->elem_type != GGUF_BOOL) return gguf_ints(l->g, v, l->windowed);
+    for (uint64_t i = 0; i < v->n; i++) l->windowed[i] = v->data[i];
     return OK;
 }
 

@@ -14,8 +14,9 @@ typedef struct {
     const Gguf *g;
     const Family *family;
     const char *file;
-    const uint8_t *windowed; // (n_layers) whether a layer has a window; NULL: decided by Family.full_every
-    uint8_t *recurrent;      // (n_layers) whether a layer is recurrent; NULL: no layer is
+    int full_every;     // Family.full_every, or what the file says
+    int32_t *windowed;  // (n_layers) whether a layer has a window; NULL: decided by full_every
+    uint8_t *recurrent; // (n_layers) whether a layer is recurrent; NULL: no layer is
     // Factors of the embedding, of scores, of what each sublayer adds to x, and of logits (Family.scales). scores 0:
     // the default scale
     float embedding, scores, branches, logits;

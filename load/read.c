@@ -83,7 +83,7 @@ Status loader_cap(const Loader *l, const char *suffix, float fallback, float *ou
 
 int loader_window(const Loader *l, int i) {
     if (l->windowed) return l->windowed[i] ? l->m->c.window : 0;
-    int every = l->family->full_every;
+    int every = l->full_every;
     return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
 }
 

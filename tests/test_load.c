@@ -334,6 +334,35 @@ static void test_absent_keys_of_gemmas(void **state) {
     }
 }
 
+// Which layers have a window, as a list of booleans or integers or as the distance between those that have none.
+static void test_window_patterns(void **state) {
+    (void)state;
+    static const char key[] = "gemma3.attention.sliding_window_pattern";
+    static const uint8_t flags[] = {1, 0, 1, 0, 1, 0, 1};
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    for (int kind = 0; kind < 4; kind++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .window = 5, .seed = 1});
+        if (kind == 1) gguf_set_u32(g, key, 2);
+        if (kind == 2) gguf_set_ints(g, key, (int32_t[]){1, 0, 1, 0, 1, 0, 1}, 7);
+        if (kind == 3)
+            gguf_set(g, &(GgufValue){.key = str_of(key),
+                                     .type = GGUF_ARRAY,
+                                     .elem_type = GGUF_BOOL,
+                                     .n = 7,
+                                     .data = flags,
+                                     .n_bytes = 7});
+        assert_ok(model_load(&m, g, be));
+        assert_int_equal(m.c.n_layers, 7);
+        for (int i = 0; i < 7; i++) assert_int_equal(m.layers[i].heads.window, (kind ? i % 2 == 0 : i != 5) ? 5 : 0);
+        model_free(&m);
+        gguf_set_floats(g, key, (float[]){1, 0, 1, 0, 1, 0, 1}, 7);
+        assert_refused(g, key);
+        gguf_close(g);
+    }
+}
+
 // ---- --check-tensors ------------------------------------------------------------------------------------------------
 
 // The offset of an f16 scale in a block; for plain types that of the element itself.
@@ -464,6 +493,7 @@ int main(void) {
         cmocka_unit_test(test_accepted_oddities),
         cmocka_unit_test(test_absent_keys),
         cmocka_unit_test(test_absent_keys_of_gemmas),
+        cmocka_unit_test(test_window_patterns),
         cmocka_unit_test(test_check_tensors),
         cmocka_unit_test(test_check_tensors_in_vectors),
         cmocka_unit_test(test_check_tensors_int8_scales),
