@@ -190,8 +190,40 @@ static Status load_ends(const Loader *l) {
     return load_per_layer(l);
 }
 
+static Status check_causal(const Loader *l) {
+    char key[96];
+    bool causal;
+    snprintf(key, sizeof key, "%s.attention.causal", l->family->arch);
+    TRY(gguf_bool(l->g, key, &causal, true));
+    if (causal) return OK;
+    return status_error(QUILL_MODEL,
+                        "%s: %s: true expected, false found: tokens of this model see the tokens after them, and quill "
+                        "computes a text from left to right",
+                        l->file, key);
+}
+
+// Biases and scales beside matrices that are loaded without them would change the results.
+static Status check_unused(const Loader *l) {
+    for (int i = 0; i < gguf_n_tensors(l->g) && !l->head; i++) {
+        Str name = gguf_tensor_at(l->g, i)->name;
+        int layer = -1;
+        char text[64]; // longer than any name
+        snprintf(text, sizeof text, "%.*s", (int)name.n, name.data);
+        bool head = str_is(name, "output.bias") || str_is(name, "output.scale");
+        bool part = sscanf(text, "blk.%d.", &layer) == 1 && layer < l->m->c.n_layers &&
+                    (str_has_suffix(name, ".bias") || str_has_suffix(name, ".scale"));
+        if ((head || part) && !l->m->used[i])
+            return status_error(QUILL_MODEL,
+                                "%s: tensor %s: none expected, one found: its values change the results, and quill "
+                                "does not compute with it in %s models",
+                                l->file, text, l->m->c.arch);
+    }
+    return OK;
+}
+
 static Status load_all(Loader *l) {
     TRY(find_family(l));
+    TRY(check_causal(l));
     TRY(load_scales(l));
     TRY(load_shape(l));
     TRY(loader_rope(l));
@@ -199,7 +231,7 @@ static Status load_all(Loader *l) {
     l->m->layers = mem_alloc((size_t)l->m->c.n_layers * sizeof *l->m->layers);
     int first = l->head ? l->m->c.n_layers - 1 : 0;
     for (int i = first; i < l->m->c.n_layers; i++) TRY(load_layer(l, i));
-    return l->head ? loader_head(l, first) : OK;
+    return l->head ? loader_head(l, first) : check_unused(l);
 }
 
 static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) {

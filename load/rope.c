@@ -97,9 +97,9 @@ static Status new_rope(const Loader *l, float base, int n_rot, Rope **out) {
     Rope *r = &e->ropes[e->n_ropes];
     *r = (Rope){.table = e->n_ropes++, .n_rot = n_rot, .adjacent = adjacent, .mscale = 1, .span = 1, .freq = freq};
     TRY(loader_scale(l, "attention.temperature_scale", 0, &r->temperature));
-    if (r->temperature != 0) r->span = c->rope_ctx_orig;
     *out = r;
-    return OK;
+    if (r->temperature == 0) return OK;
+    return loader_int(l, "attention.temperature_length", 1, 1 << 30, false, c->rope_ctx_orig, &r->span);
 }
 
 static Status load_scaling(const Loader *l) {
@@ -170,6 +170,9 @@ Status loader_rope(const Loader *l) {
     model_set_context(l->m, c->n_ctx_train);
     TRY(loader_float(l, "rope.freq_base_swa", false, f->window_base != 0 ? f->window_base : c->rope_base,
                      &window_base));
+    if (!f->window_rope && c->n_windowed > 0 && window_base != c->rope_base)
+        return status_error(QUILL_MODEL, "%s: %s.rope.freq_base_swa: freq_base's %g expected, %g found", l->file,
+                            c->arch, (double)c->rope_base, (double)window_base);
     if (f->window_rope && c->n_windowed > 0) TRY(new_rope(l, window_base, window_rot, &other));
     if (f->rope_skip_every > 0) TRY(new_rope(l, c->rope_base, 0, &other));
     return OK;

@@ -188,6 +188,41 @@ static void test_refused_rope_freqs(void **state) {
     }
 }
 
+// What changes the results must not be skipped: a head's bias, the scale of a matrix, another base of RoPE, a mask that
+// is not causal.
+static void test_refused_arithmetic(void **state) {
+    (void)state;
+    static const char *const tensors[] = {"output.bias", "blk.1.attn_q.scale", "blk.0.attn_norm.bias"};
+    static const float ones[64] = {1};
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+        gguf_add_tensor(g, tensors[i], TYPE_F32, 1, 0, ones, NULL, 0);
+        assert_refused(g, tensors[i]);
+        gguf_close(g);
+    }
+    Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+    gguf_add_tensor(g, "blk.2.attn_q.scale", TYPE_F32, 1, 0, ones, NULL, 0); // behind the layers
+    gguf_add_tensor(g, "mm.0.bias", TYPE_F32, 1, 0, ones, NULL, 0);          // of another model in the file
+    gguf_set_bool(g, "llama.attention.causal", true);
+    assert_ok(load(g));
+    gguf_set_bool(g, "llama.attention.causal", false);
+    assert_refused(g, "llama.attention.causal");
+    gguf_close(g);
+    static const char *const archs[] = {"gemma2", "gpt-oss"};
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        char base[64], windows[64];
+        snprintf(base, sizeof base, "%s.rope.freq_base", archs[i]);
+        snprintf(windows, sizeof windows, "%s.rope.freq_base_swa", archs[i]);
+        g = tiny_model(&(TinyModel){.arch = archs[i], .window = 5, .seed = 1});
+        gguf_set_f32(g, base, 500);
+        gguf_set_f32(g, windows, 500);
+        assert_ok(load(g));
+        gguf_set_f32(g, windows, 100);
+        assert_refused(g, windows);
+        gguf_close(g);
+    }
+}
+
 // NaN would be compared, and no expert would be the best one.
 static void test_refused_expert_bias(void **state) {
     (void)state;
@@ -486,6 +521,7 @@ int main(void) {
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_wrong_shapes_and_types),
         cmocka_unit_test(test_refused_rope_freqs),
+        cmocka_unit_test(test_refused_arithmetic),
         cmocka_unit_test(test_refused_expert_bias),
         cmocka_unit_test(test_refused_shared_kv),
         cmocka_unit_test(test_refused_wide_experts),
