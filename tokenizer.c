@@ -445,6 +445,11 @@ int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max) {
     return t->vocab.n_eog;
 }
 
+int tokenizer_suppressed_ids(const Tokenizer *t, int *ids, int max) {
+    for (int i = 0; i < (int)t->vocab.n_suppressed && i < max; i++) ids[i] = t->vocab.suppressed[i];
+    return (int)t->vocab.n_suppressed;
+}
+
 int tokenizer_bos(const Tokenizer *t) { return t->vocab.bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->vocab.eos; }
 bool tokenizer_add_bos(const Tokenizer *t) { return t->vocab.add_bos && t->vocab.bos >= 0; }

@@ -18,16 +18,18 @@ Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParam
         if (config->sampling.bias[i].id >= e->model.c.n_vocab)
             return status_error(QUILL_USAGE, "--logit-bias: a token id below %d expected, found %d", e->model.c.n_vocab,
                                 config->sampling.bias[i].id);
-    if (!config->ignore_eos) return OK;
-    int n_eog = tokenizer_eog_ids(e->tok, NULL, 0), n = config->sampling.n_bias;
-    int *ids = mem_alloc((size_t)n_eog * sizeof *ids);
-    tokenizer_eog_ids(e->tok, ids, n_eog);
-    LogitBias *all = mem_alloc((size_t)(n + n_eog) * sizeof *all);
+    int n_ends = config->ignore_eos ? tokenizer_eog_ids(e->tok, NULL, 0) : 0, n = config->sampling.n_bias;
+    int n_never = n_ends + tokenizer_suppressed_ids(e->tok, NULL, 0);
+    if (n_never == 0) return OK;
+    int *ids = mem_alloc((size_t)n_never * sizeof *ids);
+    tokenizer_eog_ids(e->tok, ids, n_ends);
+    tokenizer_suppressed_ids(e->tok, ids + n_ends, n_never - n_ends);
+    LogitBias *all = mem_alloc((size_t)(n + n_never) * sizeof *all);
     if (n) memcpy(all, config->sampling.bias, (size_t)n * sizeof *all);
-    for (int i = 0; i < n_eog; i++) all[n + i] = (LogitBias){ids[i], -INFINITY};
+    for (int i = 0; i < n_never; i++) all[n + i] = (LogitBias){ids[i], -INFINITY};
     free(ids);
     out->bias = *bias = all;
-    out->n_bias = n + n_eog;
+    out->n_bias = n + n_never;
     return OK;
 }
 

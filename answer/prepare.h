@@ -6,8 +6,9 @@
 #include "answer/saved.h"
 #include "engine.h"
 
-// The sampling parameters for this model. --ignore-eos becomes logit biases. The caller frees *bias after the request.
-// QUILL_USAGE: --logit-bias has a token id that the model does not have.
+// The sampling parameters for this model. --ignore-eos and the tokens that the model's file suppresses become logit
+// biases. The caller frees *bias after the request. QUILL_USAGE: --logit-bias has a token id that the model does not
+// have.
 Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias);
 // Renders the messages and the tools of the configuration. template NULL: joins the texts of the messages. answer: as
 // chat_template_render. QUILL_USAGE: wrong tools, or a template without a known format of calls.

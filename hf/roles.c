@@ -54,6 +54,16 @@ static void set_ends(const HfModel *m, const json_t *generation) {
     free(good);
 }
 
+// Sets the tokens that no answer may have: transformers never draws those of generation_config.json.
+static void set_suppressed(const HfModel *m, const json_t *generation) {
+    const json_t *ids = json_object_get(generation, "suppress_tokens"), *id;
+    size_t i, n_good = 0;
+    int32_t *good = mem_alloc((json_array_size(ids) + 1) * sizeof *good);
+    json_array_foreach(ids, i, id) if (hf_config_id(id) >= 0) good[n_good++] = hf_config_id(id);
+    if (n_good) gguf_set_ints(m->g, "tokenizer.ggml.suppress_tokens", good, n_good);
+    free(good);
+}
+
 static Status set_template(const HfModel *m, const char *name, const json_t *source) {
     if (!json_is_string(source) || (name && strlen(name) > 60))
         return status_error(QUILL_MODEL,
@@ -99,5 +109,6 @@ Status hf_read_roles(const HfModel *m, const json_t *tokenizer_config, const jso
     set_flag(m, tokenizer_config, "add_bos_token", "tokenizer.ggml.add_bos_token");
     set_flag(m, tokenizer_config, "add_eos_token", "tokenizer.ggml.add_eos_token");
     set_ends(m, generation);
+    set_suppressed(m, generation);
     return set_templates(m, json_object_get(tokenizer_config, "chat_template"));
 }

@@ -5,10 +5,12 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "tests/rig/tiny_model.h"
 
 typedef struct {
@@ -124,6 +126,31 @@ static void test_text(void **state) {
     }
 }
 
+// The tokens that the model's file suppresses get a bias of -inf, behind those of the user.
+static void test_suppressed_tokens(void **state) {
+    (void)state;
+    Engine e;
+    EngineConfig config = {.device = "cpu", .isa = "scalar", .quiet = true, .threads = 1, .ubatch = 16};
+    Gguf *g = tiny_model(&(TinyModel){0});
+    gguf_set_ints(g, "tokenizer.ggml.suppress_tokens", (int32_t[]){5, 9}, 2);
+    assert_ok(engine_open_view(&e, &config, (EngineNeeds){.need_tokenizer = true}, g));
+    AnswerConfig own = {.sampling = {.bias = &(LogitBias){7, 1}, .n_bias = 1}, .ignore_eos = true};
+    SamplerParams p;
+    LogitBias *bias;
+    assert_ok(answer_sampling(&e, &own, &p, &bias));
+    int n_ends = tokenizer_eog_ids(e.tok, NULL, 0), last = p.n_bias - 1;
+    assert_int_equal(p.n_bias, 1 + n_ends + 2);
+    assert_true(p.bias[0].id == 7 && p.bias[0].bias == 1);
+    assert_true(p.bias[last - 1].id == 5 && p.bias[last].id == 9);
+    assert_true(p.bias[last - 1].bias == -INFINITY && p.bias[last].bias == -INFINITY);
+    free(bias);
+    own.ignore_eos = false;
+    assert_ok(answer_sampling(&e, &own, &p, &bias));
+    assert_int_equal(p.n_bias, 3);
+    free(bias);
+    engine_close(&e);
+}
+
 static const char *json_text(json_t *object, const char *key) {
     const char *s = json_string_value(json_object_get(object, key));
     return s ? s : "";
@@ -177,6 +204,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_suppressed_tokens),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

@@ -445,11 +445,13 @@ static void test_directory(void **state) {
     tokenizer_free(t);
     gguf_close(g);
     hf_directory_text(dir, "chat_template.jinja", "from a file");
-    hf_directory_text(dir, "generation_config.json", "{\"eos_token_id\": [5, 6, 7, 8, 9]}");
+    hf_directory_text(dir, "generation_config.json",
+                      "{\"eos_token_id\": [5, 6, 7, 8, 9], \"suppress_tokens\": [3, 4]}");
     assert_ok(hf_open(dir, &g));
     assert_string_equal(get_str(g, "tokenizer.chat_template"), "from a file");
     assert_ok(tokenizer_load(g, &t));
     assert_true(tokenizer_is_eog(t, 9) && !tokenizer_is_eog(t, 1));
+    assert_int_equal(tokenizer_suppressed_ids(t, NULL, 0), 2);
     tokenizer_free(t);
     gguf_close(g);
     snprintf(dir + strlen(dir), 32, "/chat_template.jinja");

@@ -32,6 +32,20 @@ static void test_ids_out_of_range_mean_none(void **state) {
     }
 }
 
+// Tokens that no answer may have; ids that the vocabulary does not have are left out.
+static void test_suppressed(void **state) {
+    (void)state;
+    TestVocabulary *b = vocabulary_spm(); // 259 tokens
+    Gguf *g = vocabulary_view(b, "llama", NULL);
+    free(b);
+    gguf_set_ints(g, "tokenizer.ggml.suppress_tokens", (int32_t[]){258, -1, 259, 7}, 4);
+    Tokenizer *t = vocabulary_load(g);
+    int ids[4];
+    assert_int_equal(tokenizer_suppressed_ids(t, ids, 4), 2);
+    assert_true(ids[0] == 258 && ids[1] == 7);
+    tokenizer_free(t);
+}
+
 static void test_bos_and_eog(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
@@ -198,6 +212,7 @@ static void test_lengths(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_out_of_range_mean_none),
+        cmocka_unit_test(test_suppressed),
         cmocka_unit_test(test_bos_and_eog),
         cmocka_unit_test(test_html_tag),
         cmocka_unit_test(test_kinds_and_patterns_refused),

@@ -540,6 +540,7 @@ static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
     v->by_merges = v->by_merges || ranks;
     TRY(gguf_bool(g, "quill.tokenizer.fuse_unknown", &v->fuse_unk, false));
     TRY(load_roles(v, g, texts));
+    TRY(load_ids(v, g, "tokenizer.ggml.suppress_tokens", &v->suppressed, &v->n_suppressed));
     TRY(load_strips(v, g));
     TRY(load_phi_strips(v, g, texts));
     load_pieces(v, texts);
@@ -576,6 +577,7 @@ void vocab_free(Vocab *v) {
     free(v->types);
     free(v->strips);
     free(v->eog);
+    free(v->suppressed);
     free(v->priority);
     free(v->added);
     if (v->by_piece) pages_free(v->by_piece, table_bytes(v->by_piece_mask, sizeof *v->by_piece));

@@ -43,13 +43,15 @@ typedef struct {
     bool add_space_prefix, add_bos, add_eos;
     SpacePrefix prefix;
     int n;
-    Str *pieces;       // (n) views of `bytes`
-    char *bytes;       // the bytes of all pieces
-    uint8_t *types;    // (n) GGUF_TOKEN_ values
-    uint8_t *strips;   // (n) STRIP_ bits; NULL: no token has any
-    int bos, eos, unk; // -1: none
-    int last;          // put after a text in place of eos; -1: none
-    int *eog, n_eog;   // ascending
+    Str *pieces;         // (n) views of `bytes`
+    char *bytes;         // the bytes of all pieces
+    uint8_t *types;      // (n) GGUF_TOKEN_ values
+    uint8_t *strips;     // (n) STRIP_ bits; NULL: no token has any
+    int bos, eos, unk;   // -1: none
+    int last;            // put after a text in place of eos; -1: none
+    int *eog, n_eog;     // ascending
+    int32_t *suppressed; // tokens that no answer may have
+    size_t n_suppressed;
 
     HashKey key;
     PieceSlot *by_piece; // every token that merging may produce; no control tokens
