@@ -16,6 +16,10 @@ struct ChatTemplate {
     char *bos, *eos;    // n_bos and n_eos bytes
     size_t n_bos, n_eos;
     const char *think; // AnswerConfig.think
+    // The model's template for conversations with tools, if it has one of its own; NULL: this one. wrong: why it cannot
+    // be parsed, which matters only if there are tools
+    ChatTemplate *with_tools;
+    Status wrong;
 };
 
 // ---- choosing -------------------------------------------------------------------------------------------------------
@@ -51,10 +55,15 @@ void chat_template_free(ChatTemplate *c) {
     free(c->name);
     free(c->bos);
     free(c->eos);
+    chat_template_free(c->with_tools);
     free(c);
 }
 
 Str chat_template_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source} : (Str){"", 0}; }
+
+const ChatTemplate *chat_template_for(const ChatTemplate *c, bool tools) {
+    return tools && c && c->with_tools ? c->with_tools : c;
+}
 
 const char *chat_template_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }
 
@@ -86,16 +95,24 @@ Status chat_template_from_config(const AnswerConfig *config, Str bos, Str eos, C
     return OK;
 }
 
-static Status model_template(const Gguf *g, const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
+static Status open_key(const Gguf *g, const char *key, const AnswerConfig *config, Str bos, Str eos,
+                       ChatTemplate **out) {
     Str source;
-    TRY(gguf_str(g, "tokenizer.chat_template", &source, false));
+    TRY(gguf_str(g, key, &source, false));
     if (source.n == 0) return OK;
     Buf where = {0};
-    buf_printf(&where, "%s: key tokenizer.chat_template", gguf_name(g));
+    buf_printf(&where, "%s: key %s", gguf_name(g), key);
     Status st = chat_template_open(where.data, "the model's own", source, bos, eos, out);
     if (!st.code) (*out)->think = config->think;
     buf_free(&where);
     return st;
+}
+
+// Some models have a second template, "tool_use", for conversations with tools.
+static Status model_template(const Gguf *g, const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
+    TRY(open_key(g, "tokenizer.chat_template", config, bos, eos, out));
+    if (*out) (*out)->wrong = open_key(g, "tokenizer.chat_template.tool_use", config, bos, eos, &(*out)->with_tools);
+    return OK;
 }
 
 static Str token_text(const Tokenizer *t, int id) { return id < 0 ? (Str){"", 0} : tokenizer_piece(t, id); }
@@ -228,7 +245,8 @@ static Status run_template(const ChatTemplate *c, const Message *messages, int n
 
 Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, const json_t *tools, bool answer,
                             Rendered *out) {
-    if (c) return run_template(c, messages, n, tools, answer, out);
+    if (tools && c && c->wrong.code) return c->wrong;
+    if (c) return run_template(chat_template_for(c, tools), messages, n, tools, answer, out);
     for (int i = 0; i < n; i++) rendered_add(out, messages[i].text.data, messages[i].text.n, false);
     return OK;
 }

@@ -85,7 +85,7 @@ Status answer_render(const AnswerConfig *config, const ChatTemplate *template, c
                      bool answer, Rendered *text) {
     Tools tools;
     Status st = tools_read(&config->tools, &tools);
-    if (!st.code && tools.json) st = check_tools(template);
+    if (!st.code && tools.json) st = check_tools(chat_template_for(template, true));
     if (!st.code) st = chat_template_render(template, messages, n, tools.json, answer, text);
     if (!st.code && !template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
     tools_free(&tools);

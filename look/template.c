@@ -65,6 +65,7 @@ static Status render(const ChatTemplate *c, const Options *o, const json_t *inpu
     if (json_is_array(input)) dict_set_str(h, variables.dict, "messages", given);
     for (size_t i = 0; json_is_object(input) && !h->failed.code && i < given.dict->n; i++)
         dict_set(h, variables.dict, given.dict->keys[i], given.dict->values[i]);
+    c = chat_template_for(c, json_array_size(json_object_get(input, "tools")) > 0);
     Status st = h->failed.code ? h->failed : chat_template_run(c, h, variables, &now, out);
     heap_free(h);
     return st;

@@ -175,6 +175,38 @@ static void test_refusal(void **state) {
     unload(&l);
 }
 
+// Renders one message with the model's template for tools, or for none.
+static void check_tools(const Loaded *l, const AnswerConfig *config, bool tools, int code, const char *text) {
+    ChatTemplate *c;
+    Rendered r = {0};
+    json_t *list = json_pack("[{s:s}]", "name", "f");
+    Message m = {"user", str_of("hi"), NULL};
+    assert_ok(chat_template_choose(l->g, l->t, config, &c));
+    Status st = chat_template_render(c, &m, 1, tools ? list : NULL, false, &r);
+    buf_append(&r.text, "", 1);
+    assert_int_equal(st.code, code);
+    assert_non_null(strstr(code ? st.message : r.text.data, text));
+    json_decref(list);
+    rendered_free(&r);
+    chat_template_free(c);
+}
+
+// A model may have a template of its own for conversations with tools. If it is wrong, only those are refused.
+static void test_template_for_tools(void **state) {
+    (void)state;
+    const AnswerConfig plain = {0}, named = {.chat_template = "chatml"};
+    Loaded l = load("usual");
+    check_tools(&l, &plain, true, QUILL_OK, "usual");
+    gguf_set_str(l.g, "tokenizer.chat_template.tool_use", "with {{ tools[0].name }}");
+    check_tools(&l, &plain, true, QUILL_OK, "with f");
+    check_tools(&l, &plain, false, QUILL_OK, "usual");
+    check_tools(&l, &named, true, QUILL_OK, "<|im_start|>");
+    gguf_set_str(l.g, "tokenizer.chat_template.tool_use", "{% if %}");
+    check_tools(&l, &plain, true, QUILL_MODEL, "tokenizer.chat_template.tool_use");
+    check_tools(&l, &plain, false, QUILL_OK, "usual");
+    unload(&l);
+}
+
 static int count(const int *ids, int n, int id) {
     int found = 0;
     for (int i = 0; i < n; i++) found += ids[i] == id;
@@ -258,6 +290,7 @@ int main(void) {
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_builtin_templates),
         cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_template_for_tools),
         cmocka_unit_test(test_unescape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
