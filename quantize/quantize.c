@@ -52,12 +52,22 @@ static void note_fallbacks(const QuantizePlan *p) {
     }
 }
 
+// Whether the file has keys of quill's own, as the view of a directory has: other programs ignore them.
+static bool for_quill_only(const Gguf *g) {
+    bool own = false;
+    for (int i = 0; i < gguf_n_values(g); i++) {
+        Str key = gguf_value_at(g, i)->key;
+        own |= str_has_prefix(key, "quill.") && !str_has_prefix(key, "quill.quantize.");
+    }
+    return own;
+}
+
 static void notes(const Options *o, const Gguf *g, const QuantizePlan *p) {
     if (o->answer.quiet) return;
     note_fallbacks(p);
-    if (gguf_value(g, "quill.rope.halves") || gguf_value(g, "quill.tokenizer.patterns"))
+    if (for_quill_only(g))
         note_print(false,
-                   "%s: for quill only: rows of Q and K, and the tokenizer's patterns, stay as the "
+                   "%s: for quill only: rows of Q and K, and the tokenizer's rules, stay as the "
                    "directory has them, and other programs expect GGUF's own",
                    o->quantize.out);
     if (p->again)
