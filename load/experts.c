@@ -35,6 +35,13 @@ static Status load_groups(const Loader *l, LayerKind *k) {
 
 enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 }; // expert_gating_func
 
+// The first files of GLM 4.7 Flash lack expert_gating_func; its experts have sigmoids. llama.cpp knows it by these
+// sizes.
+static bool is_glm_flash(const Loader *l) {
+    const ModelConfig *c = &l->m->c;
+    return l->family->latent && (c->n_layers == 47 || c->n_layers == 48) && c->n_vocab == 154880;
+}
+
 // Reads how experts are weighted. expert_gating_func 1: softmax over all experts; 3: softmax over the chosen ones; 2:
 // sigmoids. expert_weights_norm decides whether the weights are divided by their sum.
 static Status load_routing(const Loader *l, Routing *out) {
@@ -48,6 +55,7 @@ static Status load_routing(const Loader *l, Routing *out) {
                             l->family->arch, gating);
     snprintf(key, sizeof key, "%s.expert_weights_norm", l->family->arch);
     TRY(gguf_bool(l->g, key, &renormalised, l->family->routing == ROUTE_CHOSEN));
+    if (gating == 0 && is_glm_flash(l)) gating = SIGMOID;
     if (gating == SIGMOID) *out = renormalised ? ROUTE_SIGMOID_CHOSEN : ROUTE_SIGMOID;
     else *out = renormalised ? ROUTE_CHOSEN : ROUTE_ALL;
     return OK;

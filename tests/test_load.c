@@ -369,6 +369,23 @@ static void test_absent_keys_of_gemmas(void **state) {
     }
 }
 
+// Experts of files without expert_gating_func have a softmax, but those of GLM 4.7 Flash, known by its sizes, sigmoids.
+static void test_absent_gating(void **state) {
+    (void)state;
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    for (int flash = 0; flash < 2; flash++) {
+        Gguf *g = tiny_model(
+            &(TinyModel){.arch = "deepseek2", .n_layers = flash ? 47 : 46, .vocab = 154880, .tied = true, .seed = 1});
+        gguf_set_u32(g, "deepseek2.expert_gating_func", 0); // as without the key
+        assert_ok(model_load(&m, g, be));
+        assert_int_equal(m.layers[1].kind.routing, flash ? ROUTE_SIGMOID : ROUTE_ALL);
+        model_free(&m);
+        gguf_close(g);
+    }
+}
+
 // Which layers have a window, as a list of booleans or integers or as the distance between those that have none.
 static void test_window_patterns(void **state) {
     (void)state;
@@ -530,6 +547,7 @@ int main(void) {
         cmocka_unit_test(test_absent_keys),
         cmocka_unit_test(test_absent_keys_of_gemmas),
         cmocka_unit_test(test_window_patterns),
+        cmocka_unit_test(test_absent_gating),
         cmocka_unit_test(test_check_tensors),
         cmocka_unit_test(test_check_tensors_in_vectors),
         cmocka_unit_test(test_check_tensors_int8_scales),
