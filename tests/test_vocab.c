@@ -46,6 +46,26 @@ static void test_suppressed(void **state) {
     tokenizer_free(t);
 }
 
+// Scores may be integers: "ab" has the higher one.
+static void test_whole_scores(void **state) {
+    (void)state;
+    TestVocabulary *b = vocabulary_spm();
+    int32_t scores[MAX_TOKENS] = {0};
+    vocabulary_add(b, "a", GGUF_TOKEN_NORMAL, 0);
+    vocabulary_add(b, "b", GGUF_TOKEN_NORMAL, 0);
+    vocabulary_add(b, "c", GGUF_TOKEN_NORMAL, 0);
+    int bc = vocabulary_add(b, "bc", GGUF_TOKEN_NORMAL, 0), ab = vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0);
+    scores[bc] = -2;
+    scores[ab] = -1;
+    Gguf *g = vocabulary_view(b, "llama", NULL);
+    gguf_set_ints(g, "tokenizer.ggml.scores", scores, (size_t)b->n);
+    gguf_set_bool(g, "tokenizer.ggml.add_space_prefix", false);
+    free(b);
+    Tokenizer *t = vocabulary_load(g);
+    vocabulary_ids_of(t, "abc", "263 261");
+    tokenizer_free(t);
+}
+
 static void test_bos_and_eog(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
@@ -141,7 +161,7 @@ static void test_arrays_refused(void **state) {
     for (int wrong = 0; wrong < 9; wrong++) {
         Gguf *g = vocabulary_view(b, wrong < 8 ? "llama" : "gpt2", NULL);
         const char *scores = "tokenizer.ggml.scores", *types = "tokenizer.ggml.token_type";
-        if (wrong == 0) gguf_set_ints(g, scores, b->types, n);
+        if (wrong == 0) gguf_set_strings(g, scores, b->tokens, n);
         if (wrong == 1) gguf_set_floats(g, scores, b->scores, n - 1);
         if (wrong == 2) gguf_set_floats(g, scores, b->scores, n + 1);
         if (wrong == 3) gguf_set_u32(g, scores, 1);
@@ -213,6 +233,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_out_of_range_mean_none),
         cmocka_unit_test(test_suppressed),
+        cmocka_unit_test(test_whole_scores),
         cmocka_unit_test(test_bos_and_eog),
         cmocka_unit_test(test_html_tag),
         cmocka_unit_test(test_kinds_and_patterns_refused),

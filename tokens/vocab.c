@@ -214,12 +214,22 @@ static Status load_types(Vocab *v, const Gguf *g) {
     return st;
 }
 
+// Some writers give whole scores as integers.
+static Status read_scores(const Vocab *v, const Gguf *g, const GgufValue *value, float *out) {
+    if (value->type != GGUF_ARRAY || value->elem_type != GGUF_I32) return gguf_floats(g, value, out);
+    int32_t *whole = mem_alloc((size_t)v->n * sizeof *whole);
+    Status st = gguf_ints(g, value, whole);
+    for (int i = 0; i < v->n; i++) out[i] = (float)whole[i];
+    free(whole);
+    return st;
+}
+
 // Without scores all pairs have the same priority, and the leftmost is merged first, as in llama.cpp.
 static Status load_scores(Vocab *v, const Gguf *g) {
     const GgufValue *value;
     TRY(array_of_n(v, g, "tokenizer.ggml.scores", &value));
     float *scores = mem_alloc((size_t)v->n * sizeof *scores);
-    Status st = value ? gguf_floats(g, value, scores) : OK;
+    Status st = value ? read_scores(v, g, value, scores) : OK;
     v->priority = mem_alloc((size_t)v->n * sizeof *v->priority);
     for (int i = 0; i < v->n && !st.code; i++) {
         float score = isnan(scores[i]) ? -INFINITY : scores[i] + 0.0f; // + 0 turns -0 into 0
