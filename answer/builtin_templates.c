@@ -69,10 +69,13 @@ static const struct {
     {"zephyr", EACH "{{ '<|' + m.role + '|>\n' + m.content + eos_token + '\n' }}" END_EACH ANSWER("<|assistant|>\n")},
     {"vicuna", BOS ROLES("{{ m.content + '\n\n' }}", "{{ 'USER: ' + m.content + '\n' }}",
                          "{{ 'ASSISTANT: ' + m.content + eos_token + '\n' }}") ANSWER("ASSISTANT:")},
-    {"deepseek", BOS ROLES("{{ m.content + '\n\n' }}", "{{ 'User: ' + m.content + '\n\n' }}",
-                           "{{ 'Assistant: ' + m.content + eos_token }}") ANSWER("Assistant:")},
-    {"deepseek-v3", BOS ROLES("{{ m.content + '\n\n' }}", "{{ '<｜User｜>' + m.content }}",
-                              "{{ '<｜Assistant｜>' + m.content + eos_token }}") ANSWER("<｜Assistant｜>")},
+    // llama.cpp's names: deepseek is the Coder, deepseek2 the LLM and V2, deepseek3 V3
+    {"deepseek", BOS ROLES("{{ m.content }}", "{{ '### Instruction:\n' + m.content + '\n' }}",
+                           "{{ '### Response:\n' + m.content + '\n<|EOT|>\n' }}") ANSWER("### Response:\n")},
+    {"deepseek2", BOS ROLES("{{ m.content + '\n\n' }}", "{{ 'User: ' + m.content + '\n\n' }}",
+                            "{{ 'Assistant: ' + m.content + eos_token }}") ANSWER("Assistant:")},
+    {"deepseek3", BOS ROLES("{{ m.content + '\n\n' }}", "{{ '<｜User｜>' + m.content }}",
+                            "{{ '<｜Assistant｜>' + m.content + eos_token }}") ANSWER("<｜Assistant｜>")},
     {"command-r", BOS ROLES(COMMAND_R_TURN("SYSTEM"), COMMAND_R_TURN("USER"), COMMAND_R_TURN("CHATBOT"))
                       ANSWER(COMMAND_R("CHATBOT"))},
     {"granite",

@@ -127,8 +127,9 @@ static void test_builtin_templates(void **state) {
         {"olmo2", "<s><|system|>\nS\n<|user|>\nU\n<|assistant|>\nA</s>\n<|user|>\nV\n<|assistant|>\n"},
         {"chatglm4", "[gMASK]<sop><|system|>\nS<|user|>\nU<|assistant|>\nA<|user|>\nV<|assistant|>"},
         {"vicuna", "<s>S\n\nUSER: U\nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
-        {"deepseek", "<s>S\n\nUser: U\n\nAssistant: A</s>User: V\n\nAssistant:"},
-        {"deepseek-v3", "<s>S\n\n<｜User｜>U<｜Assistant｜>A</s><｜User｜>V<｜Assistant｜>"},
+        {"deepseek", "<s>S### Instruction:\nU\n### Response:\nA\n<|EOT|>\n### Instruction:\nV\n### Response:\n"},
+        {"deepseek2", "<s>S\n\nUser: U\n\nAssistant: A</s>User: V\n\nAssistant:"},
+        {"deepseek3", "<s>S\n\n<｜User｜>U<｜Assistant｜>A</s><｜User｜>V<｜Assistant｜>"},
         {"command-r",
          "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U<|END_"
          "OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>A<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_"
