@@ -116,7 +116,7 @@ static Status load_matrices(const Loader *l, Tensor *out, const char *name, int 
         return status_error(QUILL_MODEL, "%s: tensor %s: %s expected, none found; is the file complete?", l->file, name,
                             want);
     if (t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out || t->dims[3] != 1 ||
-        t->dims[2] != (uint64_t)int_max(1, stack) || (!stack && t->n_dims > 2))
+        t->dims[2] != (uint64_t)int_max(1, stack))
         return status_error(QUILL_MODEL, "%s: tensor %s: %s expected, %llu x %llu%s found", l->file, name, want,
                             (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], more_dims(t));
     const TypeInfo *info = type_info(t->type);
@@ -150,7 +150,7 @@ static Status load_floats(const Loader *l, const float **out, const char *name, 
     if (!t)
         return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, none found; is the file complete?",
                             l->file, name, n);
-    if (t->dims[0] != (uint64_t)n || t->dims[1] != (uint64_t)int_max(1, stack) || t->n_dims > (stack ? 2 : 1))
+    if (t->dims[0] != (uint64_t)n || t->dims[1] != (uint64_t)int_max(1, stack) || t->dims[2] != 1 || t->dims[3] != 1)
         return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, %llu%s found", l->file, name, n,
                             (unsigned long long)t->dims[0], t->n_dims > 1 ? " x ..." : "");
     const TypeInfo *info = type_info(t->type);

@@ -285,6 +285,8 @@ static void test_accepted_oddities(void **state) {
     gguf_set_str(g, "unknown.key", "value");
     gguf_set_u32(g, "llama.expert_count", 0);
     gguf_set_u32(g, "llama.expert_used_count", 0);
+    tiny_tensor(g, "blk.0.attn_norm.weight")->n_dims = 2; // a last dimension of 1 says nothing
+    tiny_tensor(g, "blk.0.attn_q.weight")->n_dims = 3;
     // the metadata says tied, but the file has a head: the head is used
     gguf_set_bool(g, "llama.tie_word_embeddings", true);
     assert_ok(load(g));
