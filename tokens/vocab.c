@@ -297,21 +297,67 @@ static bool decode_part(const Vocab *v, Str s, char *out, size_t *n_out) {
     return true;
 }
 
-// Adds a merge, given as "left right". `both` has room for six times the longest piece. The merge is skipped if left,
-// right or both together are not pieces.
-static void add_merge(Vocab *v, Str merge, uint32_t rank, char *both) {
+typedef struct {
+    Str text;
+    uint32_t hash;
+    int32_t id; // -1: not a piece
+} PieceLookup;
+
+// Merges whose pieces are looked up together, so that the latencies of the memory overlap.
+enum { AHEAD = 32 };
+typedef struct {
+    int n;
+    PieceLookup piece[AHEAD * 3]; // of each merge left, right, and both together
+    uint32_t rank[AHEAD];
+} MergeGroup;
+
+// Decodes a merge, given as "left right", to `both`, which has room for six times the longest piece, and adds it to the
+// group. Returns the number of bytes written; 0: it is no merge of pieces.
+static size_t decode_merge(const Vocab *v, Str merge, uint32_t rank, char *both, MergeGroup *group) {
     const char *space = merge.n > 1 ? memchr(merge.data + 1, ' ', merge.n - 1) : NULL;
-    if (!space) return;
+    if (!space) return 0;
     Str left = {merge.data, (size_t)(space - merge.data)}, right = {space + 1, merge.n - left.n - 1};
     size_t max = 3 * (size_t)v->max_piece, n_left, n_right; // in the file a byte takes up to 3 (U+2581), or 2 otherwise
-    if (left.n > max || right.n > max) return;
-    if (!decode_part(v, left, both, &n_left) || !decode_part(v, right, both + n_left, &n_right)) return;
-    int left_id = vocab_piece(v, both, n_left), right_id = vocab_piece(v, both + n_left, n_right);
-    int merged = vocab_piece(v, both, n_left + n_right);
-    if (left_id < 0 || right_id < 0 || merged < 0) return;
-    MergeSlot *slot = merge_slot(v, left_id, right_id);
-    // Of duplicate merges the first one counts, as in llama.cpp; in the tokenizers library the last one.
-    if (slot->rank_plus_1 == 0 || v->types_hold) *slot = (MergeSlot){left_id, right_id, merged, rank + 1};
+    if (left.n > max || right.n > max) return 0;
+    if (!decode_part(v, left, both, &n_left) || !decode_part(v, right, both + n_left, &n_right)) return 0;
+    if (n_left + n_right > (size_t)v->max_piece) return 0;
+    PieceLookup *piece = group->piece + (size_t)group->n * 3;
+    piece[0].text = (Str){both, n_left};
+    piece[1].text = (Str){both + n_left, n_right};
+    piece[2].text = (Str){both, n_left + n_right};
+    group->rank[group->n++] = rank;
+    return n_left + n_right;
+}
+
+// Each loop fetches what the next one reads.
+static void find_pieces(const Vocab *v, PieceLookup *l, int n) {
+    for (int i = 0; i < n; i++) {
+        l[i].hash = piece_hash(v, l[i].text.data, l[i].text.n);
+        __builtin_prefetch(&v->by_piece[l[i].hash & v->by_piece_mask]);
+    }
+    for (int i = 0; i < n; i++) {
+        l[i].id = v->by_piece[l[i].hash & v->by_piece_mask].id_plus_1 - 1;
+        if (l[i].id >= 0) __builtin_prefetch(&v->pieces[l[i].id]);
+    }
+    for (int i = 0; i < n; i++)
+        if (l[i].id >= 0) __builtin_prefetch(v->pieces[l[i].id].data);
+    for (int i = 0; i < n; i++) l[i].id = piece_slot(v, l[i].hash, l[i].text.data, l[i].text.n)->id_plus_1 - 1;
+}
+
+// Adds the merges of the group, without those that have a part that is no piece, and empties the group.
+static void add_merges(Vocab *v, MergeGroup *group) {
+    PieceLookup *end = group->piece + (size_t)group->n * 3;
+    const uint32_t *rank = group->rank;
+    find_pieces(v, group->piece, group->n * 3);
+    for (const PieceLookup *l = group->piece; l < end; l += 3)
+        __builtin_prefetch(&v->by_pair[pair_hash(v, l[0].id, l[1].id) & v->by_pair_mask]);
+    for (const PieceLookup *l = group->piece; l < end; l += 3, rank++) {
+        if (l[0].id < 0 || l[1].id < 0 || l[2].id < 0) continue;
+        MergeSlot *slot = merge_slot(v, l[0].id, l[1].id);
+        // Of duplicate merges the first one counts, as in llama.cpp; in the tokenizers library the last one.
+        if (slot->rank_plus_1 == 0 || v->types_hold) *slot = (MergeSlot){l[0].id, l[1].id, l[2].id, *rank + 1};
+    }
+    group->n = 0;
 }
 
 static Status load_merges(Vocab *v, const Gguf *g) {
@@ -329,9 +375,17 @@ static Status load_merges(Vocab *v, const Gguf *g) {
                             gguf_name(g), MAX_MERGES, (unsigned long long)value->n);
     v->by_pair_mask = table_mask((size_t)value->n);
     v->by_pair = table_alloc(v->by_pair_mask, sizeof *v->by_pair);
-    char *both = mem_alloc(6 * (size_t)v->max_piece + 1);
+    enum { ROOM = 1 << 16 }; // bytes of merges that are looked up together, besides the last one
+    char *both = mem_alloc(ROOM + 6 * (size_t)v->max_piece + 1);
+    MergeGroup group = {0};
     const uint8_t *at = value->data;
-    for (uint32_t rank = 0; rank < value->n; rank++) add_merge(v, gguf_next_string(&at), rank, both);
+    size_t used = 0;
+    for (uint32_t rank = 0; rank < value->n; rank++) {
+        used += decode_merge(v, gguf_next_string(&at), rank, both + used, &group);
+        if (group.n < AHEAD && used < ROOM && rank + 1 < value->n) continue;
+        add_merges(v, &group);
+        used = 0;
+    }
     free(both);
     return OK;
 }
