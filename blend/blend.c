@@ -176,7 +176,6 @@ static void begin(Blend *b, Request *r) {
                        .q = q,
                        .chunks = chunks,
                        .n_chunks = n_chunks,
-                       .store = x->store,
                        .check = checks ? b->check->index : -1,
                        .kept = b->values};
     double start = clock_now();

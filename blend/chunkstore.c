@@ -142,12 +142,11 @@ bool chunkstore_open(ChunkStore *s, const int *tokens, int n, ChunkFile *out, St
     out->r = (KvReader){.name = out->path ? out->path : "a chunk's KV", .read = read_on, .arg = out};
     *st = check_tokens(s, &out->r, tokens, n);
     if (!st->code) return true;
-    chunkstore_close(s, out, st->code == QUILL_MODEL);
+    chunkstore_close(out, st->code == QUILL_MODEL);
     return false;
 }
 
-void chunkstore_close(ChunkStore *s, ChunkFile *f, bool damaged) {
-    (void)s;
+void chunkstore_close(ChunkFile *f, bool damaged) {
     if (damaged && f->path) unlink(f->path);
     kvreader_free(&f->r);
     if (f->fd >= 0) close(f->fd);

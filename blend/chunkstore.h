@@ -38,7 +38,7 @@ bool chunkstore_has(const ChunkStore *s, const int *tokens, int n); // tokens: l
 // error. A damaged file is removed. `out` must not move until chunkstore_close.
 bool chunkstore_open(ChunkStore *s, const int *tokens, int n, ChunkFile *out, Status *st);
 // damaged: removes the file.
-void chunkstore_close(ChunkStore *s, ChunkFile *f, bool damaged);
+void chunkstore_close(ChunkFile *f, bool damaged);
 // Stores all computed slots of q, whose tokens are a lead-in and a chunk. QUILL_IO.
 Status chunkstore_save(ChunkStore *s, const KvCache *kv, const Sequence *q);
 

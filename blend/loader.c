@@ -148,7 +148,7 @@ Status loader_end(BlendLoader *l, int *bad) {
     *bad = l->bad;
     for (int i = 0; i < l->plan.n_chunks; i++) {
         LoaderChunk *c = &l->plan.chunks[i];
-        chunkstore_close(l->plan.store, &c->file, st.code == QUILL_MODEL && c->first == l->bad);
+        chunkstore_close(&c->file, st.code == QUILL_MODEL && c->first == l->bad);
     }
     for (int kind = 0; kind < KV_KINDS; kind++) free(l->table[kind]);
     pthread_mutex_destroy(&l->lock);

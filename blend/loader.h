@@ -23,7 +23,6 @@ typedef struct {
     const Sequence *q;   // has blocks for all slots
     LoaderChunk *chunks; // (n_chunks) ascending by `first`; the loader takes over the array and the files
     int n_chunks;
-    ChunkStore *store;
     int check;   // index of the check layer: layers before it are not loaded; -1: load all layers
     float *kept; // (slots of q, kv_dim) with check >= 0 the V of the check layer goes here, not into the blocks
 } LoaderPlan;

@@ -40,7 +40,7 @@ static void open_chunk(ChunkStore *chunks, uint64_t seed, ChunkFile *out) {
 static void use_chunk(ChunkStore *chunks, uint64_t seed) {
     ChunkFile f;
     open_chunk(chunks, seed, &f);
-    chunkstore_close(chunks, &f, false);
+    chunkstore_close(&f, false);
 }
 
 // Bytes of one chunk's file.
@@ -97,7 +97,7 @@ static void test_dropped_while_read(void **state) {
     }
     assert_ok(kvreader_end(&f.r));
     cache_close(&c);
-    chunkstore_close(chunks, &f, false);
+    chunkstore_close(&f, false);
     chunkstore_free(chunks);
 }
 
