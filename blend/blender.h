@@ -39,10 +39,10 @@ Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out);
 bool blender_uses_kept(const Blender *b); // false: --blend full, which uses no stored K and V
 void blender_close(Blender *b);           // NULL is fine; requests with its policies must have finished
 
-// Reads the files of config->chunks and cuts them at config->chunk_split, if given. QUILL_IO; QUILL_CONTEXT: a file is
+// Reads the files of config->chunks and cuts them at config->chunk_split, if given. QUILL_IO; QUILL_USAGE: a file is
 // empty or not text. Call blender_chunks_free after an error too.
 Status blender_read(const AnswerConfig *config, BlenderChunks *out);
-// Checks a text and removes white space at both ends. QUILL_CONTEXT: empty or not text. name: for the message.
+// Checks a text and removes white space at both ends. QUILL_USAGE: empty or not text. name: for the message.
 Status blender_text(const char *name, Str text, Str *out);
 void blender_chunks_free(BlenderChunks *c);
 
