@@ -84,13 +84,19 @@ static void note(const Blend *b, Status st) {
     if (st.code) note_print(b->context->quiet, "%s; this chunk is computed again", st.message);
 }
 
+int *blend_chunk_tokens(const BlendContext *context, const int *tokens, BlendSpan s, int *n) {
+    int n_lead = context->n_lead, *ids = mem_alloc((size_t)(n_lead + s.n) * sizeof *ids);
+    if (n_lead) memcpy(ids, context->lead, (size_t)n_lead * sizeof *ids);
+    memcpy(ids + n_lead, tokens + s.first, (size_t)s.n * sizeof *ids);
+    *n = n_lead + s.n;
+    return ids;
+}
+
 // Opens the file of a chunk, to load it from slot `first` of the sequence on. False: it has none.
 static bool open_chunk(const Blend *b, const int *tokens, BlendSpan span, int first, LoaderChunk *out) {
     const BlendContext *x = b->context;
-    int n = x->n_lead + span.n, *ids = mem_alloc((size_t)n * sizeof *ids);
+    int n, *ids = blend_chunk_tokens(x, tokens, span, &n);
     Status st = OK;
-    if (x->n_lead) memcpy(ids, x->lead, (size_t)x->n_lead * sizeof *ids);
-    memcpy(ids + x->n_lead, tokens + span.first, (size_t)span.n * sizeof *ids);
     bool found = chunkstore_open(x->store, ids, n, &out->file, &st);
     free(ids);
     note(b, st);

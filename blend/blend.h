@@ -44,6 +44,9 @@ typedef struct {
 
 typedef struct Blend Blend;
 
+// The tokens of a chunk file: the lead-in, then the chunk `s` of the prompt. The caller frees them.
+int *blend_chunk_tokens(const BlendContext *context, const int *tokens, BlendSpan s, int *n);
+
 // QUILL_MODEL: the keys of this model family cannot be moved to other positions; QUILL_USAGE: sealed KV, or
 // layers whose K and V differ in shape or are shared (kvcache_check_alike).
 Status blend_check(const Model *m, const KvPool *kv);

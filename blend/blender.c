@@ -23,7 +23,6 @@ struct Blender {
     Engine *e;
     BlendContext context;
     int *lead;
-    ChunkStore *store;
     ChunkRequest *running;
     Status unkept; // the first failure to store a chunk
 };
@@ -212,15 +211,6 @@ void blender_prompt_free(BlenderPrompt *p) {
 
 // ---- chunks that are not stored -------------------------------------------------------------------------------------
 
-// The tokens of lead-in and chunk; the caller frees them.
-static int *alone(const Blender *b, const int *tokens, BlendSpan s, int *n) {
-    int n_lead = b->context.n_lead, *ids = mem_alloc((size_t)(n_lead + s.n) * sizeof *ids);
-    if (n_lead) memcpy(ids, b->lead, (size_t)n_lead * sizeof *ids);
-    memcpy(ids + n_lead, tokens + s.first, (size_t)s.n * sizeof *ids);
-    *n = n_lead + s.n;
-    return ids;
-}
-
 static bool is_running(const Blender *b, const int *ids, int n) {
     for (const ChunkRequest *c = b->running; c; c = c->next)
         if (c->seq.n_tokens == n && memcmp(c->seq.tokens, ids, (size_t)n * sizeof *ids) == 0) return true;
@@ -229,8 +219,8 @@ static bool is_running(const Blender *b, const int *ids, int n) {
 
 // Adds a request for a chunk unless it is stored or being computed. True: added.
 static bool begin_chunk(Blender *b, const int *tokens, BlendSpan s) {
-    int n, *ids = alone(b, tokens, s, &n);
-    bool wanted = !chunkstore_has(b->store, ids, n) && !is_running(b, ids, n);
+    int n, *ids = blend_chunk_tokens(&b->context, tokens, s, &n);
+    bool wanted = !chunkstore_has(b->context.store, ids, n) && !is_running(b, ids, n);
     if (wanted) {
         ChunkRequest *c = mem_alloc(sizeof *c);
         *c = (ChunkRequest){.seq = {.alone = true}, .request = {.max_new = 0}, .next = b->running};
@@ -247,7 +237,7 @@ static bool begin_chunk(Blender *b, const int *tokens, BlendSpan s) {
 static void end_chunk(Blender *b, ChunkRequest *c) {
     Status st = OK;
     if (c->request.finish == FINISH_LENGTH && !engine_fault(b->e).code)
-        st = chunkstore_save(b->store, &b->e->kv, &c->seq);
+        st = chunkstore_save(b->context.store, &b->e->kv, &c->seq);
     if (!b->unkept.code) b->unkept = st;
     if (st.code) note_print(b->context.quiet, "%s; the answer is complete, but this chunk is not saved", st.message);
     kvcache_release(&b->e->kv, &c->seq);
@@ -276,8 +266,8 @@ Status blender_unkept(const Blender *b) {
 bool blender_lacks(const Blender *b, const BlenderPrompt *p) {
     bool lacks = false;
     for (int i = 0; i < p->n_spans && !lacks; i++) {
-        int n, *ids = alone(b, p->tokens, p->spans[i], &n);
-        lacks = !chunkstore_has(b->store, ids, n);
+        int n, *ids = blend_chunk_tokens(&b->context, p->tokens, p->spans[i], &n);
+        lacks = !chunkstore_has(b->context.store, ids, n);
         free(ids);
     }
     return lacks;
@@ -305,7 +295,7 @@ static bool is_ready(void *arg, const int *tokens, const BlendSpan *spans, int n
     bool ready = true;
     blender_collect(b);
     for (int i = 0; i < n_spans && ready && b->running; i++) {
-        int n, *ids = alone(b, tokens, spans[i], &n);
+        int n, *ids = blend_chunk_tokens(&b->context, tokens, spans[i], &n);
         ready = !is_running(b, ids, n);
         free(ids);
     }
@@ -352,9 +342,14 @@ Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out) {
                             plan ? plan : BLEND_DEFAULT);
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Blender *b = mem_alloc(sizeof *b);
-    *b = (Blender){.e = e, .store = chunkstore_new(e->kv_dir.store, CHUNKSTORE_MEMORY, &like)};
-    b->context = (BlendContext){
-        .m = &e->model, .kv = &e->kv, .store = b->store, .plan = p, .quiet = quiet, .ready = is_ready, .arg = b};
+    b->e = e;
+    b->context = (BlendContext){.m = &e->model,
+                                .kv = &e->kv,
+                                .store = chunkstore_new(e->kv_dir.store, CHUNKSTORE_MEMORY, &like),
+                                .plan = p,
+                                .quiet = quiet,
+                                .ready = is_ready,
+                                .arg = b};
     set_lead(b);
     *out = b;
     return OK;
@@ -370,7 +365,7 @@ void blender_close(Blender *b) {
         scheduler_cancel(b->e->sched, &c->request);
         end_chunk(b, c);
     }
-    chunkstore_free(b->store);
+    chunkstore_free(b->context.store);
     free(b->lead);
     free(b);
 }
