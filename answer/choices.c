@@ -214,10 +214,15 @@ void choices_cancel(Choices *c) {
     for (int i = 0; c->runs && i < c->n_runs; i++) scheduler_cancel(c->e->sched, &c->runs[i].request);
 }
 
+bool choices_was_cut(const Choices *c) {
+    for (int i = 0; i < c->n_runs; i++)
+        if (c->runs[i].request.finish == FINISH_INTERRUPT) return true;
+    return false;
+}
+
 // If a candidate was interrupted, the best one may be missing: all scored choices count as interrupted.
 static void mark_cut(Choices *c) {
-    bool cut = false;
-    for (int i = 0; i < c->n_runs; i++) cut = cut || c->runs[i].request.finish == FINISH_INTERRUPT;
+    bool cut = choices_was_cut(c);
     for (int i = 0; cut && i < c->n_choices; i++)
         if (c->choices[i].scored) c->choices[i].finish = FINISH_INTERRUPT;
 }

@@ -62,6 +62,7 @@ typedef struct {
 Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt);
 bool choices_begun(const Choices *c); // the first request has started
 void choices_cancel(Choices *c);
+bool choices_was_cut(const Choices *c); // a signal or choices_cancel ended an answer
 // Ends the answers whose requests have finished. True: all have finished, and c->choices is complete.
 bool choices_collect(Choices *c);
 int choices_tokens(const Choices *c); // tokens generated: by all samples, or in all choices of a beam search

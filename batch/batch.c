@@ -91,7 +91,7 @@ static void note_failure(BatchRun *b, const BatchLine *line) {
 
 static void cancel_jobs(BatchRun *b, const json_t *id) {
     for (BatchLine *line = b->pending; line; line = line->next)
-        if (line->job.id && json_equal(line->job.id, id)) batch_line_cancel(line);
+        if (line->job.id && json_equal(line->job.id, id)) choices_cancel(&line->choices);
 }
 
 static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
@@ -161,7 +161,7 @@ static void count_job(BatchRun *b, const BatchLine *line) {
         requests[i] = &line->choices.runs[i].request;
         batch_stats_answer(&b->stats, requests[i]);
     }
-    b->n_cut += batch_line_was_cut(line);
+    b->n_cut += choices_was_cut(&line->choices);
     batch_stats_job(&b->stats, &b->slo, requests, n, line->end);
 }
 
@@ -267,8 +267,8 @@ static void stop(BatchRun *b, int signal) {
     bool all = signal == SIGTERM || b->n_signals > 1;
     for (BatchLine **at = &b->pending; *at;) {
         BatchLine *line = *at;
-        bool waits = !line->done && !batch_line_begun(line);
-        if (waits || all) batch_line_cancel(line);
+        bool waits = !line->done && !choices_begun(&line->choices);
+        if (waits || all) choices_cancel(&line->choices);
         if (!waits) {
             at = &line->next;
             continue;
@@ -391,7 +391,7 @@ static Status open_run(BatchRun *b, const Options *o) {
 
 static void close_run(BatchRun *b) {
     while (b->pending) {
-        batch_line_cancel(b->pending);
+        choices_cancel(&b->pending->choices);
         drop(b, &b->pending);
     }
     blender_close(b->blender);

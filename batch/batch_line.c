@@ -105,16 +105,6 @@ BatchLine *batch_line_refuse(Status why, int64_t number) {
     return line;
 }
 
-bool batch_line_begun(const BatchLine *line) { return choices_begun(&line->choices); }
-
-void batch_line_cancel(BatchLine *line) { choices_cancel(&line->choices); }
-
-bool batch_line_was_cut(const BatchLine *line) {
-    for (int i = 0; i < line->choices.n_runs; i++)
-        if (line->choices.runs[i].request.finish == FINISH_INTERRUPT) return true;
-    return false;
-}
-
 bool batch_line_collect(BatchLine *line) {
     if (line->done || !choices_collect(&line->choices)) return false;
     end_line(line, choices_broken(&line->choices));

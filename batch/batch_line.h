@@ -34,11 +34,8 @@ struct BatchLine {
 BatchLine *batch_line_new(const BatchContext *context, Str text, int64_t number, double came);
 // A failed line that was not parsed.
 BatchLine *batch_line_refuse(Status why, int64_t number);
-bool batch_line_begun(const BatchLine *line); // its first request has started
-void batch_line_cancel(BatchLine *line);
 // Ends the answers whose requests have finished. True: this call has ended the last one, and the line is done.
 bool batch_line_collect(BatchLine *line);
-bool batch_line_was_cut(const BatchLine *line); // a signal or a cancelling line ended one of its answers
-void batch_line_free(BatchLine *line);          // its requests must have finished
+void batch_line_free(BatchLine *line); // its requests must have finished
 
 #endif

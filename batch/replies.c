@@ -221,7 +221,7 @@ static json_t *openai_reply(const BatchContext *context, const BatchLine *line) 
     char id[40];
     bool failed = line->failed.code != 0;
     snprintf(id, sizeof id, "batch_req_%lld", (long long)line->number);
-    if (!failed && batch_line_was_cut(line))
+    if (!failed && choices_was_cut(&line->choices))
         error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "cancelled before its end");
     else {
         response = json_object();
