@@ -109,12 +109,12 @@ static Status read_more(const char *key, json_t *value, json_t *more) {
     return unexpected(key, "\"role\", \"content\", \"tool_calls\", \"tool_call_id\" or \"name\" in a message", value);
 }
 
-static Status read_message(Job *j, const json_t *m) {
+static Status read_message(Job *j, json_t *m) {
     if (!json_is_object(m)) return unexpected("messages", "{\"role\":...,\"content\":...}", m);
     const char *key;
     json_t *value, *more = json_object();
     jsonio_append(j->more, more);
-    json_object_foreach((json_t *)m, key, value) {
+    json_object_foreach(m, key, value) {
         bool known = strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
         if (!known && !asks_nothing(value)) TRY(read_more(key, value, more));
     }
@@ -125,9 +125,9 @@ static Status read_message(Job *j, const json_t *m) {
 }
 
 // Appends the texts of all messages to one buffer, and sets the pointers into it when it no longer grows.
-static Status read_messages(Job *j, const json_t *list) {
+static Status read_messages(Job *j, const char *key, json_t *list) {
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return unexpected("messages", "a list of at least one message", list);
+        return unexpected(key, "a list of at least one message", list);
     size_t n = json_array_size(list), *ends = mem_alloc(n * sizeof *ends);
     Status st = OK;
     j->more = json_array();
@@ -151,13 +151,13 @@ static Status read_messages(Job *j, const json_t *list) {
 
 // ---- keys that are not options --------------------------------------------------------------------------------------
 
-static Status read_prompt(Job *j, const char *key, const json_t *value) {
+static Status read_prompt(Job *j, const char *key, json_t *value) {
     if (!json_is_string(value)) return unexpected(key, "a text", value);
     j->prompt = str_of_json(value);
     return OK;
 }
 
-static Status read_chunks(Job *j, const char *key, const json_t *value) {
+static Status read_chunks(Job *j, const char *key, json_t *value) {
     if (!json_is_array(value) || json_array_size(value) > JOB_MOST_CHUNKS)
         return unexpected(key, "a list of at most 1024 texts", value);
     j->chunks = mem_alloc(json_array_size(value) * sizeof *j->chunks);
@@ -170,7 +170,7 @@ static Status read_chunks(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-static Status read_stop(Job *j, const char *key, const json_t *value) {
+static Status read_stop(Job *j, const char *key, json_t *value) {
     size_t n = json_is_array(value) ? json_array_size(value) : 1;
     if (n > JOB_MOST_STOPS) return unexpected(key, "no more than 64 texts", value);
     j->config.n_stop = 0;
@@ -195,7 +195,7 @@ static Status read_stop(Job *j, const char *key, const json_t *value) {
 }
 
 // {"15043": -100, ...}: adds biases to those of the run.
-static Status read_bias(Job *j, const char *key, const json_t *value) {
+static Status read_bias(Job *j, const char *key, json_t *value) {
     if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
     SamplerParams *s = &j->config.sampling;
     int n = s->n_bias;
@@ -203,7 +203,7 @@ static Status read_bias(Job *j, const char *key, const json_t *value) {
     if (n) memcpy(all, s->bias, (size_t)n * sizeof *all);
     const char *id_text;
     json_t *bias;
-    json_object_foreach((json_t *)value, id_text, bias) {
+    json_object_foreach(value, id_text, bias) {
         char *end;
         long id = strtol(id_text, &end, 10);
         double b = json_number_value(bias);
@@ -218,7 +218,7 @@ static Status read_bias(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-static Status read_logprobs(Job *j, const char *key, const json_t *value) {
+static Status read_logprobs(Job *j, const char *key, json_t *value) {
     if (json_is_false(value)) {
         j->config.logprobs = -1;
         return OK;
@@ -228,12 +228,12 @@ static Status read_logprobs(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-static Status read_answers(Job *j, const char *key, const json_t *value) {
+static Status read_answers(Job *j, const char *key, json_t *value) {
     return read_whole(key, value, 1, JOB_MOST_ANSWERS, &j->n);
 }
 
 // As transformers and vLLM have it: true, false or "never".
-static Status read_early_stopping(Job *j, const char *key, const json_t *value) {
+static Status read_early_stopping(Job *j, const char *key, json_t *value) {
     const char *word = json_string_value(value);
     bool never = word && strcmp(word, "never") == 0;
     if (!never && !json_is_boolean(value)) return unexpected(key, "true, false or \"never\"", value);
@@ -241,15 +241,10 @@ static Status read_early_stopping(Job *j, const char *key, const json_t *value) 
     return OK;
 }
 
-static Status read_raw(Job *j, const char *key, const json_t *value) { return read_flag(key, value, &j->raw); }
-
-static Status read_messages_key(Job *j, const char *key, const json_t *value) {
-    (void)key;
-    return read_messages(j, value);
-}
+static Status read_raw(Job *j, const char *key, json_t *value) { return read_flag(key, value, &j->raw); }
 
 // Accepts and ignores keys that do not affect the answer.
-static Status read_nothing(Job *j, const char *key, const json_t *value) {
+static Status read_nothing(Job *j, const char *key, json_t *value) {
     (void)j;
     (void)key;
     (void)value;
@@ -266,7 +261,7 @@ static Status claim_form(Job *j, const char *key, json_t *value) {
 }
 
 // A schema may be an object or a string.
-static Status set_form(Job *j, const char *key, json_t *value) {
+static Status read_form(Job *j, const char *key, json_t *value) {
     TRY(claim_form(j, key, value));
     bool schema = strcmp(key, "json_schema") == 0;
     if (schema && !json_is_string(value)) jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &j->form_text);
@@ -278,11 +273,9 @@ static Status set_form(Job *j, const char *key, json_t *value) {
     return OK;
 }
 
-static Status read_form(Job *j, const char *key, const json_t *value) { return set_form(j, key, (json_t *)value); }
-
 // A list of strings, or one string with commas as in --choice.
-static Status read_choice(Job *j, const char *key, const json_t *value) {
-    TRY(claim_form(j, key, (json_t *)value));
+static Status read_choice(Job *j, const char *key, json_t *value) {
+    TRY(claim_form(j, key, value));
     for (size_t i = 0; i < json_array_size(value); i++) {
         Str one = str_of_json(json_array_get(value, i));
         if (one.n == 0 || memchr(one.data, 0, one.n))
@@ -298,28 +291,28 @@ static Status read_choice(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
-static Status read_object(Job *j, const char *key, const json_t *value) {
+static Status read_object(Job *j, const char *key, json_t *value) {
     bool on = false;
     TRY(read_flag(key, value, &on));
-    if (on) TRY(claim_form(j, key, (json_t *)value));
+    if (on) TRY(claim_form(j, key, value));
     j->config.form.object = on;
     return OK;
 }
 
 // OpenAI's response_format: text, json_object or json_schema.
-static Status read_format(Job *j, const char *key, const json_t *value) {
+static Status read_format(Job *j, const char *key, json_t *value) {
     const char *type = json_string_value(json_object_get(value, "type"));
     json_t *schema = json_object_get(json_object_get(value, "json_schema"), "schema");
     if (type && strcmp(type, "text") == 0) return OK;
-    if (type && strcmp(type, "json_schema") == 0 && schema) return set_form(j, "json_schema", schema);
+    if (type && strcmp(type, "json_schema") == 0 && schema) return read_form(j, "json_schema", schema);
     if (!type || strcmp(type, "json_object") != 0)
         return unexpected(key, "{\"type\":\"text\"}, json_object, or json_schema with {\"schema\":...}", value);
-    TRY(claim_form(j, key, (json_t *)value));
+    TRY(claim_form(j, key, value));
     j->config.form.object = true;
     return OK;
 }
 
-static Status read_tools(Job *j, const char *key, const json_t *value) {
+static Status read_tools(Job *j, const char *key, json_t *value) {
     if (!json_is_array(value)) return unexpected(key, "a list of tools", value);
     j->tools.n = 0;
     if (json_array_size(value) == 0) {
@@ -334,7 +327,7 @@ static Status read_tools(Job *j, const char *key, const json_t *value) {
 }
 
 // auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}.
-static Status read_tool_choice(Job *j, const char *key, const json_t *value) {
+static Status read_tool_choice(Job *j, const char *key, json_t *value) {
     const char *name = json_string_value(json_object_get(json_object_get(value, "function"), "name"));
     if (json_is_string(value)) name = json_string_value(value);
     if (!name) return unexpected(key, "\"auto\", \"none\", \"required\" or a function's name", value);
@@ -349,10 +342,10 @@ enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLE
 static const struct {
     const char *key;
     unsigned forms; // 1 << JobForm
-    Status (*read)(Job *j, const char *key, const json_t *value);
+    Status (*read)(Job *j, const char *key, json_t *value);
 } own_keys[] = {
     {"prompt", OURS | COMPLETION, read_prompt},
-    {"messages", OURS | CHAT, read_messages_key},
+    {"messages", OURS | CHAT, read_messages},
     {"chunks", OURS, read_chunks},
     {"n", OURS | OPENAI, read_answers},
     {"raw", OURS, read_raw},
@@ -401,7 +394,7 @@ static Status unknown_key(const Job *j, const char *key) {
 }
 
 // Sets an option; a number is written as text, as on a command line.
-static Status read_option(Job *j, const char *key, const json_t *value) {
+static Status read_option(Job *j, const char *key, json_t *value) {
     const Option *o = cli_job_option(key);
     if (!o || o->kind == STOPS || o->kind == TEXT || o->kind == TEXT_FILE) return unknown_key(j, key);
     if (o->kind == FLAG) {
@@ -419,7 +412,7 @@ static Status read_option(Job *j, const char *key, const json_t *value) {
     return st;
 }
 
-static Status read_key(Job *j, const char *key, const json_t *value) {
+static Status read_key(Job *j, const char *key, json_t *value) {
     for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
         if (strcmp(key, own_keys[i].key) == 0 && own_keys[i].forms & 1u << j->form)
             return own_keys[i].read(j, key, value);
@@ -441,12 +434,12 @@ static bool is_read(const char *key, const json_t *value) {
     return known;
 }
 
-static Status read_body(Job *j, const json_t *body) {
+static Status read_body(Job *j, json_t *body) {
     const char *key;
     json_t *value;
     const json_t *given = json_object_get(body, "messages");
     bool prompt = json_is_string(json_object_get(body, "prompt")), messages = given && !json_is_null(given);
-    json_object_foreach((json_t *)body, key, value) {
+    json_object_foreach(body, key, value) {
         if (is_read(key, value)) TRY(read_key(j, key, value));
     }
     if (prompt == messages)
@@ -463,7 +456,7 @@ static Status read_body(Job *j, const json_t *body) {
 static bool is_id(const json_t *j) { return json_is_string(j) || json_is_integer(j); }
 
 static Status read_openai(Job *j) {
-    const json_t *url = json_object_get(j->root, "url"), *body = json_object_get(j->root, "body");
+    json_t *url = json_object_get(j->root, "url"), *body = json_object_get(j->root, "body");
     const char *path = json_string_value(url);
     if (!json_is_object(body)) return unexpected("body", "an object", body ? body : json_null());
     if (!path) path = json_object_get(body, "messages") ? "/v1/chat/completions" : "/v1/completions";
