@@ -339,38 +339,43 @@ static Status read_tool_choice(Job *j, const char *key, json_t *value) {
 
 enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLETION, OPENAI = CHAT | COMPLETION };
 
+// Empty values of a key that are read: they turn off what the command line has turned on, are a prompt, or are wrong.
+// The other ones are skipped, and so is null.
+enum { OFF = 1 << JSON_FALSE, NO_TEXT = 1 << JSON_STRING, NO_LIST = 1 << JSON_ARRAY, NO_OBJECT = 1 << JSON_OBJECT };
+
 static const struct {
     const char *key;
     unsigned forms; // 1 << JobForm
+    unsigned empty; // the empty values that are read
     Status (*read)(Job *j, const char *key, json_t *value);
 } own_keys[] = {
-    {"prompt", OURS | COMPLETION, read_prompt},
-    {"messages", OURS | CHAT, read_messages},
-    {"chunks", OURS, read_chunks},
-    {"n", OURS | OPENAI, read_answers},
-    {"raw", OURS, read_raw},
-    {"early_stopping", OURS | OPENAI, read_early_stopping},
-    {"stop", OURS | OPENAI, read_stop},
-    {"logit_bias", OURS | OPENAI, read_bias},
-    {"logprobs", OURS | OPENAI, read_logprobs},
-    {"top_logprobs", CHAT, read_logprobs},
-    {"id", OURS, read_nothing}, // read by job_parse
-    {"model", OPENAI, read_nothing},
-    {"user", OPENAI, read_nothing},
-    {"metadata", OPENAI, read_nothing},
-    {"store", OPENAI, read_nothing},
-    {"service_tier", OPENAI, read_nothing},
-    {"safety_identifier", OPENAI, read_nothing},
-    {"prompt_cache_key", OPENAI, read_nothing},
-    {"response_format", OURS | CHAT, read_format},
-    {"json_schema", OURS, read_form},
-    {"regex", OURS, read_form},
-    {"grammar", OURS, read_form},
-    {"choice", OURS, read_choice},
-    {"json_object", OURS, read_object},
-    {"tools", OURS | CHAT, read_tools},
-    {"tool_choice", OURS | CHAT, read_tool_choice},
-    {"parallel_tool_calls", CHAT, read_nothing},
+    {"prompt", OURS | COMPLETION, NO_TEXT, read_prompt},
+    {"messages", OURS | CHAT, OFF | NO_TEXT | NO_LIST | NO_OBJECT, read_messages},
+    {"chunks", OURS, 0, read_chunks},
+    {"n", OURS | OPENAI, 0, read_answers},
+    {"raw", OURS, OFF, read_raw},
+    {"early_stopping", OURS | OPENAI, OFF, read_early_stopping},
+    {"stop", OURS | OPENAI, NO_LIST, read_stop},
+    {"logit_bias", OURS | OPENAI, 0, read_bias},
+    {"logprobs", OURS | OPENAI, OFF, read_logprobs},
+    {"top_logprobs", CHAT, 0, read_logprobs},
+    {"id", OURS, 0, read_nothing}, // read by job_parse
+    {"model", OPENAI, 0, read_nothing},
+    {"user", OPENAI, 0, read_nothing},
+    {"metadata", OPENAI, 0, read_nothing},
+    {"store", OPENAI, 0, read_nothing},
+    {"service_tier", OPENAI, 0, read_nothing},
+    {"safety_identifier", OPENAI, 0, read_nothing},
+    {"prompt_cache_key", OPENAI, 0, read_nothing},
+    {"response_format", OURS | CHAT, 0, read_format},
+    {"json_schema", OURS, OFF | NO_OBJECT, read_form},
+    {"regex", OURS, 0, read_form},
+    {"grammar", OURS, 0, read_form},
+    {"choice", OURS, 0, read_choice},
+    {"json_object", OURS, OFF, read_object},
+    {"tools", OURS | CHAT, NO_LIST, read_tools},
+    {"tool_choice", OURS | CHAT, 0, read_tool_choice},
+    {"parallel_tool_calls", CHAT, 0, read_nothing},
 };
 
 // ---- keys that are options ------------------------------------------------------------------------------------------
@@ -419,19 +424,13 @@ static Status read_key(Job *j, const char *key, json_t *value) {
     return read_option(j, key, value);
 }
 
-// False: the key is skipped. A null is always skipped. Other empty values are skipped unless they are a prompt,
-// messages or a schema, or turn off what the command line has turned on.
 static bool is_read(const char *key, const json_t *value) {
-    static const char *const off[] = {"raw", "early_stopping", "logprobs", "json_object", "json_schema"};
     if (json_is_null(value)) return false;
-    if (!asks_nothing(value) || strcmp(key, "messages") == 0) return true;
-    if (json_is_string(value)) return strcmp(key, "prompt") == 0;
-    if (json_is_array(value)) return strcmp(key, "stop") == 0 || strcmp(key, "tools") == 0;
-    if (json_is_object(value)) return strcmp(key, "json_schema") == 0;
+    if (!asks_nothing(value)) return true;
+    for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
+        if (strcmp(key, own_keys[i].key) == 0) return own_keys[i].empty >> json_typeof(value) & 1;
     const Option *o = cli_job_option(key);
-    bool known = o && o->kind == FLAG;
-    for (size_t i = 0; i < ARRAY_LEN(off); i++) known |= strcmp(key, off[i]) == 0;
-    return known;
+    return json_is_false(value) && o && o->kind == FLAG;
 }
 
 static Status read_body(Job *j, json_t *body) {
