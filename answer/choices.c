@@ -259,23 +259,21 @@ int choices_tokens(const Choices *c) {
 Request choices_whole(const Choices *c) {
     Request all = c->runs[c->first_run].request;
     const Request *first = &c->runs[0].request, *last = first;
-    Timeline costs = {0};
     all.drafts = (DraftCounts){0};
+    all.time = first->time;
+    all.time.decode_flops = all.time.decode_bytes = 0;
     for (int i = 0; i < c->n_runs; i++) {
         const Request *r = &c->runs[i].request;
         if (r->time.last > last->time.last) last = r;
-        costs.decode_flops += r->time.decode_flops;
-        costs.decode_bytes += r->time.decode_bytes;
+        all.time.decode_flops += r->time.decode_flops;
+        all.time.decode_bytes += r->time.decode_bytes;
         draft_counts_add(&all.drafts, &r->drafts);
     }
     all.n_reused = first->n_reused; // the other samples reuse the K and V of the first
     all.n_new = last->n_new;
-    all.time = first->time;
     all.time.last = last->time.last;
     all.time.gaps = last->time.gaps;
     all.time.n_gaps = last->time.n_gaps;
-    all.time.decode_flops = costs.decode_flops;
-    all.time.decode_bytes = costs.decode_bytes;
     return all;
 }
 
