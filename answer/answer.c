@@ -167,13 +167,12 @@ bool answer_hides(const Engine *e, const AnswerConfig *config, int token) {
 
 static void open_output(Answer *a) {
     const AnswerConfig *config = a->config;
-    bool json = config->json || config->jsonl;
-    a->terminal = isatty(STDOUT_FILENO);
-    a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || a->terminal};
+    bool json = config->json || config->jsonl, terminal = isatty(STDOUT_FILENO);
+    a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || terminal};
     a->thoughts = (TextStream){.whole = a->stream.whole};
-    a->show_thoughts = thinks(config, "show") || ((json || a->terminal) && !thinks(config, "hide"));
+    a->show_thoughts = thinks(config, "show") || ((json || terminal) && !thinks(config, "hide"));
     a->dim = terminal_color(config->color, STDOUT_FILENO);
-    a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
+    a->screen = json || !terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
     if (config->logprobs >= 0) a->tokens = json_array();
 }
 
@@ -339,7 +338,6 @@ void answer_free(Answer *a) {
     json_decref(a->found);
     json_decref(a->tokens);
     json_decref(a->line);
-    a->tokens = a->line = a->found = NULL;
 }
 
 // ---- one answer -----------------------------------------------------------------------------------------------------

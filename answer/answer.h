@@ -34,7 +34,6 @@ typedef struct {
     bool fresh;                  // as AnswerSetup.fresh, for the next token
     size_t n_echo;               // bytes of `text` that are the echo
     bool echo_open;              // a newline must separate the echoed message from the answer's first token
-    bool terminal;               // stdout is a terminal
     bool show_thoughts, dim;     // print thoughts; print them in grey
     bool in_thought;             // the last text written was a thought
     bool gone;                   // the reader closed the pipe: ends the answer without an error

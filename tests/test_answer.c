@@ -64,7 +64,7 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     answer_begin(a, &engine,
                  &(AnswerSetup){.config = &o->answer, .template = template, .prompt = str_of("assistant\n")});
     chat_template_free(template);
-    a->terminal = c->terminal; // pretends that stdout is a terminal
+    // Pretends that stdout is a terminal.
     if (c->terminal && (!o->answer.think || strcmp(o->answer.think, "hide") != 0)) a->show_thoughts = true;
     Finish finish = RUNNING;
     float *logits = mem_alloc((size_t)engine.model.c.n_vocab * sizeof *logits);
