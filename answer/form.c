@@ -23,18 +23,19 @@ static void list_forms(const AnswerForm *f, NamedForm out[N_FORMS]) {
     out[4] = (NamedForm){"--grammar", f->grammar, f->grammar_file, GRAMMAR_GBNF};
 }
 
-// QUILL_USAGE: two forms at once.
-static Status check(const AnswerForm *form) {
-    NamedForm all[N_FORMS], *first = NULL;
+// Finds the form that is given; its flag is NULL if there is none. QUILL_USAGE: two forms at once.
+static Status choose_form(const AnswerForm *form, NamedForm *out) {
+    NamedForm all[N_FORMS];
     list_forms(form, all);
+    *out = (NamedForm){0};
     for (int i = 0; i < N_FORMS; i++) {
         if (all[i].text && all[i].file.path)
             return status_error(QUILL_USAGE, "%s and %s-file: one of them expected, found both", all[i].flag,
                                 all[i].flag);
         if (!all[i].text && !all[i].file.path) continue;
-        if (first)
-            return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", first->flag, all[i].flag);
-        first = &all[i];
+        if (out->flag)
+            return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", out->flag, all[i].flag);
+        *out = all[i];
     }
     return OK;
 }
@@ -123,18 +124,14 @@ static Status constrain_calls(Engine *e, const AnswerSetup *setup, Request *r) {
 }
 
 Status form_constrain(Engine *e, const AnswerSetup *setup, Request *r) {
-    const AnswerConfig *config = setup->config;
-    NamedForm all[N_FORMS];
+    bool tools = tools_given(&setup->config->tools);
+    NamedForm form;
     r->constraint = NULL;
-    TRY(check(&config->form));
-    list_forms(&config->form, all);
-    for (int i = 0; i < N_FORMS; i++) {
-        if (!all[i].text && !all[i].file.path) continue;
-        if (tools_given(&config->tools))
-            return status_error(QUILL_USAGE, "%s and --tools: one of them expected, found both", all[i].flag);
-        return constrain(e, setup, &all[i], r);
-    }
-    return tools_given(&config->tools) ? constrain_calls(e, setup, r) : OK;
+    TRY(choose_form(&setup->config->form, &form));
+    if (form.flag && tools)
+        return status_error(QUILL_USAGE, "%s and --tools: one of them expected, found both", form.flag);
+    if (form.flag) return constrain(e, setup, &form, r);
+    return tools ? constrain_calls(e, setup, r) : OK;
 }
 
 void form_drop(Engine *e, Request *r) {
