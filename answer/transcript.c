@@ -74,19 +74,18 @@ static void take_value(const char *name, const json_t *value, void (*take)(void 
     }
 }
 
-void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg) {
-    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, NULL);
-    const char *name;
-    json_t *value;
-    json_object_foreach(json_object_get(all, "settings"), name, value) take_value(name, value, take, arg);
-    json_decref(all);
-}
-
 json_t *transcript_settings_json(Str json) {
     json_t *all = jsonio_read(json, JSON_ALLOW_NUL, NULL);
     json_t *settings = json_incref(json_object_get(all, "settings"));
     json_decref(all);
     return settings;
+}
+
+void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg) {
+    json_t *settings = transcript_settings_json(json), *value;
+    const char *name;
+    json_object_foreach(settings, name, value) take_value(name, value, take, arg);
+    json_decref(settings);
 }
 
 Status transcript_write(const char *path, const char *model, json_t *settings, const MessageList *messages) {
