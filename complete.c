@@ -111,7 +111,7 @@ static Status prepare_chunks(Engine *e, const AnswerConfig *config, const SavedT
 static Status prepare(Engine *e, const AnswerConfig *config, const SavedTalk *talk, const ChatTemplate *template,
                       Rendered *text, ChunkedPrompt *c, Request *r) {
     if (config->n_chunks > 0) return prepare_chunks(e, config, talk, template, text, c, r);
-    return answer_push(e, config, template, &talk->messages, text, r->seq);
+    return answer_push(e, config, template, talk->messages.at, talk->messages.n, text, r->seq);
 }
 
 static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {

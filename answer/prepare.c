@@ -92,15 +92,6 @@ Status answer_render(const AnswerConfig *config, const ChatTemplate *template, c
     return st;
 }
 
-Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
-                     int n_messages, Rendered *text, int **ids, int *n) {
-    *ids = NULL;
-    TRY(answer_render(config, template, messages, n_messages, true, text));
-    TRY(chat_template_encode(e->tok, text, true, ids, n));
-    answer_dump(e, config, text, *ids, *n);
-    return answer_fits(e, config, *n);
-}
-
 Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str prompt,
                        SavedTalk *out) {
     Buf system = {0};
@@ -111,10 +102,13 @@ Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTe
     return st;
 }
 
-Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template,
-                   const MessageList *messages, Rendered *text, Sequence *seq) {
-    int *ids = NULL, n = 0;
-    Status st = answer_prompt(e, config, template, messages->at, messages->n, text, &ids, &n);
+Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
+                   int n_messages, Rendered *text, Sequence *seq) {
+    int *ids, n;
+    TRY(answer_render(config, template, messages, n_messages, true, text));
+    TRY(chat_template_encode(e->tok, text, true, &ids, &n));
+    answer_dump(e, config, text, ids, n);
+    Status st = answer_fits(e, config, n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
     return st;
@@ -124,7 +118,7 @@ Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, c
                       Rendered *text, Sequence *seq) {
     SavedTalk talk;
     Status st = answer_messages(e, config, template, prompt, &talk);
-    if (!st.code) st = answer_push(e, config, template, &talk.messages, text, seq);
+    if (!st.code) st = answer_push(e, config, template, talk.messages.at, talk.messages.n, text, seq);
     saved_talk_free(&talk);
     return st;
 }

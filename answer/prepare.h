@@ -14,18 +14,16 @@ Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParam
 // chat_template_render. QUILL_USAGE: wrong tools, or a template without a known format of calls.
 Status answer_render(const AnswerConfig *config, const ChatTemplate *template, const Message *messages, int n,
                      bool answer, Rendered *text);
-// Renders the messages as a prompt and encodes it to *ids (*n), which the caller frees. QUILL_CONTEXT: it does not fit.
-Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
-                     int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT: n_prompt tokens do not fit into the context; the message suggests a -c that is large enough.
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
 // The system message and the saved conversation of the configuration, then the prompt. Free *out with saved_talk_free,
 // also after an error. Errors as prompt_system and saved_prompt.
 Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str prompt,
                        SavedTalk *out);
-// Renders the messages and appends their tokens to `seq`. Errors as answer_prompt.
-Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template,
-                   const MessageList *messages, Rendered *text, Sequence *seq);
+// Renders the messages as a prompt and appends its tokens to `seq`. Errors as answer_render; QUILL_CONTEXT: it does not
+// fit.
+Status answer_push(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
+                   int n_messages, Rendered *text, Sequence *seq);
 // Both for one prompt. Errors as answer_messages and answer_push.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                       Rendered *text, Sequence *seq);

@@ -35,7 +35,7 @@ static Status encode(const BatchContext *context, BatchLine *line, const ChatTem
     const Job *j = &line->job;
     Message prompt[2];
     const Message *messages = j->messages;
-    int n = j->n_messages, n_ids = 0, *ids;
+    int n = j->n_messages;
     if (messages && !template)
         return status_error(QUILL_MODEL, "messages: a chat template expected, found none; send a prompt, or give one "
                                          "with --chat-template");
@@ -45,10 +45,7 @@ static Status encode(const BatchContext *context, BatchLine *line, const ChatTem
         messages = prompt;
     }
     if (j->n_chunks > 0) return encode_chunks(context, line, template, messages, n, text, s);
-    Status st = answer_prompt(context->e, &j->config, template, messages, n, text, &ids, &n_ids);
-    if (!st.code) sequence_push(s, ids, n_ids);
-    free(ids);
-    return st;
+    return answer_push(context->e, &j->config, template, messages, n, text, s);
 }
 
 static uint64_t seed_of(const BatchContext *context, const BatchLine *line) {

@@ -47,7 +47,7 @@ Status blender_text(const char *name, Str text, Str *out);
 void blender_chunks_free(BlenderChunks *c);
 
 // Renders the messages, with the chunks before the text of the last one, and encodes them. QUILL_CONTEXT: a chunk
-// or the whole prompt has more tokens than the context. Otherwise as answer_prompt. Free the prompt after an error too.
+// or the whole prompt has more tokens than the context. Otherwise as answer_push. Free the prompt after an error too.
 Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                       int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out);
 void blender_prompt_free(BlenderPrompt *p);

@@ -152,26 +152,24 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     Options o = a->o;
     Message message = {"user", str_of(w->prompt), NULL};
     Rendered text = {0};
-    int *ids, n;
+    Sequence seq = {0};
     const char *stop = w->stop;
     o.answer.stop = &stop;
     o.answer.n_stop = w->stop ? 1 : 0;
     const ChatTemplate *template = w->raw ? NULL : a->template;
-    assert_ok(answer_prompt(&a->e, &o.answer, template, &message, 1, &text, &ids, &n));
+    assert_ok(answer_push(&a->e, &o.answer, template, &message, 1, &text, &seq));
     Answer answer;
     answer_begin(&answer, &a->e,
                  &(AnswerSetup){.config = &o.answer,
                                 .template = template,
                                 .prompt = {text.text.data, text.text.n},
                                 .fresh = !template && !w->prompt[0]});
-    Sequence seq = {0};
     Request r = {
         .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
     r.sampling.temp = (float)w->temperature;
     r.sampling.seed = w->seed;
     r.emit = answer_emit;
     r.arg = &answer;
-    sequence_push(r.seq, ids, n);
     scheduler_add(a->e.sched, &r);
     engine_run(&a->e);
     answer_end(&answer);
@@ -182,7 +180,6 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     sequence_free(r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
-    free(ids);
 }
 
 // ---- random jobs ----------------------------------------------------------------------------------------------------
