@@ -89,9 +89,8 @@ static Status check_frames(KvInput *in, Buf *name, int *n_logits) {
     const float *logits;
     TRY(kvreader_tokens(r, INT_MAX, &tokens));
     TRY(check_name(in, tokens, name));
-    int n_states;
     TRY(kvinput_skip_rows(r));
-    TRY(kvinput_skip_states(r, &n_states));
+    TRY(kvinput_skip_states(r));
     TRY(kvreader_last(r, 0, &logits, n_logits));
     TRY(kvreader_end(r));
     return kvreader_eof(r);

@@ -80,8 +80,7 @@ static Status read_content(KvReader *r, KvContent *a) {
         read_values(h, c.layer, true, rows, c.n, a->k[c.layer] + c.first * k_row);
         read_values(h, c.layer, false, rows + kv_frame_keys(h, c.layer, c.n), c.n, a->v[c.layer] + c.first * v_row);
     }
-    int n_states;
-    TRY(kvinput_skip_states(r, &n_states));
+    TRY(kvinput_skip_states(r));
     TRY(kvreader_last(r, 0, &logits, &n_logits));
     TRY(kvreader_end(r));
     return kvreader_eof(r);

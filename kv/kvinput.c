@@ -30,13 +30,12 @@ Status kvinput_skip_rows(KvReader *r) {
     return OK;
 }
 
-Status kvinput_skip_states(KvReader *r, int *n_layers) {
+Status kvinput_skip_states(KvReader *r) {
     const float *values;
-    *n_layers = 0;
-    for (size_t n = 0;; n = 0) {
-        TRY(kvreader_state(r, (uint32_t)*n_layers, &values, &n));
+    for (uint32_t layer = 0;; layer++) {
+        size_t n = 0;
+        TRY(kvreader_state(r, layer, &values, &n));
         if (!values) return OK;
-        ++*n_layers;
     }
 }
 

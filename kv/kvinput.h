@@ -23,8 +23,8 @@ void kvinput_close(KvInput *in);
 
 // Reads all remaining rows, which verifies their checksums.
 Status kvinput_skip_rows(KvReader *r);
-// The same for the states of recurrent layers, which follow the rows. *n_layers: how many there were.
-Status kvinput_skip_states(KvReader *r, int *n_layers);
+// The same for the states of recurrent layers, which follow the rows.
+Status kvinput_skip_states(KvReader *r);
 
 bool kvinput_same_shape(KvLayerShape a, KvLayerShape b);
 void kvinput_print_name(Buf *out, const uint8_t name[32]); // appends a block's name in hexadecimal digits
