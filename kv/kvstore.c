@@ -29,7 +29,7 @@ struct KvStore {
     KvHead head; // of every block's file
     ChainHash root;
     bool refused;            // writing has failed: the store only reads
-    size_t looked, look;     // saved_bytes at the last listing of the directory, and for the next listing
+    size_t look;             // the directory is listed again when saved_bytes is larger
     size_t file_bytes;       // bytes of one block's file; 0: none was written
     double clock_difference; // from clock_now() to the time of day
     KvStoreStats stats;
@@ -172,18 +172,29 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, const Sequence *q, const BlockCursor *p) {
-    KvLink link = {.first = (uint32_t)p->first};
-    memcpy(link.parent, p->parent.bytes, sizeof link.parent);
-    TRY(kvwriter_head(w, &s->head));
+typedef struct {
+    const KvStore *s;
+    const KvCache *kv;
+    const Sequence *q;
+    const BlockCursor *p;
+} BlockToWrite;
+
+// WriteFile
+static Status write_block(void *arg, KvWriter *w) {
+    const BlockToWrite *b = arg;
+    const KvCache *kv = b->kv;
+    int first = b->p->first, block = b->s->block;
+    KvLink link = {.first = (uint32_t)first};
+    memcpy(link.parent, b->p->parent.bytes, sizeof link.parent);
+    TRY(kvwriter_head(w, &b->s->head));
     TRY(kvwriter_link(w, &link));
-    TRY(kvwriter_tokens(w, q->tokens + p->first));
+    TRY(kvwriter_tokens(w, b->q->tokens + first));
     for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
-        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)s->block});
-        kvcache_load_rows(kv, q, layer, p->first, s->block, room);
+        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)block});
+        kvcache_load_rows(kv, b->q, layer, first, block, room);
         TRY(kvwriter_rows(w));
     }
-    int state = kv->states.pool.n_layers ? kv->states.of_block[q->blocks[p->first / s->block]] : -1;
+    int state = kv->states.pool.n_layers ? kv->states.of_block[b->q->blocks[first / block]] : -1;
     TRY(kvwriter_states(w, &kv->states, state));
     TRY(kvrows_intact(kv->pool));
     return kvwriter_end(w);
@@ -230,22 +241,10 @@ static Status write_named(const KvStore *s, const ChainHash *name, const char *p
     return st;
 }
 
-typedef struct {
-    const KvStore *s;
-    const KvCache *kv;
-    const Sequence *q;
-    const BlockCursor *p;
-} BlockToWrite;
-
-static Status write_this(void *arg, KvWriter *w) {
-    const BlockToWrite *b = arg;
-    return write_block(b->s, w, b->kv, b->q, b->p);
-}
-
 static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const BlockCursor *p, const char *path) {
     BlockToWrite block = {s, kv, q, p};
     size_t size;
-    TRY(write_named(s, &p->name, path, write_this, &block, &size));
+    TRY(write_named(s, &p->name, path, write_block, &block, &size));
     s->stats.n_saved += s->block;
     s->stats.saved_bytes += s->file_bytes = size;
     return OK;
@@ -311,8 +310,7 @@ static void make_room(KvStore *s) {
         l.n_bytes -= l.entries[i].size;
     }
     // Other processes may write too: this one lists again when it has used half of the free room.
-    s->looked = s->stats.saved_bytes;
-    s->look = s->looked + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
+    s->look = s->stats.saved_bytes + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
     free(l.entries);
     closedir(dir);
 }
@@ -334,7 +332,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
         free(path);
         *first = p.first + s->block;
     }
-    if (s->stats.saved_bytes > s->looked && s->stats.saved_bytes > s->look) make_room(s);
+    if (s->stats.saved_bytes > s->look) make_room(s);
     s->stats.save_seconds += clock_now() - start;
     return st;
 }
