@@ -183,13 +183,9 @@ Status kvcache_new(KvCache *kv, const KvShape *s) {
     *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep_partners = s->keep_partners};
     for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = kvshape_pool(s, kind);
     int n = kv->pool->n_blocks;
-    for (int kind = 0; kind < KV_KINDS; kind++) {
-        Status st = kvplanes_new(&kv->pool[kind], s);
-        if (!st.code) continue;
-        kvcache_free(kv);
-        return st;
-    }
-    Status st = kvstates_new(&kv->states, s, n, kv->pool->block);
+    Status st = OK;
+    for (int kind = 0; kind < KV_KINDS && !st.code; kind++) st = kvplanes_new(&kv->pool[kind], s);
+    if (!st.code) st = kvstates_new(&kv->states, s, n, kv->pool->block);
     if (st.code) {
         kvcache_free(kv);
         return st;

@@ -17,7 +17,7 @@ struct Evict {
     const Model *m;
     int capacity;    // the most slots of a sequence; when they are full, slots are evicted
     float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) K of the sinks as first computed
-    void *rows;      // K and V of slots of one layer: of the sinks, or of the heavy slots
+    uint8_t *rows;   // K and V of slots of one layer: of the sinks, or of the heavy slots
     int n_turned;    // positions by which the sinks in the cache are rotated
     Probe probe;     // mass NULL: attention sums are not needed
     bool compressed; // snapkv: the prompt has been compressed
@@ -201,7 +201,7 @@ static void turn_heavy(Evict *e, const Sequence *s, int n) {
         const Layer *l = &e->m->layers[layer];
         kvcache_load_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, n, e->rows);
         for (int head = 0; head < kv->n_kv_heads; head++) {
-            uint8_t *keys = (uint8_t *)e->rows + (size_t)head * size;
+            uint8_t *keys = e->rows + (size_t)head * size;
             kvturn_each(kv, &l->rope, turns_of(e, layer, head), keys, n, (size_t)kv->n_kv_heads * size);
         }
         kvcache_store_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, n, e->rows);
@@ -324,9 +324,8 @@ static void give_up_middle(Evict *e, Sequence *s, int n) {
 }
 
 static void give_up_light(Evict *e, Sequence *s, int n) {
-    int heavy = e->plan.most - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), n - e->plan.window);
-    int old = n - e->plan.window; // at most `heavy`, since n is at most heavy + window
-    assert(old <= heavy);
+    int old = n - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), old);
+    assert(n <= e->plan.most); // so turn_heavy has room for the kept ones of `old`
     int kept = keep_looked_at(e, s, old, n, old - gone, false);
     if (s->n_tokens > e->m->c.n_ctx_train) turn_heavy(e, s, kept - (n - old));
     kvcache_give_up(e->kv, s, n - kept);

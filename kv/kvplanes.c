@@ -22,7 +22,7 @@ static bool new_host_planes(KvPool *pool, bool huge) {
 Status kvplanes_new(KvPool *pool, const KvShape *s) {
     // Huge pages only for the paged layout. A contiguous block is first touched in a few bytes of each head's part of
     // each layer; a huge page for each of these would commit most of a long context at the first token.
-    bool host = pool->n_device<pool->n_layers, huge = s->block> 0;
+    bool host = pool->n_layers > pool->n_device, huge = s->block > 0;
     if (kvshape_bytes(s) == SIZE_MAX || (host && !new_host_planes(pool, huge)))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
