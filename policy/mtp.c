@@ -103,11 +103,15 @@ static int next_hidden(const MtpText *t) { return t->base + t->rows.n_cached - 1
 
 static int same_tokens(const Sequence *a, const Sequence *b) { return sequence_common(a, b->tokens, b->n_tokens); }
 
+static void drop_drafts(Mtp *h, MtpText *t) {
+    kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached);
+    t->n_chained = 0;
+}
+
 // Drops the drafts and those vectors that do not belong to tokens of the text.
 static void forget_drafts(Mtp *h, MtpText *t, const Sequence *text) {
     int n = 0, first = next_hidden(t);
-    kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached);
-    t->n_chained = 0;
+    drop_drafts(h, t);
     while (n < t->n_hidden && first + n < text->n_tokens && t->seen[n] == text->tokens[first + n]) n++;
     t->n_hidden = n;
 }
@@ -238,8 +242,7 @@ static MtpText *find_same(const Mtp *h, const Sequence *text, int n) {
 // t continues the rows of another text, whose first n tokens are the same.
 static void take_rows(Mtp *h, MtpText *t, MtpText *from, const Sequence *text, int n) {
     int rows = rows_in_common(from, text, n), n_more = from->rows.n_cached - rows;
-    kvcache_truncate(&h->steps.kv, &from->rows, from->rows.n_cached); // drafts
-    from->n_chained = 0;
+    drop_drafts(h, from);
     kvcache_fork(&h->steps.kv, &from->rows, &t->rows);
     kvcache_truncate(&h->steps.kv, &t->rows, rows);
     t->base = from->base;
@@ -257,8 +260,7 @@ static void catch_up(Mtp *h, const Sequence *text, int n) {
         int most = same < n ? 0 : int_min(t->n_hidden, same - first - 1);
         while (n_right < most && t->seen[n_right] == text->tokens[first + n_right]) n_right++;
         if (n_right == 0) continue;
-        kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached); // drafts
-        t->n_chained = 0;
+        drop_drafts(h, t);
         if (prepare(h, t, text, n_right, 0)) compute(h, t, n_right);
         else kvcache_truncate(&h->steps.kv, &t->rows, t->rows.n_cached);
     }
