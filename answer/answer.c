@@ -156,13 +156,9 @@ bool answer_is_blind(const AnswerConfig *config) { return config->logprobs < 0; 
 
 int answer_n_top(const Engine *e, const AnswerConfig *config) { return int_min(config->logprobs, e->model.c.n_vocab); }
 
-bool answer_is_end(const Engine *e, int token) {
-    return token < tokenizer_n(e->tok) && tokenizer_is_eog(e->tok, token);
-}
-
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token) {
     bool control = token < tokenizer_n(e->tok) && tokenizer_is_control(e->tok, token);
-    return (answer_is_end(e, token) || control) && !config->special;
+    return (tokenizer_is_eog(e->tok, token) || control) && !config->special;
 }
 
 static void open_output(Answer *a) {
@@ -218,7 +214,7 @@ Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
         json_decref(j);
     }
     if (a->gone || a->failed.code || stopped) return FINISH_STOP;
-    return answer_is_end(a->e, token) ? FINISH_EOG : RUNNING;
+    return tokenizer_is_eog(a->e->tok, token) ? FINISH_EOG : RUNNING;
 }
 
 Finish answer_emit(Request *r, int token, const float *logits) {

@@ -61,7 +61,6 @@ bool answer_is_blind(const AnswerConfig *config);              // Request.blind:
 int answer_n_top(const Engine *e, const AnswerConfig *config); // length of TokenOdds.top; -1: no log-probabilities
 // True for control tokens and tokens that end the answer, except with --special: their bytes are not shown.
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token);
-bool answer_is_end(const Engine *e, int token);        // the token ends the answer (FINISH_EOG)
 void answer_end(Answer *a);                            // no token follows: shows the bytes that were held back
 size_t answer_n_cut(const Answer *a);                  // bytes that a stop string removed from the answer's end
 Str answer_text(const Answer *a);                      // after answer_end without calls of tools

@@ -64,7 +64,7 @@ static bool stops(const Choices *c, const int *tokens, int n) {
 static Finish ends(void *arg, const int *tokens, int n) {
     const Choices *c = arg;
     if (c->config->n_stop > 0 && stops(c, tokens, n)) return FINISH_STOP;
-    return answer_is_end(c->e, tokens[n - 1]) ? FINISH_EOG : RUNNING;
+    return tokenizer_is_eog(c->e->tok, tokens[n - 1]) ? FINISH_EOG : RUNNING;
 }
 
 static void begin_search(Choices *c, const Policy *policy) {

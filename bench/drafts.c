@@ -83,7 +83,7 @@ static const Policy oracle = {.propose = oracle_propose, .next = &replaying};
 static Finish until_end(Request *r, int token, const float *logits) {
     const Work *w = r->arg;
     (void)logits;
-    return token < tokenizer_n(w->tok) && tokenizer_is_eog(w->tok, token) ? FINISH_EOG : RUNNING;
+    return tokenizer_is_eog(w->tok, token) ? FINISH_EOG : RUNNING;
 }
 
 // Cuts the sequence back to its prompt. Blocks of the prompt are reused if they are still cached.

@@ -132,8 +132,7 @@ static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
     Guess none = {0};
     if (x->plan.fixed) return t->ngram.n == 0;
     int k = best_length(x, &none, x->model_chance, room, room, draft_cost(x, n_seqs));
-    if (k > 0) return none.gain > t->ngram.gain;
-    return false;
+    return k > 0 && none.gain > t->ngram.gain;
 }
 
 // Adds one draft to a sequence, from the logits after its last token. Returns whether it should get another one.
@@ -146,8 +145,7 @@ static bool draft_one(Speculate *x, const Scheduler *s, const StepRows *rows, St
     if (p < (double)x->plan.least_p) return false;
     g->tokens[g->n] = token;
     g->kind[g->n++] = chance_of_p(p);
-    if (g->n >= most || (x->plan.tok && token < tokenizer_n(x->plan.tok) && tokenizer_is_eog(x->plan.tok, token)))
-        return false;
+    if (g->n >= most || (x->plan.tok && tokenizer_is_eog(x->plan.tok, token))) return false;
     x->plan.drafter.push(t->drafting, token);
     return x->plan.fixed || best_length(x, g, x->model_chance, most, most, draft_cost(x, n_seqs)) > g->n;
 }
