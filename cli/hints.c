@@ -129,12 +129,6 @@ static bool is_file(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool is_mode(const char *word) {
-    for (int m = MODE_RUN + 1; m < N_MODES; m++)
-        if (strcmp(word, cli_modes[m]) == 0) return true;
-    return false;
-}
-
 // The mode that a mistyped word probably means, stored in *nearest; NULL: none, or the word is probably part of a
 // prompt. Before other words than a file it is one if it is long: prompts begin with words like "match" and "full".
 static const char *nearly_mode(const char *word, int n, const char *second, Nearest *nearest) {
@@ -149,7 +143,7 @@ static const char *nearly_mode(const char *word, int n, const char *second, Near
 // Adds a note if the text is a single word that names a mode or a file; options may precede it. False: it names
 // neither.
 static bool hint_only_word(Mode m, const char *word, Buf *notes) {
-    bool mode = m == MODE_RUN && is_mode(word);
+    bool mode = m == MODE_RUN && cli_find_mode(word) != MODE_RUN;
     if (mode)
         buf_printf(notes, "quill: note: \"%s\" is taken as a prompt; a mode is the first word: quill %s ...\n", word,
                    word);

@@ -105,7 +105,7 @@ static unsigned usual_modes(Group group) {
 // Appends how an option's modes differ from the usual modes of its group, which the group's heading names.
 static void add_difference(unsigned modes, unsigned usual, Buf *out) {
     unsigned less = usual & ~modes, more = modes & ~usual;
-    if (modes == (1u << N_MODES) - 1 && more) {
+    if (modes == MODES_ALL && more) {
         buf_str(out, " In every mode.");
         return;
     }
@@ -159,11 +159,11 @@ static void man_option(const Option *o, unsigned usual) {
 }
 
 static void man_group(Group group) {
-    unsigned usual = usual_modes(group), every = (1u << N_MODES) - 1;
+    unsigned usual = usual_modes(group);
     if (!usual) return;
     printf(".SS %s\n", cli_groups[group]);
     Buf head = {0};
-    if (usual != every) {
+    if (usual != MODES_ALL) {
         buf_str(&head, "For ");
         add_modes(usual, &head);
         buf_str(&head, ", unless stated otherwise.");

@@ -209,6 +209,12 @@ const char *const cli_modes[N_MODES] = {
 
 const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
 
+Mode cli_find_mode(const char *word) {
+    for (int m = MODE_RUN + 1; m < N_MODES; m++)
+        if (strcmp(word, cli_modes[m]) == 0) return (Mode)m;
+    return MODE_RUN;
+}
+
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
 const char *cli_next_name(const char *names, char name[32]) {

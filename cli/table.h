@@ -73,13 +73,13 @@ enum {
     MODES_TEXT = MODES_PROMPT | MODE_BIT(TOKENIZE) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // read text
     MODES_COMPUTE = MODES_PROMPT | MODES_ANSWER | MODE_BIT(BENCH) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY) |
                     MODE_BIT(CHUNK), // run a model
-    MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV) |
-                MODE_BIT(QUANTIZE) | MODE_BIT(PULL) | MODE_BIT(MODELS),
+    MODES_ALL = (1 << N_MODES) - 1,
     MODES_FILE = MODES_ALL & ~(MODE_BIT(KV) | MODE_BIT(QUANTIZE) | MODE_BIT(PULL) |
                                MODE_BIT(MODELS)), // open the model that -m names
 };
 
-const char *cli_mode_name(Mode m); // "batch"; "quill" for MODE_RUN
+const char *cli_mode_name(Mode m);    // "batch"; "quill" for MODE_RUN
+Mode cli_find_mode(const char *word); // the mode that the word chooses; MODE_RUN: none
 
 // The row with this flag in one of these modes (1 << Mode); NULL: there is none.
 const Option *cli_find(const char *flag, unsigned modes);
