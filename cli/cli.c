@@ -175,15 +175,6 @@ static Status parse_args(Args *a, Options *out, bool *stop) {
     return OK;
 }
 
-static void choose_mode(Args *a, Options *out) {
-    const char *first = a->argc > 1 ? a->argv[1] : "";
-    for (int m = MODE_RUN + 1; m < N_MODES; m++)
-        if (strcmp(first, cli_modes[m]) == 0) {
-            out->mode = (Mode)m;
-            a->next = 2;
-        }
-}
-
 static Status set_defaults(Options *out) {
     out->answer.sampling = sampler_defaults();
     out->answer.logprobs = -1;
@@ -240,39 +231,28 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
     return OK;
 }
 
+static void give_words(Args *a, const char ***words, int *n) {
+    *words = a->word;
+    *n = a->n_words;
+    a->word = NULL;
+}
+
 // Uses the words that are not options. Depending on the mode they are the beginning of the prompt, a verb with files or
 // names (kv, chunk, pull, models), files (bench --replay, quantize), or one file.
 static Status use_words(Args *a, Options *out) {
-    if (out->mode == MODE_KV || out->mode == MODE_CHUNK) {
-        out->kv.words = a->word;
-        out->kv.n_words = a->n_words;
-        a->word = NULL;
-        return OK;
-    }
-    if (out->mode == MODE_PULL || out->mode == MODE_MODELS) {
-        out->hub.words = a->word;
-        out->hub.n_words = a->n_words;
-        a->word = NULL;
-        return OK;
-    }
-    if (out->bench.replay) {
-        out->bench.files = a->word;
-        out->bench.n_files = a->n_words;
-        a->word = NULL;
-        return OK;
-    }
-    if (out->mode == MODE_QUANTIZE) {
+    if (out->mode == MODE_KV || out->mode == MODE_CHUNK) give_words(a, &out->kv.words, &out->kv.n_words);
+    else if (out->mode == MODE_PULL || out->mode == MODE_MODELS) give_words(a, &out->hub.words, &out->hub.n_words);
+    else if (out->bench.replay) give_words(a, &out->bench.files, &out->bench.n_files);
+    else if (out->mode == MODE_QUANTIZE) {
         if (a->n_words != 3)
             return status_error(QUILL_USAGE, "quill quantize: IN OUT TYPE expected, found %d word%s", a->n_words,
                                 a->n_words == 1 ? "" : "s");
         out->engine.model = a->word[0];
         out->quantize.out = a->word[1];
         out->quantize.type = a->word[2];
-        return OK;
-    }
-    if (out->mode == MODE_BATCH) return set_file(a, out->mode, "file of jobs", "-f ", &out->input);
-    if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
-    if (a->n_words) return cli_add_part(cli_find("-p", 1u << out->mode), a->words.data, 0, out);
+    } else if (out->mode == MODE_BATCH) return set_file(a, out->mode, "file of jobs", "-f ", &out->input);
+    else if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
+    else if (a->n_words) return cli_add_part(cli_find("-p", 1u << out->mode), a->words.data, 0, out);
     return OK;
 }
 
@@ -298,23 +278,31 @@ static void complete_parts(Options *o) {
     o->prompt.joins_stdin = (1u << o->mode) & MODES_PROMPT;
 }
 
+static Status parse(Args *a, Options *o, bool *stop) {
+    TRY(set_defaults(o));
+    TRY(parse_args(a, o, stop));
+    if (*stop) return OK;
+    TRY(use_words(a, o));
+    TRY(from_elsewhere(o));
+    if (o->show_config) {
+        config_show(o);
+        *stop = true;
+        return OK;
+    }
+    TRY(cli_check_together(o));
+    if (a->argc > 1 && !a->words_only) cli_hint(o->mode, a->argv[1], a->n_words, a->word, &a->notes);
+    if (!o->answer.quiet && a->notes.n) fputs(a->notes.data, stderr);
+    return OK;
+}
+
 Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     *o = (Options){0};
     *stop = false;
     Args a = {.argc = argc, .argv = argv, .next = 1};
     o->origins = mem_alloc((size_t)cli_n_options * sizeof *o->origins);
-    choose_mode(&a, o);
-    Status st = set_defaults(o);
-    if (!st.code) st = parse_args(&a, o, stop);
-    if (!st.code && !*stop) st = use_words(&a, o);
-    if (!st.code && !*stop) st = from_elsewhere(o);
-    if (!st.code && !*stop && o->show_config) {
-        config_show(o);
-        *stop = true;
-    }
-    if (!st.code && !*stop) st = cli_check_together(o);
-    if (!st.code && !*stop && argc > 1 && !a.words_only) cli_hint(o->mode, argv[1], a.n_words, a.word, &a.notes);
-    if (!st.code && !*stop && !o->answer.quiet && a.notes.n) fputs(a.notes.data, stderr);
+    if (argc > 1) o->mode = cli_find_mode(argv[1]);
+    if (o->mode != MODE_RUN) a.next = 2;
+    Status st = parse(&a, o, stop);
     complete_parts(o);
     if (!o->answer.seed_given) cli_draw_seed(&o->answer);
     buf_free(&a.words);
