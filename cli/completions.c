@@ -66,9 +66,12 @@ static void put_words(const Option *o) {
     buf_free(&names);
 }
 
-static const char kv_verbs[] = "info check cut diff list remove"; // the words after quill kv
-static const char model_verbs[] = "list rm";                      // after quill models
-static const char chunk_verbs[] = "add";                          // after quill chunk
+// The verbs that may follow a mode's word; NULL: none.
+static const char *const verbs[N_MODES] = {
+    [MODE_KV] = "info check cut diff list remove",
+    [MODE_MODELS] = "list rm",
+    [MODE_CHUNK] = "add",
+};
 
 // The shell command that prints the names of the sections of the configuration file.
 #define SECTIONS "sed -nE 's/^[[:blank:]]*\\[[[:blank:]]*([^]]*[^][:blank:]])[[:blank:]]*\\].*/\\1/p' "
@@ -129,13 +132,14 @@ static void bash_mode(int m, const char *types) {
         for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = cli_next_name(at, name));)
             printf("%s ", name);
     printf("'\n        words=%s\n", takes_files(m) ? "@file" : takes_names(m) ? "@name" : "@none");
-    if (m == MODE_MODELS)
-        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" rm \"* ]] || words='%s'\n", model_verbs);
-    if (m == MODE_KV)
-        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (%s)\\  ]] || words='%s'\n",
-               "info|check|cut|diff|list|remove", kv_verbs);
-    if (m == MODE_CHUNK)
-        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" add \"* ]] || words='%s'\n", chunk_verbs);
+    if (m == MODE_MODELS || m == MODE_CHUNK)
+        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" %s \"* ]] || words='%s'\n",
+               m == MODE_MODELS ? "rm" : "add", verbs[m]);
+    if (m == MODE_KV) {
+        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (");
+        for (const char *c = verbs[m]; *c; c++) putchar(*c == ' ' ? '|' : *c);
+        printf(")\\  ]] || words='%s'\n", verbs[m]);
+    }
     if (m == MODE_QUANTIZE) bash_type(m, types);
     printf("        case $before in\n");
     bash_case(m, VALUE_ANY, "@none");
@@ -283,9 +287,7 @@ static void zsh_mode(int m, const char *types) {
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
     if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
-    if (m == MODE_KV) printf("            '1:what:(%s)' \\\n", kv_verbs);
-    if (m == MODE_MODELS) printf("            '1:what:(%s)' \\\n", model_verbs);
-    if (m == MODE_CHUNK) printf("            '1:what:(%s)' \\\n", chunk_verbs);
+    if (verbs[m]) printf("            '1:what:(%s)' \\\n", verbs[m]);
     if (m == MODE_QUANTIZE) {
         printf("            '1:model:_files' '2:file:_files' '3:type:(");
         put_list(types);
@@ -354,6 +356,11 @@ static void fish_option(const Option *o) {
     printf("'\n");
 }
 
+static void fish_verbs(int m) {
+    printf("complete -c quill -n '__quill_in %s; and not __fish_seen_subcommand_from %s' -xa '%s'\n", cli_modes[m],
+           verbs[m], verbs[m]);
+}
+
 static void fish_completions(const char *types) {
     printf("# fish completion for quill; written by quill --completions fish\n"
            "function __quill_in --description 'whether the command line is of one of these modes'\n"
@@ -376,20 +383,17 @@ static void fish_completions(const char *types) {
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         cli_put(brief, fish);
         printf("'\n");
-        const char *seen = m == MODE_KV      ? "; and __fish_seen_subcommand_from info check cut diff list remove"
-                           : m == MODE_CHUNK ? "; and __fish_seen_subcommand_from add"
-                                             : "";
-        if (takes_files(m)) printf("complete -c quill -n '__quill_in %s%s' -F\n", cli_modes[m], seen);
+        if (!takes_files(m)) continue;
+        printf("complete -c quill -n '__quill_in %s", cli_modes[m]);
+        if (verbs[m]) printf("; and __fish_seen_subcommand_from %s", verbs[m]);
+        printf("' -F\n");
     }
     printf("complete -c quill -n '__quill_in quantize; and test (count (commandline -opc)) -ge 4' -a '");
     put_list(types);
     printf("'\n");
-    printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,
-           kv_verbs);
-    printf("complete -c quill -n '__quill_in chunk; and not __fish_seen_subcommand_from %s' -xa '%s'\n", chunk_verbs,
-           chunk_verbs);
-    printf("complete -c quill -n '__quill_in models; and not __fish_seen_subcommand_from %s' -xa '%s'\n", model_verbs,
-           model_verbs);
+    fish_verbs(MODE_KV);
+    fish_verbs(MODE_CHUNK);
+    fish_verbs(MODE_MODELS);
     printf("complete -c quill -n '__quill_in models; and __fish_seen_subcommand_from rm' -xa '(quill models --names "
            "2>/dev/null)'\n");
     for (int i = 0; i < cli_n_options; i++)
