@@ -124,13 +124,6 @@ bool cli_is_choice(const char *choices, const char *value) {
     }
 }
 
-static Status parse_kv_type(const Option *o, const char *flag, const char *value, int *out) {
-    if (!cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
-    int type = kv_type_find(value);
-    *out = type < 0 ? KV_TYPE_AUTO : type;
-    return OK;
-}
-
 static Status parse_layers(const char *flag, const char *value, int *out) {
     int64_t n;
     if (strcmp(value, "auto") == 0) *out = -1;
@@ -184,10 +177,9 @@ static Status parse_stop(const char *flag, const char *value, AnswerConfig *out)
     return OK;
 }
 
-static Status add_file(const char *value, AnswerConfig *out) {
+static void add_file(const char *value, AnswerConfig *out) {
     out->chunks = mem_resize(out->chunks, (size_t)(out->n_chunks + 1) * sizeof *out->chunks);
     out->chunks[out->n_chunks++] = value;
-    return OK;
 }
 
 // Whether the text begins with a word and "=".
@@ -263,6 +255,8 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
     int64_t n;
     double x;
     TRY(check_file(o, flag, value));
+    bool choice = o->kind == CHOICE || o->kind == LAYOUT || o->kind == KVTYPE;
+    if (choice && !cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
     switch (o->kind) {
     case FLAG: *(bool *)at = true; return OK;
     case INT:
@@ -285,23 +279,20 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
     case INPUT: return set_input(flag, value, at);
     case PROMPT_TEXT:
     case PROMPT_FILE: return cli_add_part(o, value, out.all->prompt.n_parts, out.all);
-    case CHOICE:
-        if (!cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
-        *(const char **)at = value;
-        return OK;
+    case CHOICE: *(const char **)at = value; return OK;
     case COLOR:
         if (!cli_is_choice("on|off", value) && !cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
         *(const char **)at = strcmp(value, "on") == 0 ? "always" : strcmp(value, "off") == 0 ? "never" : value;
         return OK;
-    case LAYOUT:
-        if (!cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
-        *(bool *)at = strcmp(value, "paged") == 0;
-        return OK;
+    case LAYOUT: *(bool *)at = strcmp(value, "paged") == 0; return OK;
     case STOPS: return parse_stop(flag, value, out.answer);
-    case FILES: return add_file(value, out.answer);
+    case FILES: add_file(value, out.answer); return OK;
     case BIAS: return parse_bias(flag, value, &out.answer->sampling);
     case SEED: return parse_seed(flag, value, out.answer);
-    case KVTYPE: return parse_kv_type(o, flag, value, at);
+    case KVTYPE:
+        n = kv_type_find(value);
+        *(int *)at = n < 0 ? KV_TYPE_AUTO : (int)n;
+        return OK;
     case LAYERS: return parse_layers(flag, value, at);
     case STORE: return parse_store(o, flag, value, &out.all->engine);
     default: return OK;
