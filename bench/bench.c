@@ -161,7 +161,7 @@ static void add_test(Bench *b, bool decode, int n, int depth) {
     b->tests = mem_resize(b->tests, (size_t)(b->n_tests + 1) * sizeof *b->tests);
     Test *t = &b->tests[b->n_tests++];
     *t = (Test){.decode = decode, .n = n, .depth = depth, .n_reps = o->bench.reps};
-    t->n_seqs = decode ? int_max(1, o->bench.sequences) : 1;
+    t->n_seqs = decode ? o->bench.sequences : 1;
     t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
     t->ttft = mem_alloc((size_t)t->n_reps * sizeof *t->ttft);
     int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
@@ -245,9 +245,7 @@ static const char *model_label(const Bench *b) {
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
-static bool output_is(const Bench *b, const char *format) {
-    return strcmp(b->o->bench.output ? b->o->bench.output : "table", format) == 0;
-}
+static bool output_is(const Bench *b, const char *format) { return strcmp(b->o->bench.output, format) == 0; }
 
 static const char *const columns[] = {"model", "size MB", "params M", "type",    "threads", "isa",    "test",
                                       "tok/s", "min",     "max",      "TFLOP/s", "GB/s",    "of peak"};
@@ -509,7 +507,7 @@ static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
     if (!o->bench.shape) return OK;
     if (o->bench.save) TRY(tempfile_check(o->bench.save));
-    const TypeInfo *info = type_by_name(o->bench.type ? o->bench.type : "Q8_0");
+    const TypeInfo *info = type_by_name(o->bench.type);
     TRY(shape_model(o->bench.shape, info->id, o->answer.seed_given ? o->answer.sampling.seed : 1, out));
     Status st = o->bench.save ? gguf_save(*out, o->bench.save) : OK;
     if (st.code) {
@@ -528,7 +526,7 @@ static Status run_tests(Bench *b, Gguf *g) {
         gguf_close(g);
         return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
     }
-    int n_seqs = int_max(1, o->bench.sequences);
+    int n_seqs = o->bench.sequences;
     EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs, .whole = true};
     progress_show(&b->progress, "loading", 0, 0);
     Status st = g ? engine_open_view(&b->e, &o->engine, needs, g) : engine_open(&b->e, &o->engine, needs);

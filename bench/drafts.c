@@ -116,8 +116,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
     int n = last - first;
     Request *r = mem_alloc((size_t)n * sizeof *r);
     Speculate *fresh = speculate_new(speculate_plan(d->e.drafters.speculate)); // without n-grams of earlier repetitions
-    const Policy drafted = speculate_policy(fresh, d->work[first].forced ? &replaying : &plain_policy);
-    const Policy *plain = d->work[first].forced ? &replaying : &plain_policy;
+    const Policy *plain = d->work[first].forced ? &replaying : &plain_policy, drafted = speculate_policy(fresh, plain);
     for (int i = 0; i < n; i++) {
         Work *w = &d->work[first + i];
         rewind_work(d, w);
@@ -157,9 +156,9 @@ static void summarise(DraftsResult *out, double *const *rates, int n_arms, int n
         double *gains = mem_alloc((size_t)n_reps * sizeof *gains);
         for (int i = 0; i < n_reps; i++) gains[i] = rates[PLAIN][i] > 0 ? rates[arm][i] / rates[PLAIN][i] : 0;
         out->gains[arm] = stats_median(gains, n_reps);
+        out->rates[arm] = stats_median(rates[arm], n_reps);
         free(gains);
     }
-    for (int arm = 0; arm < n_arms; arm++) out->rates[arm] = stats_median(rates[arm], n_reps);
 }
 
 // Runs all arms alternately, after an untimed run that computes the prompts. Texts of two arms can differ in length, so
@@ -258,7 +257,7 @@ static Status add_prompts(Drafts *d, const Buf *lines) {
 // Without prompts: generates texts from the BOS token alone.
 static Status add_nothing(Drafts *d) {
     int bos = int_max(0, tokenizer_bos(d->e.tok));
-    for (int i = 0; i < int_max(1, d->o->bench.sequences); i++) {
+    for (int i = 0; i < d->o->bench.sequences; i++) {
         Work *w = add_work(d, "from nothing", 12);
         sequence_push(&w->seq, &bos, 1);
         w->n_prompt = 1;
@@ -350,7 +349,7 @@ static const char *const titles =
     "work%stokens%sdrafted%saccepted%stokens/step%stok/s without%stok/s with%sgain%sof 8 rows at most%stexts changed";
 
 static Status print(const Drafts *d) {
-    const char *format = d->o->bench.output ? d->o->bench.output : "table";
+    const char *format = d->o->bench.output;
     bool md = strcmp(format, "md") == 0;
     Buf out = {0};
     if (strcmp(format, "json") == 0) {
@@ -383,7 +382,7 @@ static int context_needed(const Drafts *d, const Buf *prompts) {
 }
 
 static Status run_all(Drafts *d) {
-    int n_seqs = int_max(1, d->o->bench.sequences);
+    int n_seqs = d->o->bench.sequences;
     d->results = mem_alloc((size_t)d->n_work * sizeof *d->results);
     if (n_seqs > 1 && !d->o->bench.replay) return measure(d, 0, d->n_work);
     for (int i = 0; i < d->n_work; i++) TRY(measure(d, i, i + 1));
@@ -406,7 +405,7 @@ Status bench_drafts(const Options *o) {
     Drafts d = {.o = o, .sampling = sampler_defaults(), .progress = progress_new(o->answer.quiet)};
     Buf prompts = {0};
     d.sampling.seed = o->answer.seed_given ? o->answer.sampling.seed : 1;
-    EngineNeeds needs = {.need_tokenizer = true, .n_seqs = int_max(1, o->bench.sequences), .pooled = true};
+    EngineNeeds needs = {.need_tokenizer = true, .n_seqs = o->bench.sequences, .pooled = true};
     Status st = o->bench.prompts ? file_read(o->bench.prompts, &prompts) : OK;
     if (!st.code) st = read_replays(&d);
     needs.n_ctx = context_needed(&d, &prompts);

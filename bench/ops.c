@@ -218,8 +218,7 @@ static Status open_model(const Options *o, Ops *ops) {
         .n_ctx = cli_largest(&o->bench.depth) + 1, .n_seqs = ops->n_seqs, .max_out = ops->n_seqs, .whole = true};
     config.threads = int_max(0, o->bench.threads.at[0]);
     Gguf *g = NULL;
-    if (o->bench.shape)
-        TRY(shape_model(o->bench.shape, type_by_name(o->bench.type ? o->bench.type : "Q8_0")->id, 1, &g));
+    if (o->bench.shape) TRY(shape_model(o->bench.shape, type_by_name(o->bench.type)->id, 1, &g));
     TRY(g ? engine_open_view(&ops->e, &config, needs, g) : engine_open(&ops->e, &config, needs));
     const Model *m = &ops->e.model;
     if (m->n_device == 0 || m->n_device == m->c.n_layers) return OK;
@@ -231,9 +230,9 @@ static Status open_model(const Options *o, Ops *ops) {
 }
 
 Status bench_ops(const Options *o) {
-    Ops ops = {.n_seqs = int_max(1, o->bench.sequences), .sampling = sampler_defaults()};
-    bool json = o->bench.output && strcmp(o->bench.output, "json") == 0;
-    if (o->bench.output && !json && strcmp(o->bench.output, "table") != 0)
+    Ops ops = {.n_seqs = o->bench.sequences, .sampling = sampler_defaults()};
+    bool json = strcmp(o->bench.output, "json") == 0;
+    if (!json && strcmp(o->bench.output, "table") != 0)
         return status_error(QUILL_USAGE, "-o %s: table or json expected with --ops", o->bench.output);
     TRY(open_model(o, &ops));
     Buf out = {0};

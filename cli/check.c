@@ -169,18 +169,18 @@ static bool is_bench_without_work(const Options *o) {
     return !tests && !o->bench.save && !o->bench.roofline;
 }
 
-// bench measures exactly one thing. --shape overrides QUILL_MODEL, and --roofline the built-in model.
 // With --ops and --speculate, lists would give several tables.
 static Status check_one_number(const char *flag, const IntList *list, const char *with) {
     if (list->n <= 1) return OK;
     return status_error(QUILL_USAGE, "%s: one number expected with %s, found %d", flag, with, list->n);
 }
 
+// bench measures exactly one thing. --shape overrides QUILL_MODEL, and --roofline the built-in model.
 static Status check_bench(const Options *o) {
     const char *model = o->hub.repo ? o->hub.repo : o->engine.model;
     if (o->bench.shape && model && !o->model_from)
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", model);
-    if (o->bench.type && !type_by_name(o->bench.type))
+    if (!type_by_name(o->bench.type))
         return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
     if (!o->bench.shape && o->bench.save)
         return status_error(QUILL_USAGE, "--save: --shape expected with it, found none; it writes a random model");
