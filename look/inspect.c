@@ -19,7 +19,6 @@
 
 // What inspect found. If the model or the tokenizer could not be loaded, its Status says why.
 typedef struct {
-    const Options *o;
     Gguf *g;
     Model model;
     Tokenizer *tok;
@@ -172,13 +171,12 @@ typedef struct {
 } TypeCount;
 
 // Counts the tensors and bytes of each tensor type, in the order of their first tensors.
-static int count_types(const Gguf *g, TypeCount *types, int max) {
+static int count_types(const Gguf *g, TypeCount types[N_TYPES]) {
     int n = 0;
     for (int i = 0; i < gguf_n_tensors(g); i++) {
         const GgufTensor *t = gguf_tensor_at(g, i);
         int k = 0;
         while (k < n && types[k].type != t->type) k++;
-        if (k == n && n == max) continue;
         if (k == n) types[n++] = (TypeCount){.type = t->type};
         types[k].n++;
         types[k].bytes += gguf_tensor_bytes(t);
@@ -190,12 +188,12 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
 
 enum { ROWS = 512 }; // the default of rows in a step
 
-// The context after n in the table: powers of two from 512 on, and the trained context as the last; 0: no more.
+// The context after n in the table: powers of two from ROWS on, and the trained context as the last; 0: no more.
 static int next_context(int n, int trained) {
     if (n >= trained) return 0;
     return n > trained / 2 ? trained : 2 * n;
 }
-static int first_context(int trained) { return int_min(512, int_max(1, trained)); }
+static int first_context(int trained) { return int_min(ROWS, int_max(1, trained)); }
 
 // Memory of a run with a context of n_ctx, the default number of rows in a step and a thread on each core.
 typedef struct {
@@ -210,17 +208,21 @@ static Memory memory_of(const Model *m, int n_ctx) {
     return out;
 }
 
+enum { N_STEPS = 3 };
+
 typedef struct {
     const char *name;
     int first, rows;
+    Cost cost;
 } TypicalStep;
 
-static int steps_of(const Model *m, TypicalStep steps[3]) {
+static void typical_steps(const Model *m, TypicalStep out[N_STEPS]) {
     int trained = int_max(1, m->c.n_ctx_train);
-    steps[0] = (TypicalStep){"prefill", 0, int_min(512, trained)};
-    steps[1] = (TypicalStep){"decode", 0, 1};
-    steps[2] = (TypicalStep){"decode", trained - 1, 1};
-    return 3;
+    KvShape s = memory_plan_default_shape(m, trained, ROWS);
+    out[0] = (TypicalStep){.name = "prefill", .rows = int_min(ROWS, trained)};
+    out[1] = (TypicalStep){.name = "decode", .rows = 1};
+    out[2] = (TypicalStep){.name = "decode", .first = trained - 1, .rows = 1};
+    for (int i = 0; i < N_STEPS; i++) out[i].cost = costs_rows(m, &s, out[i].first, out[i].rows, 1);
 }
 
 static void print_costs(const Inspection *in, Buf *out) {
@@ -234,11 +236,10 @@ static void print_costs(const Inspection *in, Buf *out) {
                    units_bytes((double)x.kv, b), units_bytes((double)x.scratch, c), units_bytes((double)x.total, d));
     }
     buf_str(out, "\nsteps\n");
-    TypicalStep steps[3];
-    int n_steps = steps_of(m, steps);
-    for (int i = 0; i < n_steps; i++) {
-        KvShape s = memory_plan_default_shape(m, int_max(1, m->c.n_ctx_train), ROWS);
-        Cost cost = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
+    TypicalStep steps[N_STEPS];
+    typical_steps(m, steps);
+    for (int i = 0; i < N_STEPS; i++) {
+        Cost cost = steps[i].cost;
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
                    steps[i].first, cost.flops / 1e9, units_bytes(cost.bytes, a),
                    cost.bytes > 0 ? cost.flops / cost.bytes : 0);
@@ -309,8 +310,8 @@ static void print_layers(const Inspection *in, Buf *out) {
 
 static void print_types(const Inspection *in, Buf *out) {
     char a[24];
-    TypeCount types[64];
-    int n = count_types(in->g, types, 64);
+    TypeCount types[N_TYPES];
+    int n = count_types(in->g, types);
     buf_str(out, "types       ");
     for (int i = 0; i < n; i++)
         buf_printf(out, "%s%s: %d tensors, %s", i ? "; " : "", type_name(types[i].type), types[i].n,
@@ -428,17 +429,15 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "total", (double)x.total);
         jsonio_append(memory, one);
     }
-    TypicalStep steps[3];
-    int n_steps = steps_of(m, steps);
-    for (int i = 0; i < n_steps; i++) {
-        KvShape s = memory_plan_default_shape(m, int_max(1, m->c.n_ctx_train), ROWS);
-        Cost c = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
+    TypicalStep steps[N_STEPS];
+    typical_steps(m, steps);
+    for (int i = 0; i < N_STEPS; i++) {
         json_t *one = json_object();
         jsonio_put(one, "phase", json_string(steps[i].name));
         set_int(one, "rows", steps[i].rows);
         set_int(one, "depth", steps[i].first);
-        set_int(one, "flops", c.flops);
-        set_int(one, "bytes", c.bytes);
+        set_int(one, "flops", steps[i].cost.flops);
+        set_int(one, "bytes", steps[i].cost.bytes);
         jsonio_append(list, one);
     }
     jsonio_put(j, "kv_type", json_string(type_name(memory_plan_kv_type(m, KV_TYPE_AUTO))));
@@ -482,7 +481,7 @@ static const char *template_name(const Inspection *in) {
 }
 
 Status look_inspect(const Options *o) {
-    Inspection in = {.o = o};
+    Inspection in = {0};
     TRY(engine_file_open(&o->engine, &in.g));
     const Backend *be;
     in.model_status = cpu_backend("auto", &be);

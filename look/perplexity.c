@@ -102,8 +102,6 @@ static Status score_chunks(const Options *o, const int *ids, int n, int step, in
         progress_show(&e->progress, line, at + n_text, n);
     }
     progress_erase(&e->progress);
-    s->nll = NULL;
-    s->chunk = NULL;
     free(chunk);
     TRY(engine_fault(e));
     TRY(s->written);
@@ -157,7 +155,7 @@ static void kl_json(json_t *j, const KlSummary *k) {
 }
 
 static void score_json(json_t *j, const Options *o, const Engine *e, const Score *s) {
-    json_t *curve = json_array(), *errors = json_array();
+    json_t *curve = json_array(), *errors = o->look.kv_error ? json_array() : NULL;
     for (int i = 0; i < s->n_scored / PART; i++) {
         json_t *point = json_object();
         jsonio_put(point, "tokens", json_integer((i + 1) * PART));
@@ -165,10 +163,9 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
         jsonio_append(curve, point);
     }
     jsonio_put(j, "curve", curve);
-    for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
+    for (int i = 0; errors && i < e->model.c.n_layers; i++)
         jsonio_append(errors, small_number(kverror_of(&s->compare, i)));
-    if (o->look.kv_error) jsonio_share(j, "attention_error", errors);
-    json_decref(errors);
+    if (errors) jsonio_put(j, "attention_error", errors);
     jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));
     jsonio_put(j, "type_v", json_string(type_name(e->shape.type_v)));
     jsonio_put(j, "slot_bytes", json_integer((json_int_t)kvshape_bytes_per_slot(&e->shape)));
@@ -196,10 +193,10 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
                    perplexity * error);
         for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
             buf_printf(&out, "layer %d  attention error %.3e\n", i, kverror_of(&s->compare, i));
+        if (o->look.kl)
+            buf_printf(&out, "kl mean %.6f +- %.6f  median %.6f  99%% %.6f  max %.6f  same top token %.2f%%\n",
+                       s->far.mean, s->far.error, s->far.median, s->far.p99, s->far.most, 100 * s->far.same);
     }
-    if (o->look.kl && !o->answer.json)
-        buf_printf(&out, "kl mean %.6f +- %.6f  median %.6f  99%% %.6f  max %.6f  same top token %.2f%%\n", s->far.mean,
-                   s->far.error, s->far.median, s->far.p99, s->far.most, 100 * s->far.same);
     if (o->answer.verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
     return output_buf(&out);
 }

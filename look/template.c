@@ -12,8 +12,6 @@
 #include "engine_file.h"
 #include "term/screen.h"
 
-// ---- the mode -------------------------------------------------------------------------------------------------------
-
 // Parses "2026-01-02T03:04:05" or "2026-01-02"; NULL: the current time.
 static Status parse_now(const char *text, struct tm *out) {
     time_t seconds = time(NULL);
