@@ -79,8 +79,7 @@ static Status plan_memory(Engine *e, EngineNeeds needs, MemoryPlan *plan) {
 }
 
 // Copies the weights of a GPU's layers into its memory. The CPU uses its weights where they are, in the mapped file;
-// only
-// --check-tensors and --mlock read them here.
+// only --check-tensors and --mlock read them here.
 static Status load_weights(Engine *e, const MemoryPlan *plan) {
     const EngineConfig *config = &e->config;
     e->hugepages =
@@ -141,11 +140,11 @@ static Status open_policies(Engine *e) {
     return OK;
 }
 
-static Scheduler *new_scheduler(Engine *e, int max_rows, int max_out) {
+static Scheduler *new_scheduler(Engine *e, const MemoryPlan *plan) {
     SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
-                            .max_rows = max_rows,
-                            .max_out = max_out,
-                            .max_seqs = int_min(e->shape.n_seqs, max_rows),
+                            .max_rows = plan->max_rows,
+                            .max_out = plan->max_out,
+                            .max_seqs = int_min(e->shape.n_seqs, plan->max_rows),
                             .draws = model_draws(&e->model),
                             .draws_ahead = model_draws_ahead(&e->model)};
     return scheduler_new(&e->kv, e->sampler, steps, e->policy);
@@ -157,13 +156,12 @@ static Status load(Engine *e, EngineNeeds needs) {
     TRY(open_model(e, needs));
     TRY(plan_memory(e, needs, &plan));
     if (e->config.dry_run) return OK;
-    int max_rows = plan.max_rows, max_out = int_min(needs.max_out, max_rows);
     TRY(load_weights(e, &plan));
     TRY(kvcache_new(&e->kv, &e->shape));
     TRY(open_policies(e));
-    TRY(workspace_new(&e->work, &e->model, e->pool, max_rows, max_out, e->shape.n_ctx));
+    TRY(workspace_new(&e->work, &e->model, e->pool, plan.max_rows, plan.max_out, e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
-    e->sched = new_scheduler(e, max_rows, max_out);
+    e->sched = new_scheduler(e, &plan);
     return OK;
 }
 
@@ -195,11 +193,11 @@ void engine_close(Engine *e) {
     scheduler_free(e->sched);
     drafters_close(&e->drafters);
     evict_free(e->evict);
-    if (e->sampler) sampler_free(e->sampler);
+    sampler_free(e->sampler);
     workspace_free(&e->work);
     kvdir_free(&e->kv_dir);
     kvcache_free(&e->kv);
-    if (e->pool) threads_free(e->pool);
+    threads_free(e->pool);
     grammar_cache_free(e->grammars);
     tokenizer_free(e->tok);
     model_free(&e->model);

@@ -275,6 +275,7 @@ static void plan_rows(MemoryPlan *p) {
     int n_ctx = p->shape.n_ctx, n_seqs = p->needs.n_seqs;
     p->max_rows =
         int_min(device_plan_ubatch(p->devices, p->config), n_ctx > INT_MAX / n_seqs ? INT_MAX : n_ctx * n_seqs);
+    p->max_out = int_min(p->needs.max_out, p->max_rows);
 }
 
 // Sets the shape that the cache gets if memory allows it. If no context was requested (0), that of the model, or as
@@ -320,8 +321,7 @@ static size_t mapped_weights(const MemoryPlan *p) {
 // Sets the rows of a step and the host's scratch memory for them.
 static void plan_scratch(MemoryPlan *p) {
     plan_rows(p);
-    int max_out = int_min(p->needs.max_out, p->max_rows);
-    p->scratch = host_computes(p) ? workspace_bytes(p->model, p->n_threads, p->max_rows, max_out) : 0;
+    p->scratch = host_computes(p) ? workspace_bytes(p->model, p->n_threads, p->max_rows, p->max_out) : 0;
 }
 
 // Bytes of the host's memory for K and V: what the scratch memory and a draft model leave. A context that quill chooses
@@ -337,8 +337,7 @@ static size_t room_on_host(const MemoryPlan *p, bool asked) {
 }
 
 // Decides the context of a cache that is no pool: the one that the shape has, or, if none was requested, as much of it
-// as fits.
-// `host`: bytes of the host's memory for K and V.
+// as fits. `host`: bytes of the host's memory for K and V.
 static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
     KvShape *s = &p->shape;
     size_t kv_mem = p->config->kv_mem;
@@ -355,8 +354,7 @@ static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
 Status memory_plan_make(MemoryPlan *p) {
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size;
     TRY(plan_shape(p, asked));
-    TRY(device_plan_make(p->devices, p->config, p->model, &p->shape, !asked, p->max_rows,
-                         int_min(p->needs.max_out, p->max_rows)));
+    TRY(device_plan_make(p->devices, p->config, p->model, &p->shape, !asked, p->max_rows, p->max_out));
     plan_scratch(p); // after the device plan, which may have changed the context and the device's rows of a step
     size_t host = room_on_host(p, asked);
     TRY(p->needs.pooled ? plan_pool(p, host, asked) : plan_context(p, host, asked));

@@ -21,6 +21,7 @@ typedef struct {
     KvShape shape;  // n_ctx: slots of one sequence; n_seqs: in a pool it may be fewer than needs.n_seqs
     size_t scratch; // bytes of the workspace in the host's memory
     int max_rows;   // the most rows of a step
+    int max_out;    // the most of them with logits
 } MemoryPlan;
 
 // Decides the context length: the requested one; without a request the model's own, or as much of it as fits.
