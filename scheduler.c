@@ -328,9 +328,6 @@ static bool plan_step(Scheduler *s) {
     add_proposals(s);
     step_fill(s->step);
     plan_draws(s, s->step, false);
-    b->copy = s->kv->copies;
-    b->window_copy = s->kv->partner_copies;
-    b->n_copies = s->kv->n_copies;
     return true;
 }
 
@@ -386,7 +383,7 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
         rows->first = before->first + before->n_known;
     }
     step_fill(then);
-    then->batch.n_copies = 0;
+    then->batch.n_copies = 0; // the step before it makes them
     plan_draws(s, then, true);
     s->has_ahead = true;
     *out = &then->batch;

@@ -117,6 +117,9 @@ void step_fill(Step *t) {
     b->narrow = NULL;
     b->arrival = NULL;
     b->whole = false;
+    b->copy = t->kv->copies;
+    b->window_copy = t->kv->partner_copies;
+    b->n_copies = t->kv->n_copies;
     t->arrival = (KvArrival){wait_for_rows, t};
     for (int seq = 0; seq < b->n_seqs; seq++) {
         const StepRows *rows = &t->rows[seq];

@@ -40,9 +40,6 @@ const float *draft_steps_run(DraftSteps *d) {
         (void)there;
     }
     step_fill(&d->step);
-    b->copy = d->kv.copies;
-    b->window_copy = d->kv.partner_copies;
-    b->n_copies = d->kv.n_copies;
     const float *logits = model_forward(d->m, &d->work, d->kv.pool, b);
     d->kv.n_copies = 0;
     return logits;
