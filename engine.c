@@ -276,8 +276,6 @@ static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds)
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
-void engine_add(Engine *e, Request *r) { scheduler_add(e->sched, r); }
-
 void engine_keep(Engine *e, const Sequence *q) { kvdir_sequence(&e->kv_dir, q); }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------

@@ -59,10 +59,9 @@ const char *engine_prefill_unit(const Engine *e);
 // If a step reads fewer bytes, its weights stay in the processor's caches, and memory bandwidth does not limit it.
 #define BANDWIDTH_BYTES 64e6
 
-// Gives a request to the scheduler. With --kv-dir, K and V of its prompt are loaded from the directory when it begins.
-// In pooled mode, full blocks are saved there after each step; this is skipped while the device computes another step.
-void engine_add(Engine *e, Request *r);
-// With --kv-dir: saves the part of a finished sequence that the directory does not have.
+// With --kv-dir, K and V of a prompt are loaded from the directory when its request begins. In pooled mode, full blocks
+// are saved there after each step; this is skipped while the device computes another step. engine_keep saves the part
+// of a finished sequence that the directory does not have.
 void engine_keep(Engine *e, const Sequence *q);
 
 // One step: computes the scheduler's rows, adds the cost to the requests' timelines, and emits tokens. If the device

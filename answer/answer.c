@@ -363,7 +363,7 @@ Status answer_run(Engine *e, const AnswerSetup *setup, Request *r, Buf *history)
     r->blind = answer_is_blind(config);
     r->arg = &a;
     signals_catch();
-    engine_add(e, r);
+    scheduler_add(e->sched, r);
     engine_run(e);
     form_settle(r, answer_n_cut(&a));
     st = answer_finish(&a, r);

@@ -204,7 +204,7 @@ Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     c->runs[0].seq = *prompt;
     *prompt = (Sequence){0};
     c->choices = mem_alloc((size_t)c->n_answers * sizeof *c->choices);
-    engine_add(c->e, &c->runs[0].request);
+    scheduler_add(c->e->sched, &c->runs[0].request);
     return OK;
 }
 

@@ -318,7 +318,7 @@ static void run_over_contexts(Conversation *c, Request *r) {
     do {
         Timeline before = r->time;
         bool again = n_said > 0;
-        engine_add(c->e, r);
+        scheduler_add(c->e->sched, r);
         engine_run(c->e);
         if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;

@@ -503,7 +503,7 @@ static void test_kept_as_they_fill(void **state) {
         for (int k = 0; k < 70 + i; k++) sequence_push(r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
         r[i].sampling = o.answer.sampling;
         r[i].max_new = 40;
-        engine_add(&e, &r[i]);
+        scheduler_add(e.sched, &r[i]);
     }
     for (int n_saved = 0, n_rows = 0; engine_step(&e, &b);) {
         int now = kvstore_stats(e.kv_dir.store).n_saved;

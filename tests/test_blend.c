@@ -496,7 +496,7 @@ static void test_several_at_once(void **state) {
             b[i] = blend_new(&contexts[i], t[i].spans, 3, r.e.policy);
             requests[i].policy = blend_policy(b[i]);
         }
-        engine_add(&r.e, &requests[i]);
+        scheduler_add(r.e.sched, &requests[i]);
     }
     engine_run(&r.e);
     for (int i = 0; i < 4; i++) {

@@ -15,14 +15,14 @@ static void run_partly(BlendRig *r, const BlendText *t, const char *plan, BlendR
     *out = (BlendResult){0};
     assert_ok(plan_parse(plan, &r->context.plan));
     sequence_push(&q, t->tokens, COMPUTED);
-    engine_add(&r->e, &first);
+    scheduler_add(r->e.sched, &first);
     engine_run(&r->e);
     assert_int_equal(q.n_cached, COMPUTED);
     Blend *b = blend_new(&r->context, t->spans, t->n_spans, r->e.policy);
     Request whole = {.seq = &q, .sampling = sampler_defaults(), .max_new = 1, .emit = blend_keep_logits, .arg = out};
     whole.policy = blend_policy(b);
     sequence_push(&q, t->tokens + COMPUTED, t->n - COMPUTED);
-    engine_add(&r->e, &whole);
+    scheduler_add(r->e.sched, &whole);
     engine_run(&r->e);
     blend_read(&r->e, &q, t->n, out);
     out->stats = blend_stats(b);

@@ -117,7 +117,7 @@ static void rivals_open(Rivals *p, const char *plan, int ubatch, int max_new) {
 }
 
 static void rivals_run(Rivals *p) {
-    for (int i = 0; i < 2; i++) engine_add(&p->r.e, &p->requests[i]);
+    for (int i = 0; i < 2; i++) scheduler_add(p->r.e.sched, &p->requests[i]);
     engine_run(&p->r.e);
     assert_true(p->elder.looked);
     assert_int_equal(scheduler_preemptions(p->r.e.sched), 1);
@@ -244,7 +244,7 @@ static void test_what_is_shared(void **state) {
         Blend *b = blend_new(&r.context, t.spans, 1, r.e.policy);
         Request request = {.seq = &q, .sampling = sampler_defaults(), .max_new = 1, .policy = blend_policy(b)};
         sequence_push(&q, t.tokens, t.n);
-        engine_add(&r.e, &request);
+        scheduler_add(r.e.sched, &request);
         engine_run(&r.e);
         reads.broken_size = 0;
         assert_int_equal(request.finish, FINISH_LENGTH);
@@ -294,7 +294,7 @@ static void run_beside(const Policy *next, Witness *w) {
     requests[0].emit = count_computed;
     requests[0].arg = w;
     requests[1].policy = blend_policy(b);
-    for (int i = 0; i < 2; i++) engine_add(&r.e, &requests[i]);
+    for (int i = 0; i < 2; i++) scheduler_add(r.e.sched, &requests[i]);
     engine_run(&r.e);
     assert_int_equal(w->n, 8);
     assert_int_equal(q[1].n_cached, t.n);

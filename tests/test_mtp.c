@@ -368,7 +368,7 @@ static void run_texts(const TextSetup *u, Texts *out) {
         for (; begun < n; begun++, running++) {
             push_random(&seqs[begun], turn ? 5 : 30 + 7 * (begun / 2), (uint64_t)(begun / 2 + 10 * turn));
             r[begun] = request_of(&seqs[begun], begun, x ? &forced : NULL);
-            engine_add(&e, &r[begun]);
+            scheduler_add(e.sched, &r[begun]);
         }
         for (Batch *b; engine_step(&e, &b);)
             for (int i = 0; i < n && u->pooled; i++)
@@ -490,7 +490,7 @@ static void run_crowd(Engine *e, const Policy *policy, Sequence *seqs, Crowd *ou
         r[i].max_new = CROWD_NEW;
         r[i].emit = NULL;
         lost[i] = -1;
-        engine_add(e, &r[i]);
+        scheduler_add(e->sched, &r[i]);
     }
     for (Batch *b; engine_step(e, &b);)
         for (int i = 0; i < CROWD; i++) {

@@ -401,7 +401,7 @@ static void run_engine(Proposer *d, Foreseen *foreseen, Kept *out) {
         r.state = d ? &foreseen[i] : NULL;
         random_tokens(prompt, 50, 320, 1);
         sequence_push(r.seq, prompt, 50 - i);
-        engine_add(&e, &r);
+        scheduler_add(e.sched, &r);
         engine_run(&e);
         engine_keep(&e, r.seq);
         memcpy(out->tokens[i], r.seq->tokens, (size_t)r.seq->n_tokens * sizeof(int));

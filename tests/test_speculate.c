@@ -381,7 +381,7 @@ static void answer_all(const DraftSetup *u, Answers *out) {
         r[i].emit = end_at_small;
         r[i].policy = x ? &forced : NULL;
         push_random(r[i].seq, 30 + 7 * (i / 2), (uint64_t)i / 2);
-        engine_add(&e, &r[i]);
+        scheduler_add(e.sched, &r[i]);
     }
     for (Batch *b; engine_step(&e, &b);)
         for (int i = 0; i < ANSWERS; i++)
@@ -486,7 +486,7 @@ static void test_useless_drafts_cost_little(void **state) {
         r.sampling.top_p = 1;
         r.sampling.min_p = 0;
         push_random(&q, 30, 3);
-        engine_add(&e, &r);
+        scheduler_add(e.sched, &r);
         for (Batch *b; engine_step(&e, &b);) continue;
         double lost = r.drafts.cost / (double)r.drafts.n_tokens - 1;
         assert_int_equal(r.n_new, LONG);

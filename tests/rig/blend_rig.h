@@ -96,7 +96,7 @@ static inline void blend_run(Engine *e, const int *tokens, int n, Blend *b, Blen
     memset(out, 0, sizeof *out);
     if (b) r.policy = blend_policy(b);
     sequence_push(&q, tokens, n);
-    engine_add(e, &r);
+    scheduler_add(e->sched, &r);
     engine_run(e);
     assert_int_equal(r.finish, FINISH_STOP);
     blend_read(e, &q, n, out);
@@ -114,7 +114,7 @@ static inline void blend_add_chunk(Engine *e, ChunkStore *store, const int *lead
     Request r = {.seq = &q, .sampling = sampler_defaults(), .max_new = 0};
     sequence_push(&q, lead, n_lead);
     sequence_push(&q, tokens, n);
-    engine_add(e, &r);
+    scheduler_add(e->sched, &r);
     engine_run(e);
     assert_int_equal(q.n_cached, n_lead + n);
     assert_ok(chunkstore_save(store, &e->kv, &q));
