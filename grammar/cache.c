@@ -8,7 +8,6 @@ enum { MOST_IDLE = 16 }; // the most grammars that are kept without an answer th
 
 typedef struct {
     GrammarKind kind;
-    bool compact;
     Buf text;
     Grammar *grammar;
     int n_users;
@@ -79,9 +78,7 @@ static void remove_idle(GrammarCache *c) {
 
 static CachedGrammar *find(GrammarCache *c, GrammarSource s) {
     for (int i = 0; i < c->n; i++)
-        if (c->all[i].kind == s.kind && c->all[i].compact == s.compact &&
-            str_eq(str_of_buf(&c->all[i].text), s.text))
-            return &c->all[i];
+        if (c->all[i].kind == s.kind && str_eq(str_of_buf(&c->all[i].text), s.text)) return &c->all[i];
     return NULL;
 }
 
@@ -96,7 +93,7 @@ Status grammar_cache_get(GrammarCache **cache, const Tokenizer *t, int n_ids, Gr
         TRY(grammar_compile(source, c->v, &made));
         c->all = mem_resize(c->all, (size_t)(c->n + 1) * sizeof *c->all);
         g = &c->all[c->n++];
-        *g = (CachedGrammar){.kind = source.kind, .compact = source.compact, .grammar = made};
+        *g = (CachedGrammar){.kind = source.kind, .grammar = made};
         buf_append(&g->text, source.text.data, source.text.n);
     }
     g->n_users++;

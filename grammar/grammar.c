@@ -62,7 +62,7 @@ Status grammar_rules(GrammarSource s, Rules *r) {
     case GRAMMAR_CHOICE: return choice_parse(s.text, r);
     case GRAMMAR_GBNF: return gbnf_parse(s.text, r);
     case GRAMMAR_WRITTEN: return s.write(r, s.arg);
-    default: return schema_parse(s.text, s.compact, r);
+    default: return schema_parse(s.text, false, r);
     }
 }
 

@@ -25,7 +25,6 @@ typedef enum {
 typedef struct {
     GrammarKind kind;
     Str text;
-    bool compact; // JSON: no spaces after : and ,
     Status (*write)(Rules *r, const void *arg);
     const void *arg;
 } GrammarSource;

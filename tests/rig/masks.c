@@ -7,6 +7,7 @@
 #define _GNU_SOURCE // getline
 #include "grammar/cache.h"
 #include "base/jsonio.h"
+#include "grammar/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,14 +53,18 @@ static void print_mask(Constraint *c, const json_t *prefix, const float *logits,
     free(mask);
 }
 
+// GrammarSource.write
+static Status compact_schema(Rules *r, const void *schema) { return schema_parse(*(const Str *)schema, true, r); }
+
 static void answer(GrammarCache **cache, const Tokenizer *t, const json_t *job) {
     int n = tokenizer_n(t);
     const char *kind = json_string_value(json_object_get(job, "kind"));
     json_t *text = json_object_get(job, "text"), *prefix, *j = json_object();
-    GrammarSource source = {.text = {json_string_value(text), json_string_length(text)}, .compact = true};
+    GrammarSource source = {.text = {json_string_value(text), json_string_length(text)}, .write = compact_schema};
+    source.arg = &source.text;
     source.kind = strcmp(kind, "regex") == 0  ? GRAMMAR_REGEX
                   : strcmp(kind, "gbnf") == 0 ? GRAMMAR_GBNF
-                                              : GRAMMAR_SCHEMA;
+                                              : GRAMMAR_WRITTEN;
     Constraint *c;
     Status st = grammar_cache_get(cache, t, n, source, false, &c);
     if (st.code) jsonio_put(j, "error", jsonio_text(str_of(st.message)));
