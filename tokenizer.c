@@ -425,10 +425,9 @@ void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special
 int tokenizer_n(const Tokenizer *t) { return t->vocab.n; }
 const char *tokenizer_kind(const Tokenizer *t) { return t->kind; }
 
-int tokenizer_find(const Tokenizer *t, const char *piece) {
-    Str s = str_of(piece);
+int tokenizer_find(const Tokenizer *t, Str piece) {
     for (int id = 0; id < t->vocab.n; id++)
-        if (t->vocab.pieces[id].n == s.n && str_eq(t->vocab.pieces[id], s)) return id;
+        if (str_eq(t->vocab.pieces[id], piece)) return id;
     return -1;
 }
 

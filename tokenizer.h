@@ -58,12 +58,12 @@ bool tokenizer_is_eog(const Tokenizer *t, int id);            // end of generati
 int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max); // returns how many there are
 // The tokens that no answer may have, as markers of images and sounds; returns how many there are.
 int tokenizer_suppressed_ids(const Tokenizer *t, int *ids, int max);
-int tokenizer_bos(const Tokenizer *t);                     // -1: none
-int tokenizer_eos(const Tokenizer *t);                     // -1: none
-bool tokenizer_add_bos(const Tokenizer *t);                // put BOS in front of a prompt
-bool tokenizer_add_eos(const Tokenizer *t);                // put tokenizer_last after a text
-int tokenizer_last(const Tokenizer *t);                    // EOS, or another id; -1: none
-int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
+int tokenizer_bos(const Tokenizer *t);             // -1: none
+int tokenizer_eos(const Tokenizer *t);             // -1: none
+bool tokenizer_add_bos(const Tokenizer *t);        // put BOS in front of a prompt
+bool tokenizer_add_eos(const Tokenizer *t);        // put tokenizer_last after a text
+int tokenizer_last(const Tokenizer *t);            // EOS, or another id; -1: none
+int tokenizer_find(const Tokenizer *t, Str piece); // the lowest id whose text is exactly this, -1: none
 
 // ---- for the tests ----
 

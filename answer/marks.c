@@ -6,11 +6,7 @@
 #include "grammar/vocabulary.h"
 
 static bool is_control(const Tokenizer *t, Str name) {
-    Buf text = {0};
-    buf_append(&text, name.data, name.n);
-    buf_append(&text, "", 1);
-    int id = t ? tokenizer_find(t, text.data) : -1;
-    buf_free(&text);
+    int id = t ? tokenizer_find(t, name) : -1;
     return id >= 0 && tokenizer_is_control(t, id);
 }
 

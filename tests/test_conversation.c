@@ -354,7 +354,7 @@ static void test_loaded_kv_forges_nothing(void **state) {
     assert_ok(load_file(&t.c, path));
     assert_ok(conversation_load_kv(&t.c, kv));
     assert_ok(conversation_answer_again(&t.c));
-    int end = tokenizer_find(t.e.tok, "<|im_end|>"), ends = 0;
+    int end = tokenizer_find(t.e.tok, str_of("<|im_end|>")), ends = 0;
     for (int i = 0; i < last_turn(&t)->prompt; i++) ends += t.c.seq.tokens[i] == end;
     assert_int_equal(ends, 1); // only the template's own
     close_talk(&t);

@@ -74,7 +74,7 @@ static void test_reference_roles(void **state) {
     assert_int_equal(ids[1], 128008);
     assert_int_equal(ids[2], 128009);
     assert_int_equal(tokenizer_eog_ids(t, ids, 1), 3);
-    assert_int_equal(tokenizer_find(t, "<|start_header_id|>"), 128006);
+    assert_int_equal(tokenizer_find(t, str_of("<|start_header_id|>")), 128006);
     assert_true(tokenizer_is_control(t, 128006));
     assert_false(tokenizer_is_eog(t, 128006));
     vocabulary_trusted_ids_of(t, "<|start_header_id|>user", "128006 882");
@@ -82,7 +82,7 @@ static void test_reference_roles(void **state) {
     t = load_reference("qwen2");
     assert_int_equal(tokenizer_bos(t), -1); // llama.cpp's default is id 11, which is a comma in this vocabulary
     assert_false(tokenizer_add_bos(t));
-    assert_true(tokenizer_is_eog(t, tokenizer_find(t, "<|im_end|>")));
+    assert_true(tokenizer_is_eog(t, tokenizer_find(t, str_of("<|im_end|>"))));
     tokenizer_free(t);
     t = load_reference("llama-spm");
     assert_string_equal(tokenizer_kind(t), "llama");
@@ -120,8 +120,8 @@ static void test_bpe_ids(void **state) {
     vocabulary_check_ids(t, "a\0b", 3, NULL, "97 0 98");
     vocabulary_check_ids(t, "\xe6\xad", 2, NULL, "230 173");
     vocabulary_check_ids(t, "\xef\xbb\xbfhi", 5, NULL, "239 187 191 104 105");
-    assert_int_equal(tokenizer_find(t, " hello"), 260);
-    assert_int_equal(tokenizer_find(t, "Ġhello"), -1);
+    assert_int_equal(tokenizer_find(t, str_of(" hello")), 260);
+    assert_int_equal(tokenizer_find(t, str_of("Ġhello")), -1);
     Str s = tokenizer_piece(t, 263);
     assert_true(str_is(s, "Д"));
     int ids[2] = {-7, -7};
@@ -206,7 +206,7 @@ static void test_spm_ids(void **state) {
     assert_true(str_is(tokenizer_stream_piece(t, 264, false), " ab"));
     assert_true(str_is(tokenizer_piece(t, 13), "\n"));
     assert_true(str_is(tokenizer_piece(t, 1), "<s>"));
-    assert_int_equal(tokenizer_find(t, "<s>"), 1);
+    assert_int_equal(tokenizer_find(t, str_of("<s>")), 1);
     Buf out = {0};
     tokenizer_decode(t, (int[]){1, 264, 263, 2, 264}, 5, false, &out);
     assert_string_equal(out.data, "abab ab");
@@ -394,7 +394,7 @@ static void test_trust(void **state) {
     assert_true(tokenizer_is_eog(t, 257));
     assert_true(tokenizer_is_control(t, 257));
     assert_false(tokenizer_is_control(t, 259));
-    assert_int_equal(tokenizer_find(t, "<tool>"), 259);
+    assert_int_equal(tokenizer_find(t, str_of("<tool>")), 259);
     tokenizer_free(t);
 }
 
