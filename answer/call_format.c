@@ -157,8 +157,6 @@ static int some(CallRules *c, const CharRange *ranges, int n, int least, int mos
     return rules_repeat(c->r, rules_class(c->r, ranges, n), least, most);
 }
 
-static int literal(CallRules *c, const char *s, size_t n) { return rules_text(c->r, s, n); }
-
 // The expression of the placeholder %letter. text: the name of the tool or of the argument.
 static int placeholder(CallRules *c, char letter, const char *text, int arguments) {
     static const CharRange alnum[] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}};
@@ -166,14 +164,14 @@ static int placeholder(CallRules *c, char letter, const char *text, int argument
     static const CharRange space[] = {{'\t', '\n'}, {' ', ' '}};
     switch (letter) {
     case 'n':
-    case 'k': return literal(c, text, strlen(text));
+    case 'k': return rules_text(c->r, text, strlen(text));
     case 'a':
     case 'p': return arguments;
     case 'i': return some(c, alnum, 3, 9, 9);
     case 'c': return some(c, alnum, 1, 1, 3);
     case 'f': return some(c, word, 5, 1, 64);
-    case 's': return rules_repeat(c->r, literal(c, " ", 1), 0, 1);
-    case 'l': return rules_repeat(c->r, literal(c, "\n", 1), 0, 1);
+    case 's': return rules_repeat(c->r, rules_text(c->r, " ", 1), 0, 1);
+    case 'l': return rules_repeat(c->r, rules_text(c->r, "\n", 1), 0, 1);
     default: return some(c, space, 2, 0, 16);
     }
 }
@@ -196,7 +194,7 @@ static int pattern(CallRules *c, const char *s, size_t n, const char *text, int 
         } else {
             size_t length = 0;
             while (i + length < n && !strchr("\1%", s[i + length])) length++;
-            e = literal(c, s + i, length);
+            e = rules_text(c->r, s + i, length);
             i += length;
         }
         buf_append(&kids, &e, sizeof e);
@@ -290,7 +288,7 @@ static int beginning_otherwise(CallRules *c, const Buf *text) {
         unsigned char byte = (unsigned char)text->data[i];
         CharRange rest[] = {{0, byte - 1u}, {byte + 1u, 0x10ffff}};
         int ways[] = {rules_seq(c->r, NULL, 0), rules_pair(c->r, rules_class(c->r, rest, 2), any),
-                      rules_pair(c->r, literal(c, text->data + i, 1), other)};
+                      rules_pair(c->r, rules_text(c->r, text->data + i, 1), other)};
         other = i + 1 == text->n ? rules_alt(c->r, ways, 2) : rules_alt(c->r, ways, 3);
     }
     return other;
