@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     int layer; // Layer.index; -1: each layer but the last
     // Writes the rows that continue to `rows`, ascending, including all rows of b->out_row; returns their number.
-    int (*choose)(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows);
+    int (*choose)(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int *rows);
     void *arg;
 } Narrow;
 

@@ -209,12 +209,11 @@ static int rows_of_head(const Batch *b, int *rows) {
 
 // How many rows of the batch continue after layer l has stored K and V. If they are fewer than n_rows, `rows` lists
 // them.
-static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
-                           int *rows) {
+static int rows_that_go_on(const Model *m, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     bool last = l->index == m->c.n_layers - 1, sealed = kv && kv_any_sealed(kv->type_k, kv->type_v);
     bool all = b->probe || b->watch || b->whole || !b->out_row;
     if (b->narrow && (l->index == b->narrow->layer || (b->narrow->layer < 0 && !last)))
-        return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
+        return b->narrow->choose(b->narrow->arg, l, kv, b, rows);
     if (!last || all || model_last_rows(m, sealed, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
     return rows_of_head(b, rows);
 }
@@ -234,7 +233,7 @@ static void note_ended(const Model *m, const Layer *l, const Batch *b, const int
 static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *kv, Batch *b) {
     int most = w->max_rows, *rows = w->narrowed, *pos = rows + most, *slot = pos + most, *seq = slot + most;
     int *out_row = seq + most;
-    int n = rows_that_go_on(m, w, l, kv, b, rows), out = 0;
+    int n = rows_that_go_on(m, l, kv, b, rows), out = 0;
     if (n == b->n_rows) return;
     note_ended(m, l, b, rows, n);
     for (int i = 0; i < n; i++) {

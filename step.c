@@ -69,10 +69,9 @@ static void put_tables(Step *t, int seq, const Sequence *q) {
 // ---- rows that policies pick ----------------------------------------------------------------------------------------
 
 // Narrow.choose: calls the RowsEnd.choose of each sequence. Sequences without one keep all their rows.
-static int choose_rows(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+static int choose_rows(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     const Step *t = arg;
     int n = 0;
-    (void)w;
     for (int first = 0, end; first < b->n_rows; first = end) {
         const RowsEnd *ends = t->rows[b->seq[first]].ends;
         for (end = first; end < b->n_rows && b->seq[end] == b->seq[first];) end++;

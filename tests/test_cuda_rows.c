@@ -56,8 +56,8 @@ static void test_rows_that_end(void **state) {
 }
 
 // Chooses every third row before the last 4, and the last 4.
-static int choose_some(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
-    (void)w, (void)l, (void)kv;
+static int choose_some(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+    (void)l, (void)kv;
     int n = 0;
     for (int i = 0; i < b->n_rows; i++)
         if (i >= b->n_rows - 4 || i % 3 == 0) rows[n++] = i;

@@ -87,9 +87,9 @@ typedef struct {
     int n, rows[N_ROWS], n_asked;
 } Chosen;
 
-static int choose(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+static int choose(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
     Chosen *c = arg;
-    (void)w, (void)kv;
+    (void)kv;
     assert_int_equal(b->n_rows, N_ROWS);
     assert_int_equal(l->index, 1);
     c->n_asked++;
