@@ -278,12 +278,15 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
 
 // Whether layer i has a sliding window, if the configuration has no list of layer types.
 static bool slides(const HfModel *m, int64_t i) {
-    int64_t every = m->family->full_every, first = 0;
+    int64_t every = m->family->full_every, limit = 0;
+    bool on = is_true(m->config, "use_sliding_window");
+    hf_config_int(m->config, "max_window_layers", &limit);
     switch (m->family->window) {
     case HF_WINDOW_ALL: return true;
-    case HF_WINDOW_SWITCH:
-        hf_config_int(m->config, "max_window_layers", &first);
-        return is_true(m->config, "use_sliding_window") && i >= first;
+    case HF_WINDOW_SWITCH: return on && i >= limit;
+    case HF_WINDOW_SWITCH_ALL: return on;
+    case HF_WINDOW_ODD: return on && i < limit && i % 2 == 0;
+    case HF_WINDOW_UNROTATED: return on && (i + 1) % 4 == 0;
     case HF_WINDOW_PATTERN:
         if (!hf_config_int(m->config, "sliding_window_pattern", &every))
             hf_config_int(m->config, "_sliding_window_pattern", &every);
@@ -310,6 +313,7 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
                 m->dir, type ? type : "another value");
         windowed[i] = listed ? window : slides(m, i);
     }
+    if (m->family->names == HF_NAMES_GEMMA4) windowed[n_layers - 1] = false; // whatever the list says, as transformers
     return OK;
 }
 

@@ -102,11 +102,11 @@ static const HfFamily families[] = {
      .arch = "smollm3",
      .act = "silu",
      .names = HF_NAMES_LLAMA,
-     .window = HF_WINDOW_SWITCH,
+     .window = HF_WINDOW_UNROTATED,
      .halves = true,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"hidden_size\": 2048, "
                  "\"intermediate_size\": 11008, \"num_hidden_layers\": 36, \"num_attention_heads\": 16, "
-                 "\"num_key_value_heads\": 4, \"rope_theta\": 2000000.0, \"max_window_layers\": 28, "
+                 "\"num_key_value_heads\": 4, \"rope_theta\": 2000000.0, "
                  "\"no_rope_layer_interval\": 4, \"tie_word_embeddings\": true}"},
     {.model_type = "ministral3",
      .arch = "mistral3",
@@ -147,7 +147,7 @@ static const HfFamily families[] = {
      .arch = "qwen2moe",
      .act = "silu",
      .names = HF_NAMES_LLAMA,
-     .window = HF_WINDOW_SWITCH,
+     .window = HF_WINDOW_ODD,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
                  "\"max_window_layers\": 28, \"num_experts\": 60, \"num_experts_per_tok\": 4, "
                  "\"moe_intermediate_size\": 1408, \"shared_expert_intermediate_size\": 5632, "
@@ -156,9 +156,9 @@ static const HfFamily families[] = {
      .arch = "qwen3moe",
      .act = "silu",
      .names = HF_NAMES_LLAMA,
-     .window = HF_WINDOW_SWITCH,
+     .window = HF_WINDOW_SWITCH_ALL,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
-                 "\"max_window_layers\": 28, \"num_experts\": 128, \"num_experts_per_tok\": 8, "
+                 "\"num_experts\": 128, \"num_experts_per_tok\": 8, "
                  "\"moe_intermediate_size\": 768, \"norm_topk_prob\": false}"},
     {.model_type = "deepseek_v2",
      .arch = "deepseek2",

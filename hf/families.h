@@ -23,7 +23,11 @@ typedef enum {
     HF_WINDOW_NONE,
     HF_WINDOW_ALL,     // all layers, if sliding_window is a number
     HF_WINDOW_PATTERN, // all layers but each HfFamily.full_every-th
-    HF_WINDOW_SWITCH,  // the layers from max_window_layers on, if use_sliding_window is true
+    // if use_sliding_window is true:
+    HF_WINDOW_SWITCH,     // the layers from max_window_layers on
+    HF_WINDOW_SWITCH_ALL, // all layers
+    HF_WINDOW_ODD,        // every second layer, from the first one on, of those before max_window_layers
+    HF_WINDOW_UNROTATED,  // the layers without RoPE: every fourth one
 } HfWindow;
 
 // A row of hf/families.c.

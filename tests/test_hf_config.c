@@ -147,6 +147,45 @@ static void test_no_soft_caps(void **state) {
     gguf_close(g);
 }
 
+// The layers with a window, if config.json has no layer_types: each class has its own rule.
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *model_type, *keys, *arch, *windows; // one character for each layer; NULL: no window
+    } cases[] = {
+        {"qwen3", "\"max_window_layers\": 3", "qwen3", "...www"},
+        {"qwen3_moe", "\"max_window_layers\": 3", "qwen3moe", "wwwwww"},
+        {"qwen2_moe", "\"max_window_layers\": 3", "qwen2moe", "w.w..."},
+        {"qwen2_moe", "\"use_cache\": true", "qwen2moe", "w.w.w."},
+        {"smollm3", "\"max_window_layers\": 3", "smollm3", "...w.."},
+        {"smollm3", "\"use_sliding_window\": false", "smollm3", NULL},
+        {"qwen2_moe", "\"use_sliding_window\": false", "qwen2moe", NULL},
+        {"qwen3_moe", "\"use_sliding_window\": false", "qwen3moe", NULL},
+        {"gemma4_text", "\"hidden_size_per_layer_input\": 0", "gemma4", "wwwww."},
+        // the last layer of Gemma 4 sees all of the text, whatever the list says
+        {"gemma4_text",
+         "\"layer_types\": [\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\", "
+         "\"sliding_attention\", \"sliding_attention\"]",
+         "gemma4", "..w.w."},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        char config[600], key[96];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"%s\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"intermediate_size\": 96, "
+                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"sliding_window\": 9, "
+                 "\"use_sliding_window\": true, %s}",
+                 cases[i].model_type, cases[i].keys);
+        assert_ok(hf_config_memory("d", str_of(config), g));
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", cases[i].arch);
+        const GgufValue *v = gguf_value(g, key);
+        if (!v != !cases[i].windows) fail_msg("%s: windows: %s", config, v ? "found" : "none");
+        for (int k = 0; v && k < 6; k++)
+            if (v->data[k] != (cases[i].windows[k] == 'w')) fail_msg("%s: layer %d: %d", config, k, v->data[k]);
+        gguf_close(g);
+    }
+}
+
 // Dense Gemma 4 models have keys of experts, which are null.
 static void test_no_experts(void **state) {
     (void)state;
@@ -391,6 +430,7 @@ int main(void) {
         cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_no_soft_caps),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),
