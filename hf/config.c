@@ -176,8 +176,6 @@ static const struct {
     {"moe_intermediate_size", "expert_feed_forward_length", false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", false},
     {"n_shared_experts", "expert_shared_count", false},
-    {"n_group", "expert_group_count", false},
-    {"topk_group", "expert_group_used_count", false},
     {"kv_lora_rank", "attention.kv_lora_rank", false},
     {"q_lora_rank", "attention.q_lora_rank", false},
     {"v_head_dim", "attention.value_length_mla", false},
@@ -216,12 +214,12 @@ static Status set_numbers(const HfModel *m) {
         // A Gemma 2 without a soft cap says so: without the key the family's own cap would apply.
         if (json_is_null(found) && strcmp(m->family->arch, "gemma2") == 0 && strstr(numbers[i].name, "softcapping"))
             gguf_set_f32(m->g, hf_key(m, numbers[i].suffix, key), 0);
-        if (!found || json_is_null(found)) continue;
+        if (!found || json_is_null(found) || !hf_class_has(m, numbers[i].name)) continue;
         if (!hf_config_number(m->config, numbers[i].name, &v) || !(v > 0))
             return hf_config_wrong(m, numbers[i].name, "a positive number");
         gguf_set_f32(m->g, hf_key(m, numbers[i].suffix, key), (float)v);
     }
-    if (!json_object_get(m->config, "query_pre_attn_scalar")) return OK;
+    if (!hf_class_has(m, "query_pre_attn_scalar")) return OK;
     if (!hf_config_number(m->config, "query_pre_attn_scalar", &v) || !(v > 0))
         return hf_config_wrong(m, "query_pre_attn_scalar", "a positive number");
     gguf_set_f32(m->g, hf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
@@ -236,10 +234,13 @@ static Status set_experts(const HfModel *m) {
     if (name && (n < 1 || n > INT32_MAX)) return hf_config_wrong(m, name, "a whole number from 1 on");
     if (name) gguf_set_u32(m->g, hf_key(m, "expert_count", key), (uint32_t)n);
     const json_t *norm = json_object_get(m->config, "norm_topk_prob");
-    if (json_is_boolean(norm)) gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
-    double limit, step;
+    if (json_is_boolean(norm) && hf_class_has(m, "norm_topk_prob"))
+        gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
+    double limit, alpha, step;
     if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7)
         return hf_config_wrong(m, "swiglu_limit", "7");
+    if (hf_config_number(m->config, "swiglu_alpha", &alpha) && alpha != 1.702)
+        return hf_config_wrong(m, "swiglu_alpha", "1.702");
     if (name && json_array_size(json_object_get(m->config, "mlp_only_layers")) > 0)
         return hf_config_wrong(m, "mlp_only_layers", "an empty list, which gives all layers experts,");
     if (name && hf_config_number(m->config, "decoder_sparse_step", &step) && step != 1)
@@ -249,6 +250,41 @@ static Status set_experts(const HfModel *m) {
     hf_config_int(m->config, "intermediate_size", &width);
     gguf_set_u32(m->g, hf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
     return OK;
+}
+
+// Sets the groups of experts, if a row's experts are chosen from some of them.
+static Status set_groups(const HfModel *m) {
+    static const char *const names[][2] = {{"n_group", "expert_group_count"},
+                                           {"topk_group", "expert_group_used_count"}};
+    char key[96];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *v = json_object_get(m->config, names[i][0]);
+        int64_t n;
+        if (!v || json_is_null(v)) continue;
+        if (!hf_config_int(m->config, names[i][0], &n) || n < 1 || n > INT32_MAX)
+            return hf_config_wrong(m, names[i][0], "a whole number from 1 on");
+        gguf_set_u32(m->g, hf_key(m, names[i][1], key), (uint32_t)n);
+    }
+    return OK;
+}
+
+// DeepSeek: sets how a row's experts are chosen and weighted. V2 has softmax, without groups unless topk_method says
+// so; V3 has sigmoids.
+static Status set_choice(const HfModel *m) {
+    char key[96];
+    bool v2 = hf_class_has(m, "topk_method"), grouped = true;
+    const char *usual = v2 ? "softmax" : "sigmoid", *scoring = text_of(m->config, "scoring_func");
+    if (scoring && strcmp(scoring, usual) != 0) return hf_config_wrong(m, "scoring_func", usual);
+    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), v2 ? 1 : 2);
+    if (v2) {
+        const char *method = text_of(m->config, "topk_method");
+        grouped = method && strcmp(method, "group_limited_greedy") == 0;
+        if (!grouped && (!method || strcmp(method, "greedy") != 0))
+            return hf_config_wrong(m, "topk_method", "greedy or group_limited_greedy");
+        // transformers ignores true; the model's own code then leaves out routed_scaling_factor
+        if (is_true(m->config, "norm_topk_prob")) return hf_config_wrong(m, "norm_topk_prob", "false");
+    }
+    return grouped ? set_groups(m) : OK;
 }
 
 // DeepSeek: sets the sizes of compressed K and V, the layers with experts, and the choice of experts. Sets *n_rot.
@@ -265,13 +301,8 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
         return hf_config_wrong(m, "moe_layer_freq", "1");
     gguf_set_u32(m->g, hf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
     gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
-    const char *scoring = text_of(m->config, "scoring_func");
-    bool sigmoid = scoring && strcmp(scoring, "sigmoid") == 0;
-    if (!sigmoid && scoring && strcmp(scoring, "softmax") != 0)
-        return hf_config_wrong(m, "scoring_func", "softmax or sigmoid");
-    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), sigmoid ? 2 : 1);
     if (json_is_false(json_object_get(m->config, "rope_interleave"))) gguf_set_bool(m->g, "quill.rope.halves", true);
-    return OK;
+    return set_choice(m);
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ static const HfFamily families[] = {
                  "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"hidden_size\": 2304, "
                  "\"intermediate_size\": 9216, \"num_hidden_layers\": 26, \"query_pre_attn_scalar\": 256, "
                  "\"sliding_window\": 4096, \"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
-                 "\"tie_word_embeddings\": true}"},
+                 "\"final_logit_softcapping\": null, \"tie_word_embeddings\": true}"},
     {.model_type = "gemma4_text",
      .arch = "gemma4",
      .act = "gelu_pytorch_tanh",
@@ -83,7 +83,7 @@ static const HfFamily families[] = {
                  "\"global_head_dim\": 512, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
                  "\"hidden_size\": 2304, \"intermediate_size\": 9216, \"num_hidden_layers\": 30, "
                  "\"sliding_window\": 512, \"hidden_size_per_layer_input\": 256, \"num_kv_shared_layers\": 0, "
-                 "\"tie_word_embeddings\": true}"},
+                 "\"final_logit_softcapping\": null, \"tie_word_embeddings\": true}"},
     {.model_type = "phi3",
      .arch = "phi3",
      .act = "silu",
@@ -167,7 +167,7 @@ static const HfFamily families[] = {
      .defaults = "{" DEEPSEEK_DEFAULTS ", \"max_position_embeddings\": 2048, "
                  "\"n_routed_experts\": 64, \"n_shared_experts\": 2, \"first_k_dense_replace\": 0, "
                  "\"moe_intermediate_size\": 1407, \"routed_scaling_factor\": 1.0, \"norm_topk_prob\": false, "
-                 "\"scoring_func\": \"softmax\"}"},
+                 "\"topk_method\": \"greedy\", \"scoring_func\": \"softmax\"}"},
     {.model_type = "deepseek_v3",
      .arch = "deepseek2",
      .act = "silu",

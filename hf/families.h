@@ -41,7 +41,9 @@ typedef struct {
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one
     const char *recurrent; // name of recurrent layers in layer_types; NULL: the family has none
-    const char *defaults;  // JSON: defaults of the configuration's class for keys that config.json may leave out
+    // JSON: defaults of the configuration's class for keys that config.json may leave out. Keys that are null: the
+    // class has no default.
+    const char *defaults;
 } HfFamily;
 
 const HfFamily *hf_family(const char *model_type); // a row of hf/families.c; NULL: none

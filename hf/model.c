@@ -24,6 +24,13 @@ int hf_config_id(const json_t *v) {
     return id >= 0 && id <= INT32_MAX && id == floor(id) ? (int)id : -1;
 }
 
+bool hf_class_has(const HfModel *m, const char *key) {
+    json_t *defaults = json_loads(m->family->defaults, 0, NULL);
+    bool has = json_object_get(defaults, key);
+    json_decref(defaults);
+    return has;
+}
+
 Status hf_config_wrong(const HfModel *m, const char *name, const char *expected) {
     const json_t *v = json_object_get(m->config, name);
     Buf found = {0};

@@ -25,6 +25,8 @@ typedef struct {
 bool hf_config_number(const json_t *object, const char *key, double *out); // false: absent, or no number; *out stays
 bool hf_config_int(const json_t *object, const char *key, int64_t *out);   // the same for whole numbers up to 1e15
 int hf_config_id(const json_t *v);                                         // the id of a token; -1: v is none
+// Whether the defaults of the family's class have the key. transformers does not apply keys that a class lacks.
+bool hf_class_has(const HfModel *m, const char *key);
 // QUILL_MODEL. The message names the directory, the key, what was expected, and the value of m->config that was found.
 Status hf_config_wrong(const HfModel *m, const char *name, const char *expected);
 

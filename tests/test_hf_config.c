@@ -10,6 +10,8 @@
 #include "tests/rig/hf_directory_parts.h"
 #include "tests/rig/tiny_model.h"
 
+#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
+
 static const TinyModel small = {.arch = "qwen3", .tied = true};
 
 static void test_tied(void **state) {
@@ -308,6 +310,39 @@ static void test_rope(void **state) {
     gguf_close(g);
 }
 
+// Keys that other classes have are not applied.
+static void test_others_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *key;
+    } cases[] = {
+        {"{\"model_type\": \"mixtral\", \"norm_topk_prob\": false, " SHAPE "}", "llama.expert_weights_norm"},
+        {"{\"model_type\": \"qwen3_5_moe_text\", \"norm_topk_prob\": false, " SHAPE "}",
+         "qwen35moe.expert_weights_norm"},
+        {"{\"model_type\": \"gemma4_text\", \"query_pre_attn_scalar\": 17}", "gemma4.attention.scale"},
+        {"{\"model_type\": \"gemma4_text\", \"attn_logit_softcapping\": 2}", "gemma4.attn_logit_softcapping"},
+        {"{\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": 2}", "gemma3.attn_logit_softcapping"},
+        {"{\"model_type\": \"llama\", \"attention_multiplier\": 2, " SHAPE "}", "llama.attention.scale"},
+        // V2 has groups only if topk_method says so
+        {"{\"model_type\": \"deepseek_v2\", \"n_group\": 4, \"topk_group\": 2, " SHAPE "}",
+         "deepseek2.expert_group_count"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        assert_ok(hf_config_memory("d", str_of(cases[i].config), g));
+        if (gguf_value(g, cases[i].key)) fail_msg("%s: %s found", cases[i].config, cases[i].key);
+        gguf_close(g);
+    }
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"deepseek_v2\", \"topk_method\": \"group_limited_greedy\", "
+                                      "\"n_group\": 4, \"topk_group\": 2, " SHAPE "}"),
+                               g));
+    assert_int_equal(u32(g, "deepseek2.expert_group_count"), 4);
+    assert_int_equal(u32(g, "deepseek2.expert_group_used_count"), 2);
+    gguf_close(g);
+}
+
 // ---- refused input --------------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -328,7 +363,6 @@ static void check_refused(const RefusedConfig *cases, size_t n) {
 static void test_refused_configs(void **state) {
     (void)state;
 #define YARN "\"rope_type\": \"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096"
-#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
     static const RefusedConfig cases[] = {
         {"", "line"},
         {"[]", "an object expected"},
@@ -383,6 +417,14 @@ static void test_refused_keys(void **state) {
         {"{\"model_type\": \"lfm2\", " SHAPE
          ", \"conv_bias\": true, \"layer_types\": [\"conv\", \"conv\", \"full_attention\"]}",
          "conv_bias: false expected, true found"},
+        {"{\"model_type\": \"gpt_oss\", " SHAPE ", \"swiglu_alpha\": 1.5}", "swiglu_alpha: 1.702 expected, 1.5 found"},
+        {"{\"model_type\": \"deepseek_v2\", " SHAPE ", \"scoring_func\": \"sigmoid\"}",
+         "scoring_func: softmax expected, \"sigmoid\" found"},
+        {"{\"model_type\": \"deepseek_v3\", " SHAPE ", \"scoring_func\": \"softmax\"}",
+         "scoring_func: sigmoid expected, \"softmax\" found"},
+        {"{\"model_type\": \"deepseek_v2\", " SHAPE ", \"topk_method\": \"noaux_tc\"}",
+         "topk_method: greedy or group_limited_greedy expected"},
+        {"{\"model_type\": \"deepseek_v2\", " SHAPE ", \"norm_topk_prob\": true}", "norm_topk_prob: false expected"},
         {GEMMA4 "{\"5\": {\"head_dim\": 64}, \"11\": {\"head_dim\": 32}}}",
          "per_layer_config: the same head_dim and num_key_value_heads in all full_attention layers expected, 4 of 32 "
          "in "
@@ -435,6 +477,7 @@ int main(void) {
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),
         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_others_keys),
         cmocka_unit_test(test_refused_configs),
         cmocka_unit_test(test_refused_keys),
         cmocka_unit_test(test_refused_block_sizes),

@@ -551,25 +551,24 @@ static void put_deepseek(const DirectoryWriter *w, json_t *config) {
                                     {"expert_weights_scale", "routed_scaling_factor"},
                                     {"feed_forward_length", "intermediate_size"},
                                     {"expert_feed_forward_length", "moe_intermediate_size"}};
-    double width = number(w->g, w->arch, "expert_feed_forward_length"), shared;
+    double width = number(w->g, w->arch, "expert_feed_forward_length"),
+           groups = number(w->g, w->arch, "expert_group_count");
     bool norm = false, sigmoid = number(w->g, w->arch, "expert_gating_func") == 2;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         double v = number(w->g, w->arch, keys[i].gguf);
         if (isnan(v)) jsonio_put(config, keys[i].hf, json_null());
         else put(config, keys[i].hf, v);
     }
-    if (isnan(number(w->g, w->arch, "expert_group_count"))) {
-        jsonio_put(config, "n_group", json_integer(1));
-        jsonio_put(config, "topk_group", json_integer(1));
-    }
+    if (isnan(groups)) put(config, "n_group", 1), put(config, "topk_group", 1);
     const GgufTensor *gate = gguf_tensor(w->g, "blk.1.ffn_gate_shexp.weight");
-    shared = gate ? (double)gate->dims[1] / width : 0;
-    if (gate) put(config, "n_shared_experts", shared);
+    if (gate) put(config, "n_shared_experts", (double)gate->dims[1] / width);
     put(config, "qk_nope_head_dim",
         number(w->g, w->arch, "attention.key_length_mla") - number(w->g, w->arch, "rope.dimension_count"));
     gguf_bool(w->g, "deepseek2.expert_weights_norm", &norm, false);
     jsonio_put(config, "norm_topk_prob", json_boolean(norm));
     jsonio_put(config, "scoring_func", json_string(sigmoid ? "sigmoid" : "softmax"));
+    if (!sigmoid) jsonio_put(config, "model_type", json_string("deepseek_v2"));
+    if (!isnan(groups)) jsonio_put(config, "topk_method", json_string("group_limited_greedy"));
     jsonio_put(config, "num_key_value_heads", json_integer(w->n_heads));
     json_object_del(config, "head_dim");
     json_object_del(config, "partial_rotary_factor");
