@@ -63,8 +63,11 @@ static Status find_family(HfModel *m) {
     json_error_t error;
     json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;
     const char *key;
+    bool has_rope = json_is_object(json_object_get(m->config, "rope_parameters")); // the newer name of rope_scaling
+    if (!has_rope) json_object_del(m->config, "rope_parameters");                  // null
     json_object_foreach(defaults, key, value) {
-        if (!json_object_get(m->config, key) && !has_experts(m, key)) jsonio_share(m->config, key, value);
+        if (json_object_get(m->config, key) || has_experts(m, key)) continue;
+        if (!has_rope || strcmp(key, "rope_scaling") != 0) jsonio_share(m->config, key, value);
     }
     json_decref(defaults);
     return OK;

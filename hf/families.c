@@ -83,13 +83,15 @@ static const HfFamily families[] = {
                  "\"global_head_dim\": 512, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
                  "\"hidden_size\": 2304, \"intermediate_size\": 9216, \"num_hidden_layers\": 30, "
                  "\"sliding_window\": 512, \"hidden_size_per_layer_input\": 256, \"num_kv_shared_layers\": 0, "
-                 "\"final_logit_softcapping\": null, \"tie_word_embeddings\": true}"},
+                 "\"final_logit_softcapping\": null, \"tie_word_embeddings\": true, \"rope_parameters\": {"
+                 "\"full_attention\": {\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, "
+                 "\"rope_theta\": 1000000.0}, \"sliding_attention\": {\"rope_theta\": 10000.0}}}"},
     {.model_type = "phi3",
      .arch = "phi3",
      .act = "silu",
      .names = HF_NAMES_LLAMA,
      .window = HF_WINDOW_ALL,
-     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, "
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, \"partial_rotary_factor\": 1.0, "
                  "\"original_max_position_embeddings\": 4096}"},
     {.model_type = "granite",
      .arch = "granite",
@@ -116,7 +118,10 @@ static const HfFamily families[] = {
      .halves = true,
      .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 262144, \"head_dim\": 128, "
                  "\"hidden_size\": 4096, \"intermediate_size\": 14336, \"num_hidden_layers\": 34, "
-                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 8}"},
+                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
+                 "\"rope_scaling\": {\"rope_type\": \"yarn\", \"rope_theta\": 1000000.0, \"factor\": 16.0, "
+                 "\"original_max_position_embeddings\": 16384, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, "
+                 "\"llama_4_scaling_beta\": 0.1}}"},
     {.model_type = "olmo2",
      .arch = "olmo2",
      .act = "silu",
@@ -128,7 +133,8 @@ static const HfFamily families[] = {
      .names = HF_NAMES_OLMO,
      .window = HF_WINDOW_PATTERN,
      .full_every = 4,
-     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"sliding_window\": 4096}"},
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"sliding_window\": 4096, "
+                 "\"rope_theta\": 500000.0}"},
     {.model_type = "glm4",
      .arch = "glm4",
      .act = "silu",

@@ -110,9 +110,6 @@ static Status read_yarn(const RopeReader *r) {
     // the scale of the scores grows with log(factor)
     if (latent && all_dim != 0) set_f32(r, "rope.scaling.yarn_log_multiplier", 0.1 * all_dim);
     if (attention != usual) set_f32(r, "rope.scaling.attn_factor", attention / usual);
-    double temperature; // a factor of Q, for Ministral 3
-    if (hf_config_number(r->full, "llama_4_scaling_beta", &temperature) && temperature > 0)
-        set_f32(r, "attention.temperature_scale", temperature);
     return OK;
 }
 
@@ -146,10 +143,25 @@ static Status read_longrope(const RopeReader *r) {
 }
 
 // Gemma 4: the frequencies are those of the whole head, and only the first part of the pairs is rotated.
-static void set_proportional(const RopeReader *r, double part) {
+static Status read_proportional(const RopeReader *r, double part) {
+    double factor;
+    TRY(get_number(r, "factor", 1, &factor));
     int turned = (int)(part * r->n_rot) / 2;
     float *divisors = add_vector(r, "rope_freqs.weight");
-    for (int i = 0; i < r->n_rot / 2; i++) divisors[i] = i < turned ? 1 : 1e30f;
+    for (int i = 0; i < r->n_rot / 2; i++) divisors[i] = i < turned ? (float)factor : 1e30f;
+    return OK;
+}
+
+// Ministral 3: Q of later positions is multiplied by a factor that grows with the multiple of the original context.
+static Status read_temperature(const RopeReader *r) {
+    double temperature, original;
+    if (strcmp(r->m->family->arch, "mistral3") != 0) return OK;
+    if (!hf_config_number(r->full, "llama_4_scaling_beta", &temperature) || temperature == 0) return OK;
+    TRY(get_number(r, "llama_4_scaling_beta", 0, &temperature));
+    TRY(get_original(r, &original));
+    set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
+    set_f32(r, "attention.temperature_scale", temperature);
+    return OK;
 }
 
 static Status read_scaling(const RopeReader *r) {
@@ -184,6 +196,33 @@ static Status read_sliding(const RopeReader *r) {
     return OK;
 }
 
+// Refuses a file that has both rope_parameters and the older rope_scaling, if they differ: transformers takes the older
+// one, and with it another rope_theta.
+static Status refuse_two(const RopeReader *r) {
+    const json_t *parameters = json_object_get(r->m->config, "rope_parameters");
+    json_t *older = json_object_get(r->m->config, "rope_scaling"), *value;
+    const char *key;
+    if (!json_is_object(parameters) || json_object_size(older) == 0) return OK;
+    bool same = strcmp(rope_type(older), rope_type(r->full)) == 0;
+    json_object_foreach(older, key, value) {
+        if (strcmp(key, "type") == 0 || strcmp(key, "rope_type") == 0) continue;
+        same = same && json_equal(value, json_object_get(r->full, key));
+    }
+    return same ? OK
+                : wrong(r, "rope_scaling: the values of rope_parameters, which is there too, expected, others found");
+}
+
+// Reads the part of a head that is rotated. Only some classes have it.
+static Status read_part(const RopeReader *r, bool whole, double *part) {
+    *part = 1;
+    hf_config_number(r->m->config, "partial_rotary_factor", part);
+    hf_config_number(r->full, "partial_rotary_factor", part);
+    if (!(*part > 0 && *part <= 1)) return wrong(r, "partial_rotary_factor: a number in (0, 1] expected");
+    if (*part == 1 || whole || hf_class_has(r->m, "partial_rotary_factor")) return OK;
+    return status_error(QUILL_MODEL, "%s/config.json: RoPE: partial_rotary_factor: 1 in %s models expected, %g found",
+                        r->m->dir, r->m->family->model_type, *part);
+}
+
 Status hf_read_rope(const HfModel *m) {
     RopeReader r = {.m = m, .theta = 10000};
     const json_t *parameters = json_object_get(m->config, "rope_parameters");
@@ -192,20 +231,19 @@ Status hf_read_rope(const HfModel *m) {
         r.full = json_object_get(parameters, "full_attention");
         r.sliding = json_object_get(parameters, "sliding_attention");
     }
-    double part = 1;
-    hf_config_number(m->config, "partial_rotary_factor", &part);
-    hf_config_number(r.full, "partial_rotary_factor", &part);
-    if (!(part > 0 && part <= 1)) return wrong(&r, "partial_rotary_factor: a number in (0, 1] expected");
+    bool whole = strcmp(rope_type(r.full), "proportional") == 0;
+    double part;
+    TRY(refuse_two(&r));
+    TRY(read_part(&r, whole, &part));
     if (!hf_config_number(r.full, "rope_theta", &r.theta)) hf_config_number(m->config, "rope_theta", &r.theta);
     if (!(r.theta > 0 && isfinite((float)r.theta))) return wrong(&r, "rope_theta: a positive number expected");
-    bool whole = strcmp(rope_type(r.full), "proportional") == 0;
     r.n_rot = whole ? m->head_dim : (int)(m->head_dim * part);
     if (r.n_rot < 2 || r.n_rot % 2)
         return status_error(QUILL_MODEL, "%s/config.json: RoPE: an even number of dimensions expected, %d found",
                             m->dir, r.n_rot);
     set_u32(&r, "rope.dimension_count", r.n_rot);
     set_f32(&r, "rope.freq_base", r.theta);
-    if (whole) set_proportional(&r, part);
-    else TRY(read_scaling(&r));
+    TRY(whole ? read_proportional(&r, part) : read_scaling(&r));
+    TRY(read_temperature(&r));
     return read_sliding(&r);
 }

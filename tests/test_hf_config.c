@@ -310,6 +310,45 @@ static void test_rope(void **state) {
     gguf_close(g);
 }
 
+// Classes whose RoPE has other defaults than a base of 10000.
+static void test_rope_defaults(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d", str_of("{\"model_type\": \"olmo3\", " SHAPE "}"), g));
+    assert_true(f32(g, "olmo2.rope.freq_base") == 5e5f);
+    gguf_close(g);
+    g = gguf_new("d");
+    assert_ok(hf_config_memory("d", str_of("{\"model_type\": \"ministral3\", \"rope_parameters\": null}"), g));
+    assert_true(f32(g, "mistral3.rope.freq_base") == 1e6f && f32(g, "mistral3.rope.scaling.factor") == 16);
+    assert_true(f32(g, "mistral3.attention.temperature_scale") == 0.1f);
+    assert_int_equal(u32(g, "mistral3.rope.scaling.original_context_length"), 16384);
+    gguf_close(g);
+    g = gguf_new("d"); // without scaling, too, Ministral 3 has a temperature
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": "
+                                      "\"default\", \"rope_theta\": 100.0, \"llama_4_scaling_beta\": 0.5, "
+                                      "\"original_max_position_embeddings\": 300}}"),
+                               g));
+    assert_true(f32(g, "mistral3.rope.freq_base") == 100 && f32(g, "mistral3.attention.temperature_scale") == 0.5f);
+    assert_int_equal(u32(g, "mistral3.rope.scaling.original_context_length"), 300);
+    assert_null(gguf_value(g, "mistral3.rope.scaling.type"));
+    gguf_close(g);
+    for (int i = 0; i < 2; i++) {
+        g = gguf_new("d");
+        assert_ok(hf_config_memory("d",
+                                   str_of(i ? "{\"model_type\": \"gemma4_text\", \"rope_parameters\": "
+                                              "{\"full_attention\": {\"rope_type\": \"proportional\", \"factor\": 4.0, "
+                                              "\"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}, "
+                                              "\"sliding_attention\": {\"rope_theta\": 1e4}}}"
+                                            : "{\"model_type\": \"gemma4_text\"}"),
+                                   g));
+        const float *divisors = gguf_tensor(g, "rope_freqs.weight")->data;
+        assert_true(divisors[0] == (i ? 4 : 1) && divisors[63] == divisors[0] && divisors[64] == 1e30f);
+        assert_true(f32(g, "gemma4.rope.freq_base") == 1e6f && f32(g, "gemma4.rope.freq_base_swa") == 1e4f);
+        gguf_close(g);
+    }
+}
+
 // Keys that other classes have are not applied.
 static void test_others_keys(void **state) {
     (void)state;
@@ -417,6 +456,14 @@ static void test_refused_keys(void **state) {
         {"{\"model_type\": \"lfm2\", " SHAPE
          ", \"conv_bias\": true, \"layer_types\": [\"conv\", \"conv\", \"full_attention\"]}",
          "conv_bias: false expected, true found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"partial_rotary_factor\": 0.5}",
+         "RoPE: partial_rotary_factor: 1 in llama models expected, 0.5 found"},
+        {"{\"model_type\": \"gemma4_text\", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", "
+         "\"partial_rotary_factor\": 0.5}}}",
+         "RoPE: partial_rotary_factor: 1 in gemma4_text models expected, 0.5 found"},
+        {"{\"model_type\": \"qwen3\", " SHAPE ", \"rope_parameters\": {\"rope_theta\": 1e6, \"rope_type\": "
+         "\"default\"}, \"rope_scaling\": {" YARN "}}",
+         "RoPE: rope_scaling: the values of rope_parameters, which is there too, expected, others found"},
         {"{\"model_type\": \"gpt_oss\", " SHAPE ", \"swiglu_alpha\": 1.5}", "swiglu_alpha: 1.702 expected, 1.5 found"},
         {"{\"model_type\": \"deepseek_v2\", " SHAPE ", \"scoring_func\": \"sigmoid\"}",
          "scoring_func: softmax expected, \"sigmoid\" found"},
@@ -477,6 +524,7 @@ int main(void) {
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),
         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_defaults),
         cmocka_unit_test(test_others_keys),
         cmocka_unit_test(test_refused_configs),
         cmocka_unit_test(test_refused_keys),
