@@ -60,6 +60,8 @@ static Status find_family(HfModel *m) {
     json_t *tied = json_object_get(m->file, "tie_word_embeddings");
     if (tied && !json_is_null(tied) && !is_true(m->config, "tie_word_embeddings"))
         jsonio_share(m->config, "tie_word_embeddings", tied);
+    json_t *lfm = json_object_get(m->config, "tie_embedding"); // LFM2's name of the same key
+    if (m->family->names == HF_NAMES_LFM && json_is_boolean(lfm)) jsonio_share(m->config, "tie_word_embeddings", lfm);
     json_error_t error;
     json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;
     const char *key;

@@ -36,20 +36,24 @@ static Status delta_shape(const HfModel *m, DeltaShape *d) {
                                         : hf_config_wrong(m, "linear_num_value_heads", "a multiple of the key heads");
 }
 
-// Whether each layer is recurrent: by layer_types, or by the interval or the list of the others.
+// Whether each layer is recurrent: by layer_types; without it by the interval of the other layers, or in LFM2 by their
+// list. Without that list LFM2 has no recurrent layer.
 static Status find_layers(const HfModel *m, int64_t n_layers, uint8_t *recurrent) {
     const json_t *types = json_object_get(m->config, "layer_types"),
                  *full = json_object_get(m->config, "full_attn_idxs");
+    bool listed = json_array_size(types) > 0, conv = m->family->names == HF_NAMES_LFM;
     int64_t every = 0;
-    if (json_array_size(types) == 0 && json_array_size(full) == 0) TRY(count_of(m, "full_attention_interval", &every));
+    if (!listed && !conv) TRY(count_of(m, "full_attention_interval", &every));
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
-        recurrent[i] = type ? strcmp(type, m->family->recurrent) == 0 : every ? (i + 1) % every != 0 : 1;
+        recurrent[i] = type   ? strcmp(type, m->family->recurrent) == 0
+                       : conv ? json_is_array(full)
+                              : (i + 1) % every != 0;
     }
-    for (size_t i = 0; i < json_array_size(full); i++) {
+    for (size_t i = 0; i < json_array_size(full) && conv; i++) {
         int at = hf_config_id(json_array_get(full, i));
         if (at < 0 || at >= n_layers) return hf_config_wrong(m, "full_attn_idxs", "numbers of layers");
-        if (json_array_size(types) == 0) recurrent[at] = 0;
+        if (!listed) recurrent[at] = 0;
     }
     return OK;
 }

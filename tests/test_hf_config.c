@@ -79,6 +79,45 @@ static void test_tied_otherwise(void **state) {
     gguf_close(untied);
 }
 
+// LFM2 has another name for this key, which decides if the usual one is there too.
+static void test_tied_lfm2(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "lfm2", .tied = true}), *none;
+    char *dir = hf_made_directory("tied");
+    hf_directory_write(
+        g, dir,
+        &(HfDirectory){.no_tokenizer = true, .config = "{\"tie_embedding\": true, \"tie_word_embeddings\": false}"});
+    hf_compare(g, dir, "scalar", 0, "tie_embedding");
+    hf_directory_write(g, dir, &(HfDirectory){.no_tokenizer = true, .config = "{\"tie_embedding\": false}"});
+    assert_int_equal(hf_open(dir, &none).code, QUILL_MODEL);
+    gguf_close(g);
+}
+
+// The layers of LFM2 with attention, if config.json has no layer_types.
+static void test_layers_lfm2(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *layers; // a: attention, c: convolution
+    } cases[] = {{"\"full_attn_idxs\": [0, 2]", "acac"},
+                 {"\"full_attn_idxs\": []", "cccc"},
+                 {"\"full_attn_idxs\": null", "aaaa"},
+                 {"\"conv_bias\": false", "aaaa"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        char config[300];
+        int32_t heads[4];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"lfm2\", \"hidden_size\": 64, \"num_hidden_layers\": 4, "
+                 "\"num_attention_heads\": 4, %s}",
+                 cases[i].key);
+        assert_ok(hf_config_memory("d", str_of(config), g));
+        assert_ok(gguf_ints(g, gguf_value(g, "lfm2.attention.head_count_kv"), heads));
+        for (int k = 0; k < 4; k++)
+            if ((heads[k] > 0) != (cases[i].layers[k] == 'a')) fail_msg("%s: layer %d: %d heads", config, k, heads[k]);
+        gguf_close(g);
+    }
+}
+
 static void test_layer_types(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .n_layers = 4, .tied = true}), *d;
@@ -516,6 +555,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tied),
         cmocka_unit_test(test_tied_otherwise),
+        cmocka_unit_test(test_tied_lfm2),
+        cmocka_unit_test(test_layers_lfm2),
         cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_no_soft_caps),
