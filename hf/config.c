@@ -75,6 +75,39 @@ static Status find_family(HfModel *m) {
     return OK;
 }
 
+// ---- types ----------------------------------------------------------------------------------------------------------
+
+// Keys that are not required, which another type must not turn into their defaults without a word.
+static Status check_types(const HfModel *m) {
+    static const char *const numeric[] = {"rope_theta",
+                                          "rope_local_base_freq",
+                                          "partial_rotary_factor",
+                                          "original_max_position_embeddings",
+                                          "max_window_layers",
+                                          "sliding_window_pattern",
+                                          "num_kv_shared_layers",
+                                          "decoder_sparse_step",
+                                          "hidden_size_per_layer_input",
+                                          "swiglu_limit",
+                                          "swiglu_alpha",
+                                          "block_ff_dim",
+                                          "block_multiple_of",
+                                          "block_ffn_dim_multiplier",
+                                          "no_rope_layer_interval"};
+    static const char *const boolean[] = {
+        "use_sliding_window", "norm_topk_prob", "tie_word_embeddings", "tie_embedding",   "attention_k_eq_v",
+        "enable_moe_block",   "conv_bias",      "use_double_wide_mlp", "rope_interleave", "block_auto_adjust_ff_dim"};
+    for (size_t i = 0; i < ARRAY_LEN(numeric); i++) {
+        const json_t *v = json_object_get(m->config, numeric[i]);
+        if (v && !json_is_null(v) && !json_is_number(v)) return hf_config_wrong(m, numeric[i], "a number");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(boolean); i++) {
+        const json_t *v = json_object_get(m->config, boolean[i]);
+        if (v && !json_is_null(v) && !json_is_boolean(v)) return hf_config_wrong(m, boolean[i], "true or false");
+    }
+    return OK;
+}
+
 // ---- unsupported settings -------------------------------------------------------------------------------------------
 
 static Status refuse_act(const HfModel *m) {
@@ -376,6 +409,7 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
 
 Status hf_read_config(HfModel *m) {
     TRY(find_family(m));
+    TRY(check_types(m));
     TRY(refuse_others(m));
     gguf_set_str(m->g, "general.architecture", m->family->arch);
     TRY(set_counts(m));

@@ -196,6 +196,19 @@ static Status read_sliding(const RopeReader *r) {
     return OK;
 }
 
+// Numbers that are not required: another type must not turn them into their defaults without a word.
+static Status check_types(const RopeReader *r) {
+    static const char *const names[] = {"rope_theta", "partial_rotary_factor", "mscale", "mscale_all_dim",
+                                        "llama_4_scaling_beta"};
+    const json_t *places[] = {r->full, r->sliding};
+    for (size_t i = 0; i < ARRAY_LEN(names) * ARRAY_LEN(places); i++) {
+        const json_t *v = json_object_get(places[i % 2], names[i / 2]);
+        if (v && !json_is_null(v) && !json_is_number(v))
+            return status_error(QUILL_MODEL, "%s/config.json: RoPE: %s: a number expected", r->m->dir, names[i / 2]);
+    }
+    return OK;
+}
+
 // Refuses a file that has both rope_parameters and the older rope_scaling, if they differ: transformers takes the older
 // one, and with it another rope_theta.
 static Status refuse_two(const RopeReader *r) {
@@ -233,6 +246,7 @@ Status hf_read_rope(const HfModel *m) {
     }
     bool whole = strcmp(rope_type(r.full), "proportional") == 0;
     double part;
+    TRY(check_types(&r));
     TRY(refuse_two(&r));
     TRY(read_part(&r, whole, &part));
     if (!hf_config_number(r.full, "rope_theta", &r.theta)) hf_config_number(m->config, "rope_theta", &r.theta);

@@ -531,6 +531,25 @@ static void test_refused_keys(void **state) {
     check_refused(cases, ARRAY_LEN(cases));
 }
 
+// A key that may be left out must not be taken for absent if its type is wrong.
+static void test_refused_types(void **state) {
+    (void)state;
+    static const RefusedConfig cases[] = {
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_theta\": \"5e5\"}",
+         "rope_theta: a number expected, \"5e5\" found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_parameters\": {\"rope_theta\": \"5e5\"}}",
+         "RoPE: rope_theta: a number expected"},
+        {"{\"model_type\": \"olmo3\", " SHAPE ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}, "
+         "\"sliding_attention\": {\"rope_theta\": [5e5]}}}",
+         "RoPE: rope_theta: a number expected"},
+        {"{\"model_type\": \"qwen2\", " SHAPE ", \"use_sliding_window\": 1}",
+         "use_sliding_window: true or false expected, 1 found"},
+        {"{\"model_type\": \"qwen3_moe\", " SHAPE ", \"norm_topk_prob\": \"true\"}",
+         "norm_topk_prob: true or false expected, \"true\" found"},
+    };
+    check_refused(cases, ARRAY_LEN(cases));
+}
+
 static void test_refused_block_sizes(void **state) {
     (void)state;
     static const char *const blocks[] = {"128",      "\"128\"",    "[]",           "[128]",     "[128, 0]",
@@ -569,6 +588,7 @@ int main(void) {
         cmocka_unit_test(test_others_keys),
         cmocka_unit_test(test_refused_configs),
         cmocka_unit_test(test_refused_keys),
+        cmocka_unit_test(test_refused_types),
         cmocka_unit_test(test_refused_block_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
