@@ -23,14 +23,15 @@ typedef struct {
     const PlanTensor *p;
     size_t n_in, first, n_rows; // the slab has rows [first, first + n_rows)
     size_t rows_a_task;
-    float *weights;            // (threads, 2, n_in): a row in f32, and scratch memory for pruning
-    uint8_t *out;              // the slab's blocks
-    size_t from_row, to_row;   // bytes of a row in the source and in the new type
-    bool copied;               // the type stays the same: blocks are copied
-    size_t rows_a_matrix;      // rows of each matrix of the tensor
-    float *importance, *norms; // (matrices, n_in) or NULL; norms: only for a Wanda rule
-    const PruneRule *prune;    // NULL: this tensor stays whole
-    _Atomic size_t wrong;      // the first weight that cannot be written; SIZE_MAX: none
+    float *weights;               // (threads, 2, n_in): a row in f32, and scratch memory for pruning
+    uint8_t *out;                 // the slab's blocks
+    size_t from_row, to_row;      // bytes of a row in the source and in the new type
+    bool copied;                  // the type stays the same: blocks are copied
+    size_t rows_a_matrix;         // rows of each matrix of the tensor
+    float *importance, *norms;    // (matrices, n_in) or NULL; norms: only for a Wanda rule
+    const PruneRule *prune;       // NULL: this tensor stays whole
+    const FileExchange *exchange; // NULL: rows keep their places
+    _Atomic size_t wrong;         // the first weight that cannot be written; SIZE_MAX: none
 } ConvertSlab;
 
 static size_t row_bytes(int type, size_t n) {
@@ -70,6 +71,13 @@ static void keep_least(_Atomic size_t *least, size_t v) {
     }
 }
 
+// Gives the elements of a bias the places of the rows that they belong to.
+static void move_elements(const ConvertSlab *s, float *x) {
+    float *copy = x + s->n_in; // the scratch memory
+    memcpy(copy, x, s->n_in * sizeof *x);
+    for (size_t i = 0; i < s->n_in; i++) x[i] = copy[exchange_row(s->exchange, i)];
+}
+
 static void convert_rows(void *arg, int task, int thread) {
     ConvertSlab *s = arg;
     size_t first = (size_t)task * s->rows_a_task, last = first + s->rows_a_task;
@@ -77,11 +85,14 @@ static void convert_rows(void *arg, int task, int thread) {
     if (last > s->n_rows) last = s->n_rows;
     for (size_t r = first; r < last; r++) {
         size_t row = s->first + r, at;
+        bool bias = s->exchange && s->p->from->n_dims == 1;
+        if (s->exchange && !bias) row = exchange_row(s->exchange, row);
         load_row(s->p->from, row, s->n_in, x);
         if (!fits(largest_of(s), x, s->n_in, &at)) {
             keep_least(&s->wrong, row * s->n_in + at);
             return;
         }
+        if (bias) move_elements(s, x);
         uint8_t *out = s->out + r * s->to_row;
         size_t column = row / s->rows_a_matrix * s->n_in;
         if (s->prune) prune_row(s->prune, x, s->norms ? s->norms + column : NULL, s->n_in, x + s->n_in);
@@ -158,7 +169,8 @@ static Status convert_matrix(TensorConversion *c, const PlanTensor *p, int fd) {
     if (most > n_rows) most = n_rows;
     ConvertSlab s = {.p = p, .n_in = n_in, .rows_a_task = n_in < TASK ? TASK / n_in : 1, .wrong = SIZE_MAX};
     s.rows_a_matrix = (size_t)t->dims[1];
-    s.copied = p->type == t->type;
+    s.exchange = exchange_moves(c->exchange, t) ? c->exchange : NULL;
+    s.copied = p->type == t->type && !(s.exchange && t->n_dims == 1);
     s.from_row = row_bytes(t->type, n_in);
     s.to_row = row_bytes(p->type, n_in);
     s.weights = pages_alloc(scratch, false);

@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "files/imatrix.h"
+#include "quantize/exchange.h"
 #include "quantize/plan.h"
 #include "quantize/prune.h"
 
@@ -13,6 +14,7 @@ typedef struct {
     const QuantizePlan *plan;
     const Imatrix *imatrix; // NULL: none
     const PruneRule *prune; // NULL: nothing is pruned
+    const FileExchange *exchange;
     ThreadPool *pool;
     Progress progress;
     size_t n_done; // weights converted so far, for the progress line

@@ -15,6 +15,7 @@
 #include "engine_file.h"
 #include "formats/types.h"
 #include "quantize/convert.h"
+#include "quantize/exchange.h"
 #include "quantize/importance.h"
 #include "quantize/plan.h"
 #include "quantize/prune.h"
@@ -52,24 +53,11 @@ static void note_fallbacks(const QuantizePlan *p) {
     }
 }
 
-// Whether the file has keys of quill's own, as the view of a directory has: other programs ignore them.
-static bool for_quill_only(const Gguf *g) {
-    bool own = false;
-    for (int i = 0; i < gguf_n_values(g); i++) {
-        Str key = gguf_value_at(g, i)->key;
-        own |= str_has_prefix(key, "quill.") && !str_has_prefix(key, "quill.quantize.");
-    }
-    return own;
-}
-
-static void notes(const Options *o, const Gguf *g, const QuantizePlan *p) {
+static void notes(const Options *o, const FileExchange *e, const QuantizePlan *p) {
     if (o->answer.quiet) return;
     note_fallbacks(p);
-    if (for_quill_only(g))
-        note_print(false,
-                   "%s: for quill only: rows of Q and K, and the tokenizer's rules, stay as the "
-                   "directory has them, and other programs expect GGUF's own",
-                   o->quantize.out);
+    if (e->differs.n)
+        note_print(false, "%s: other programs do not read it as quill does: %s", o->quantize.out, e->differs.data);
     if (p->again)
         note_print(false,
                    "%s is quantised already: its loss of precision remains; start from F16, BF16 or "
@@ -104,17 +92,14 @@ typedef struct {
     Imatrix *imatrix; // NULL: none
     int n_important;  // matrices of the plan that it has
     PruneRule prune;
+    FileExchange exchange;
 } QuantizeRun;
 
 // Builds the new view: the source's metadata, and keys that describe the quantisation. The keys about importance are
 // llama.cpp's.
 static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = gguf_new(o->quantize.out);
-    for (int i = 0; i < gguf_n_values(g); i++) {
-        Str key = gguf_value_at(g, i)->key;
-        bool stale = str_has_prefix(key, "quill.quantize.") || str_has_prefix(key, "quantize.imatrix.");
-        if (!stale) gguf_set(out, gguf_value_at(g, i));
-    }
+    exchange_copy(&r->exchange, g, out);
     if (r->plan.file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)r->plan.file_type);
     gguf_set_u32(out, "general.quantization_version", 2);
     gguf_set_str(out, "quill.quantize.source", file_base(o->engine.model));
@@ -134,8 +119,11 @@ static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
 
 static Status write_file(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = new_view(o, g, r);
-    TensorConversion c = {
-        .g = g, .plan = &r->plan, .imatrix = r->imatrix, .prune = o->quantize.prune ? &r->prune : NULL};
+    TensorConversion c = {.g = g,
+                          .plan = &r->plan,
+                          .exchange = &r->exchange,
+                          .imatrix = r->imatrix,
+                          .prune = o->quantize.prune ? &r->prune : NULL};
     c.progress = progress_new(o->answer.quiet);
     c.pool = threads_new(o->engine.threads);
     signals_catch();
@@ -150,7 +138,8 @@ static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
     TRY(plan_make(g, o->quantize.type, o->quantize.tensors, &r->plan));
     if (o->quantize.imatrix) TRY(imatrix_open(o->quantize.imatrix, &r->imatrix));
     if (r->imatrix) TRY(importance_check(r->imatrix, &r->plan, o->quantize.imatrix, &r->n_important));
-    notes(o, g, &r->plan);
+    exchange_make(g, &r->exchange);
+    notes(o, &r->exchange, &r->plan);
     return OK;
 }
 
@@ -172,6 +161,7 @@ Status quantize_run(const Options *o) {
     if (!st.code) st = o->engine.dry_run ? print_plan(&r.plan) : write_file(o, g, &r);
     if (!st.code && !o->engine.dry_run && !o->answer.quiet) tell(o, &r.plan, clock_now() - start);
     plan_free(&r.plan);
+    exchange_free(&r.exchange);
     imatrix_close(r.imatrix);
     gguf_close(g);
     return st;

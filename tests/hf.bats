@@ -57,14 +57,31 @@ refused() {
         # shellcheck disable=SC2086
         set -- $how
         "$QUILL" quantize "$TINY/$1" "$1.gguf" "$2" 2>errors
-        [ "$(grep -vc ': for quill only: ' errors)" -eq 1 ]
-        grep -q "^quill: note: $1.gguf: for quill only" errors
+        [ "$(grep -vc ': other programs do not read it as quill does: ' errors)" -eq 1 ]
+        [ "$(grep -c 'rows of Q and K' errors)" -eq 0 ]
         "$QUILL" logits -m "$1.gguf" --tokens 5,6,7 --isa scalar >"$1.out"
     done
     "$QUILL" quantize "$TINY/model.gguf" file.gguf Q8_0 2>errors
     "$QUILL" logits -m file.gguf --tokens 5,6,7 --isa scalar | cmp - model.out
     "$QUILL" tokenize -m shards.gguf --ids "12 the users' things" >file
     "$QUILL" tokenize -m "$TINY/shards" --ids "12 the users' things" | cmp - file
+}
+
+@test "quantising a directory writes the keys of other programs, and says what they read otherwise" {
+    [ -n "$QUILL_TEST_DATA" ] || skip "needs QUILL_TEST_DATA"
+    "$QUILL" quantize "$QUILL_TEST_DATA/golden/hf/qwen3" names.gguf F32 2>errors
+    grep -q "names.gguf: other programs do not read it as quill does: the Unicode form of texts$" errors
+    "$QUILL" inspect -m names.gguf --json | grep -q '"tokenizer.ggml.pre": *"qwen2"'
+    "$QUILL" quantize "$QUILL_TEST_DATA/golden/hf/llama" names.gguf F32 2>errors
+    "$QUILL" inspect -m names.gguf --json >out
+    grep -q '"tokenizer.ggml.scores"' out
+    [ "$(grep -c 'quill.rope.halves' out)" -eq 0 ]
+    "$QUILL" quantize names.gguf again.gguf F32 2>errors
+    tokens="$(tr -s ' \n' ',,' <"$QUILL_TEST_DATA/golden/hf/tokens.txt" | sed 's/,$//')"
+    "$QUILL" logits -m names.gguf --tokens "$tokens" --isa scalar >first
+    "$QUILL" logits -m again.gguf --tokens "$tokens" --isa scalar | cmp - first
+    "$QUILL" tokenize -m again.gguf --ids "the users' things  <s> 12" >file
+    "$QUILL" tokenize -m "$QUILL_TEST_DATA/golden/hf/llama" --ids "the users' things  <s> 12" | cmp - file
 }
 
 @test "inspect shows a directory" {

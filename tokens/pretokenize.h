@@ -1,5 +1,5 @@
 // tokens/pretokenize.h: cuts text into the pieces that BPE merges one by one, by the patterns that a vocabulary's
-// tokenizer.ggml.pre names, or by its own. Only tokenizer.c uses it.
+// tokenizer.ggml.pre names, or by its own. tokenizer.c uses it; quantize/pre_name.c compares the patterns.
 //
 //   Pretokenizer *p = pretokenizer_new(str_of("llama-bpe"));        // NULL: no such name
 //   const PretokenPiece *piece = pretokenizer_split(p, text, n, &n_pieces); // joined, the pieces are the text
