@@ -94,11 +94,13 @@ static bool own_flag(const Gguf *g, const char *key) {
 // Byte-level BPE: the name of the patterns.
 static void read_pre(FileExchange *e, const Gguf *g) {
     size_t n;
+    bool exact;
     if (!gguf_value(g, "quill.tokenizer.patterns")) return;
     Str *patterns = strings_of(g, "quill.tokenizer.patterns", &n);
-    const char *name = pre_name(patterns, n, own_flag(g, "quill.tokenizer.ignore_merges"));
+    const char *name = pre_name(patterns, n, own_flag(g, "quill.tokenizer.ignore_merges"), &exact);
     if (name) gguf_set_str(e->keys, "tokenizer.ggml.pre", name);
-    else differ(e, "where the tokenizer cuts a text, for which there is no name");
+    if (name && !exact) differ(e, "where the tokenizer cuts a text with accents or marks");
+    if (!name) differ(e, "where the tokenizer cuts a text, for which there is no name");
     free(patterns);
 }
 
@@ -110,9 +112,13 @@ static void read_scores(FileExchange *e, const Gguf *g) {
     Str *tokens = strings_of(g, "tokenizer.ggml.tokens", &n_tokens);
     Str *merges = strings_of(g, "tokenizer.ggml.merges", &n_merges);
     float *scores = mem_alloc((n_tokens + 1) * sizeof *scores);
-    if (!merge_scores(tokens, n_tokens, merges, n_merges, scores))
+    const GgufValue *v = gguf_value(g, "tokenizer.ggml.token_type");
+    int32_t *types = mem_alloc((n_tokens + 1) * sizeof *types);
+    if (v && v->n == n_tokens && gguf_ints(g, v, types).code) memset(types, 0, n_tokens * sizeof *types);
+    if (!merge_scores(tokens, types, n_tokens, merges, n_merges, scores))
         differ(e, "perhaps the order of some merges of tokens");
     gguf_set_floats(e->keys, "tokenizer.ggml.scores", scores, n_tokens);
+    free(types);
     free(scores);
     free(tokens);
     free(merges);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files/gguf.h"
+
 typedef struct {
     Str text;
     size_t id;
@@ -54,7 +56,8 @@ static bool complete(ScoredToken *sorted, size_t n, const ScoredToken *t) {
     return pairs <= t->n_merges;
 }
 
-bool merge_scores(const Str *tokens, size_t n_tokens, const Str *merges, size_t n_merges, float *scores) {
+bool merge_scores(const Str *tokens, const int32_t *types, size_t n_tokens, const Str *merges, size_t n_merges,
+                  float *scores) {
     ScoredToken *sorted = mem_alloc((n_tokens + 1) * sizeof *sorted);
     size_t n = 0;
     for (size_t i = 0; i < n_tokens; i++) {
@@ -63,7 +66,8 @@ bool merge_scores(const Str *tokens, size_t n_tokens, const Str *merges, size_t 
     }
     qsort(sorted, n, sizeof *sorted, compare);
     bool same = rank(sorted, n, merges, n_merges, scores);
-    for (size_t i = 0; i < n && same; i++) same = complete(sorted, n, &sorted[i]);
+    for (size_t i = 0; i < n && same; i++)
+        same = (types && types[sorted[i].id] == GGUF_TOKEN_USER_DEFINED) || complete(sorted, n, &sorted[i]);
     free(sorted);
     return same;
 }

@@ -5,8 +5,10 @@
 
 #include "base/base.h"
 
+// types: those of tokenizer.ggml.token_type, or NULL; text of user-defined tokens is cut out before anything is merged.
 // merges: "LEFT RIGHT", in their order. scores: (n_tokens). False: some text may be merged otherwise, since the merges
 // of one token are apart in the list, or two tokens that are a third one when joined have no merge.
-bool merge_scores(const Str *tokens, size_t n_tokens, const Str *merges, size_t n_merges, float *scores);
+bool merge_scores(const Str *tokens, const int32_t *types, size_t n_tokens, const Str *merges, size_t n_merges,
+                  float *scores);
 
 #endif

@@ -5,7 +5,8 @@
 #include "base/base.h"
 
 // The value of tokenizer.ggml.pre whose patterns cut texts as these do: all texts of three signs out of many kinds, and
-// some longer ones. whole: a piece that is a token is not merged. NULL: there is none. The name is static.
-const char *pre_name(const Str *patterns, size_t n, bool whole);
+// some longer ones. whole: a piece that is a token is not merged. *exact: false if only texts without accents and marks
+// are cut in the same way. NULL: there is none. The name is static.
+const char *pre_name(const Str *patterns, size_t n, bool whole, bool *exact);
 
 #endif

@@ -94,13 +94,22 @@ static void test_pre_name(void **state) {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
     const Str two[] = {str_of("\\p{N}"), str_of(gpt2)};
     const Str q = str_of(qwen), l = str_of(llama), g = str_of(gpt2), other = str_of("[a-m]+|\\s+");
-    assert_string_equal(pre_name(&q, 1, false), "qwen2");
-    assert_string_equal(pre_name(&l, 1, true), "llama-bpe");
-    assert_string_equal(pre_name(&l, 1, false), "smaug-bpe");
-    assert_string_equal(pre_name(&g, 1, false), "gpt-2");
-    assert_string_equal(pre_name(two, 2, false), "starcoder");
-    assert_null(pre_name(&q, 1, true));
-    assert_null(pre_name(&other, 1, false));
+    bool exact;
+    assert_string_equal(pre_name(&q, 1, false, &exact), "qwen2");
+    assert_true(exact);
+    assert_string_equal(pre_name(&l, 1, true, &exact), "llama-bpe");
+    assert_string_equal(pre_name(&l, 1, false, &exact), "smaug-bpe");
+    assert_string_equal(pre_name(&g, 1, false, &exact), "gpt-2");
+    assert_string_equal(pre_name(two, 2, false, &exact), "starcoder");
+    static const char tekken[] =
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| "
+        "?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    const Str t = str_of(tekken);
+    assert_string_equal(pre_name(&t, 1, true, &exact), "tekken"); // its patterns know the case of ASCII letters alone
+    assert_false(exact);
+    assert_null(pre_name(&q, 1, true, &exact));
+    assert_null(pre_name(&other, 1, false, &exact));
 }
 
 static void test_scores(void **state) {
@@ -109,9 +118,12 @@ static void test_scores(void **state) {
     const Str merges[] = {str_of("a b"), str_of("a ab"), str_of("a a"), str_of("aa b")};
     const Str good[] = {str_of("a a"), str_of("a b"), str_of("a ab"), str_of("aa b")};
     float scores[5];
-    assert_false(merge_scores(tokens, 5, merges, 4, scores)); // those of aab are apart
-    assert_false(merge_scores(tokens, 5, good, 3, scores));   // aa and b are neighbours without a merge
-    assert_true(merge_scores(tokens, 5, good, 4, scores));
+    assert_false(merge_scores(tokens, NULL, 5, merges, 4, scores)); // those of aab are apart
+    assert_false(merge_scores(tokens, NULL, 5, good, 3, scores));   // aa and b are neighbours without a merge
+    assert_true(merge_scores(tokens, NULL, 5, good, 4, scores));
+    const int32_t types[] = {1, 1, 1, GGUF_TOKEN_USER_DEFINED, 1};
+    assert_true(merge_scores(tokens, types, 5, good, 2, scores)); // aab is cut out, and needs no merges
+    assert_true(merge_scores(tokens, NULL, 5, good, 4, scores));
     assert_true(scores[4] > scores[2] && scores[2] > scores[3] && scores[3] > scores[0]);
 }
 
