@@ -131,12 +131,13 @@ static void test_scores(void **state) {
 static void test_golden(void **state) {
     (void)state;
     static const char *const names[] = {"llama", "qwen3", "gemma3"};
+    const char *folder = test_data("golden/hf");
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char dir[1200];
         Gguf *g, *out = gguf_new("out");
         FileExchange e;
         Str pre;
-        snprintf(dir, sizeof dir, "%s/%s", test_data("golden/hf"), names[i]);
+        snprintf(dir, sizeof dir, "%s/%s", folder, names[i]);
         assert_ok(hf_open(dir, &g));
         exchange_make(g, &e);
         exchange_copy(&e, g, out);
