@@ -13,6 +13,7 @@
 #include "answer/prompt.h"
 #include "base/guard.h"
 #include "base/jsonio.h"
+#include "base/signals.h"
 #include "batch/batch.h"
 #include "bench/bench.h"
 #include "blend/chunk.h"
@@ -143,6 +144,15 @@ static void print_failure(const Options *o, const Status *st) {
     else fprintf(stderr, "quill: %s\n", st->message);
 }
 
+// After SIGINT quill has written what it had, and ends by the signal: a shell whose Ctrl-C this was then ends its loop
+// or script, as it does not after an exit code. Both are 130 in `$?`. Returns if the signal is ignored, or does
+// nothing, as in the first process of a container.
+static void end_by_sigint(void) {
+    fflush(stdout);
+    signals_release();
+    raise(SIGINT);
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // writing to a closed pipe fails with EPIPE, which prints no message
     signal(SIGXFSZ, SIG_IGN); // writing past ulimit -f fails with EFBIG
@@ -160,5 +170,6 @@ int main(int argc, char **argv) {
     if (lost.code && st.code < 128) st = lost;
     if (st.message[0]) print_failure(&o, &st);
     cli_free(&o);
+    if (st.code == 128 + SIGINT) end_by_sigint();
     return st.code;
 }

@@ -293,7 +293,7 @@ expect " left"
 signal INT
 expect "\r\e[Kquill: batch: "
 expect "stopped by SIGINT: "
-exit 130
+exit -2
 EOF
     [ -s out ]
     not grep -q "open, " out

@@ -355,7 +355,7 @@ send "\x03"
 expect "(press Ctrl-C again or Ctrl-D to leave)"
 prompt
 send "\x03"
-exit 130
+exit -2
 modes usual
 EOF
 }

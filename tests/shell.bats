@@ -107,6 +107,21 @@ PYTHON
     exec 5<&-
 }
 
+@test "Ctrl-C ends the shell's loop that runs quill, or its script" {
+    needs_terminal
+    cat >loop <<'EOF'
+for i in 1 2 3; do
+    "$QUILL" --no-stdin -q --echo --ignore-eos -c 4M hello
+done
+EOF
+    drive <<'EOF'
+spawn bash loop
+expect "hello"
+send "\x03"
+exit -2
+EOF
+}
+
 @test "an alarm that was set before quill started still ends it" {
     needs python3
     mkfifo open

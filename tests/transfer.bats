@@ -186,7 +186,7 @@ flip() {
 import os, signal, subprocess
 quill, model = os.environ["QUILL"], os.environ["TINY"] + "/chat.gguf"
 text = open(os.environ["TINY"] + "/long").read() * 5
-for number, code in (signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143):
+for number, code in (signal.SIGKILL, -9), (signal.SIGINT, -2), (signal.SIGTERM, 143):
     # SIGINT is ignored where the tests run in the background
     p = subprocess.Popen(["env", "--default-signal=INT", quill, "prefill", "-m", model, "-ub", "1", "--kv-out", "-", "--raw"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
