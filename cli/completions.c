@@ -20,7 +20,16 @@ static bool takes_files(int m) {
 static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // names of models in the cache
 
 // What kind of value follows a flag.
-typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_MODEL, VALUE_DIR, VALUE_PRESET, VALUE_WORDS } ArgKind;
+typedef enum {
+    VALUE_NONE,
+    VALUE_ANY,
+    VALUE_FILE,
+    VALUE_MODEL,
+    VALUE_DRAFT,
+    VALUE_DIR,
+    VALUE_PRESET,
+    VALUE_WORDS
+} ArgKind;
 
 // Walks an argument of the form a|b|N: copies the next literal word (a, b) and returns where to go on; NULL: no more.
 static const char *next_word(const char *arg, char word[32]) {
@@ -43,6 +52,7 @@ static ArgKind value_of(const Option *o) {
     if (!o->arg) return VALUE_NONE;
     if (takes_template(o)) return VALUE_WORDS;
     if (strcmp(o->names, "-m --model") == 0) return VALUE_MODEL;
+    if (strstr(o->arg, "|FILE")) return VALUE_DRAFT; // words, or a model
     if (strcmp(o->names, "--preset") == 0) return VALUE_PRESET;
     if (strncmp(o->arg, "FILE", 4) == 0) return VALUE_FILE;
     if (strncmp(o->arg, "DIR", 3) == 0) return VALUE_DIR;
@@ -100,11 +110,15 @@ static void bash_case(int m, ArgKind value, const char *what) {
     if (before[1] == '|') printf(") what=%s ;;\n", what);
 }
 
-static void bash_words(const Option *o) {
-    bash_names(o, "        ");
-    printf(") what='");
-    put_words(o);
-    printf("' ;;\n");
+// Prints the `case` lines of the options of this mode that take one of some words.
+static void bash_words(int m, ArgKind value, const char *what) {
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!is_of(&cli_options[i], m) || value_of(&cli_options[i]) != value) continue;
+        bash_names(&cli_options[i], "        ");
+        printf(") what=%s", what);
+        put_words(&cli_options[i]);
+        printf("' ;;\n");
+    }
 }
 
 // Offers quantize's types as the third word that is neither an option nor an option's value.
@@ -147,8 +161,8 @@ static void bash_mode(int m, const char *types) {
     bash_case(m, VALUE_MODEL, "@model");
     bash_case(m, VALUE_DIR, "@dir");
     bash_case(m, VALUE_PRESET, "@preset");
-    for (int i = 0; i < cli_n_options; i++)
-        if (is_of(&cli_options[i], m) && value_of(&cli_options[i]) == VALUE_WORDS) bash_words(&cli_options[i]);
+    bash_words(m, VALUE_WORDS, "'");
+    bash_words(m, VALUE_DRAFT, "@draft words='builtin ");
     printf("        esac ;;\n");
 }
 
@@ -230,13 +244,16 @@ static void bash_completions(const char *types) {
            "        what=$words\n"
            "        [[ $COMP_CWORD -eq 1 ]] && what=$modes\n"
            "    fi\n"
-           "    [[ $whole != \"$cur\" && $what != @model && $what != @name ]] && what=@none\n"
+           "    [[ $whole != \"$cur\" && $what != @model && $what != @draft && $what != @name ]] && what=@none\n"
            "    case $what in\n"
            "    @none) ;;\n"
            "    @file)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
            "    @model) _quill_names_and_files ;;\n"
+           "    @draft)\n"
+           "        _quill_names_and_files\n"
+           "        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W \"$words\" -- \"$whole\") ;;\n"
            "    @name) mapfile -t COMPREPLY < <(_quill_names) ;;\n"
            "    @preset) mapfile -t COMPREPLY < <(_quill_matching \"${cur#[\\'\\\"]}\" '' < <(_quill_presets)) ;;\n"
            "    @dir)\n"
@@ -276,6 +293,7 @@ static void zsh_option(const Option *o) {
     ArgKind value = value_of(o);
     if (value == VALUE_FILE) printf("_files");
     if (value == VALUE_MODEL) printf("_quill_models_and_files");
+    if (value == VALUE_DRAFT) printf("{compadd builtin "), put_words(o), printf("; _quill_models_and_files}");
     if (value == VALUE_DIR) printf("_files -/");
     if (value == VALUE_PRESET) printf("_quill_presets");
     if (value == VALUE_WORDS) printf("("), put_words(o), printf(")");
@@ -348,6 +366,7 @@ static void fish_option(const Option *o) {
     if (value == VALUE_ANY) printf(" -x");
     if (value == VALUE_FILE) printf(" -rF");
     if (value == VALUE_MODEL) printf(" -rFa '(quill models --names 2>/dev/null)'");
+    if (value == VALUE_DRAFT) printf(" -rFa 'builtin "), put_words(o), printf(" (quill models --names 2>/dev/null)'");
     if (value == VALUE_DIR) printf(" -xa '(__fish_complete_directories)'");
     if (value == VALUE_PRESET) printf(" -xa '(__quill_presets)'");
     if (value == VALUE_WORDS) printf(" -xa '"), put_words(o), printf("'");

@@ -19,27 +19,49 @@
 #include "hub/cached.h"
 #include "hub/hub.h"
 #include "hub/places.h"
+#include "policy/drafters.h"
 
 // ---- the model of a run ---------------------------------------------------------------------------------------------
 
-static void use_path(Options *o, Buf *path) {
-    cli_keep(o, path->data);
-    o->engine.model = path->data;
-}
+// Whether a name is neither the built-in model's nor that of a file or directory.
+static bool unknown(const char *name) { return strcmp(name, BUILTIN_WORD) != 0 && access(name, F_OK) != 0; }
 
-Status models_resolve(Options *o) {
+// The model of -hf, or of -m if it is a name.
+static Status resolve_model(Options *o) {
     Buf path = {0};
     bool found = false;
     const char *model = o->engine.model;
-    bool named = model && strcmp(model, BUILTIN_WORD) != 0 && access(model, F_OK) != 0;
     Status st = OK;
     if (o->hub.repo) {
         st = hub_get(o->hub.repo, (HubWay){o->hub.offline, o->answer.quiet}, &path);
         found = !st.code;
-    } else if (named && o->mode != MODE_KV) st = hub_find(model, &path, &found);
-    if (found) use_path(o, &path);
-    else buf_free(&path);
+    } else if (model && unknown(model) && o->mode != MODE_KV) st = hub_find(model, &path, &found);
+    if (found) {
+        cli_keep(o, path.data);
+        o->engine.model = path.data;
+    } else buf_free(&path);
     return st;
+}
+
+// The draft model of --speculate, if it is a name.
+static Status resolve_draft(Options *o) {
+    const char *draft = o->engine.speculate ? drafters_model(o->engine.speculate) : NULL;
+    Buf path = {0}, value = {0};
+    bool found = false;
+    if (!draft || strcmp(draft, DRAFTERS_MTP) == 0 || !unknown(draft)) return OK;
+    Status st = hub_find(draft, &path, &found);
+    if (found) {
+        buf_printf(&value, "%.*s%s", (int)(draft - o->engine.speculate), o->engine.speculate, path.data);
+        cli_keep(o, value.data);
+        o->engine.speculate = value.data;
+    }
+    buf_free(&path);
+    return st;
+}
+
+Status models_resolve(Options *o) {
+    TRY(resolve_model(o));
+    return resolve_draft(o);
 }
 
 Status models_pull(const Options *o) {

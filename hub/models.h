@@ -5,7 +5,8 @@
 #include "cli/options.h"
 
 // Sets o->engine.model to the path of the named model: -hf asks the Hub, and -m with a name that is not a file searches
-// the cache. Called before every mode. Errors: as hub_get and hub_find (hub/hub.h).
+// the cache. So does the draft model in o->engine.speculate. Called before every mode. Errors: as hub_get and hub_find
+// (hub/hub.h).
 Status models_resolve(Options *o);
 // pull NAME: fetches the model into the cache and prints its path to stdout.
 Status models_pull(const Options *o);

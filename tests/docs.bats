@@ -46,6 +46,8 @@ sections() {
     [ "$(offered quill --think = s)" = show ]
     [ "$(offered quill --device =)" = "auto cpu cuda" ]
     [ "$(offered quill -m mod)" = model.gguf ]
+    [ "$(offered quill --speculate '')" = "builtin dir model.gguf mtp ngram" ]
+    [ "$(offered quill batch -md mo)" = model.gguf ]
     [ "$(offered quill --file '')" = "dir model.gguf" ]
     [ "$(offered quill inspect m)" = model.gguf ]
     [ "$(offered quill kv info m)" = model.gguf ]
@@ -143,6 +145,8 @@ EOF
     [ "$(offers 'quill --think ')" = "hide off on show" ]
     [ "$(offers 'quill --think=s')" = --think=show ]
     [ "$(offers 'quill -m mod')" = model.gguf ]
+    [ "$(offers 'quill --speculate m')" = "model.gguf mtp" ]
+    [ "$(offers 'quill --speculate bui')" = builtin ]
     [ "$(offers 'quill inspect mod')" = model.gguf ]
     [ "$(offers 'quill kv info mod')" = model.gguf ]
     [ "$(offers 'quill kv c')" = "check cut" ]
@@ -192,6 +196,10 @@ send "\x15\nquill --chat-template mistral-v\t\t"
 expect "mistral-v7"
 send "\x15\nquill benc\t"
 expect "quill bench"
+send "\x15\nquill --speculate=mod\t"
+expect "quill --speculate=model.gguf"
+send "\x15\nquill --speculate bui\t"
+expect "quill --speculate builtin"
 send "\x15\nquill kv info mod\t"
 expect "quill kv info model.gguf"
 send "\x15\nquill quantize a.gguf b.gguf Q4_K_\t\t"

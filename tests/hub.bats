@@ -103,6 +103,9 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
         "$QUILL" -m "$name" --greedy -n 5 --raw hello </dev/null | cmp - one
     done
     QUILL_MODEL=me/tiny:Q8_0 "$QUILL" --greedy -n 5 --raw hello </dev/null | cmp - two
+    "$QUILL" -m me/tiny:Q8_0 --speculate ngram,tiny:Q8_0 --greedy -n 5 --raw hello </dev/null | cmp - two
+    [ "$(code "$QUILL" -m me/tiny:Q8_0 --speculate me/tiny:Q5_K_M --raw hi)" -eq 3 ]
+    said 'Q5_K_M'
     "$QUILL" -m dir --greedy -n 5 --raw hello </dev/null | cmp - three
     "$QUILL" inspect dir | grep -q 'qwen3'
     "$QUILL" inspect --json me/dir | grep -q '"general.name":"dir"'
