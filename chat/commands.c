@@ -154,11 +154,22 @@ static Status set_quoted(Chat *c, const char *name, const char *value) {
     return st;
 }
 
+// Words that other chats have behind /set.
+static Status refuse_elsewhere(const char *name) {
+    static const char *const words[][2] = {{"system", "/system TEXT sets the system message"},
+                                           {"parameter", "leave the word out: /set NAME VALUE"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(name, words[i][0]) == 0)
+            return status_error(QUILL_USAGE, "%s: not a setting; %s", name, words[i][1]);
+    return OK;
+}
+
 static Status set(Chat *c, const char *arg, Status *end) {
     (void)end;
     char name[64];
     size_t n = strcspn(arg, " =\t");
     snprintf(name, sizeof name, "%.*s", (int)n, arg);
+    TRY(refuse_elsewhere(name));
     const char *value = arg + n + strspn(arg + n, " =\t");
     if (!*value) return settings_show(&c->settings, name);
     AnswerConfig before = *c->config;
@@ -515,9 +526,25 @@ static bool same_letters(const char *a, const char *b) {
     return *a == *b;
 }
 
-// The command that the word was probably meant to be: the nearest by edit distance, one with the same letters in
-// another order, or the first that begins with the word. NULL: none.
-static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
+// The command that does what the word does in other chats; NULL: none.
+static const char *elsewhere(const char *word) {
+    static const char *const names[][2] = {{"new", "clear"},        {"reset", "clear"}, {"retry", "regen"},
+                                           {"regenerate", "regen"}, {"info", "show"},   {"model", "show"},
+                                           {"file", "read FILE"}};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(word, names[i][0]) == 0) return names[i][1];
+    return NULL;
+}
+
+// The command that the word was probably meant to be: that of another chat, /set with a setting, the nearest by edit
+// distance, one with the same letters in another order, or the first that begins with the word. NULL: none.
+static const char *meant_by(const char *word, const Nearest *nearest, char name[40]) {
+    const Option *setting;
+    if (elsewhere(word)) return elsewhere(word);
+    if (word[1] && !cli_chat_option(word, "", &setting).code) {
+        snprintf(name, 40, "set %.30s", word);
+        return name;
+    }
     if (nearest_found(nearest)) return nearest_found(nearest);
     for (int i = 0; i < N_COMMANDS; i++)
         for (const char *at = commands[i].names; (at = cli_next_name(at, name));)
@@ -526,7 +553,7 @@ static const char *meant_by(const char *word, const Nearest *nearest, char name[
 }
 
 static Status unknown(const char *word, const Nearest *nearest) {
-    char name[32];
+    char name[40];
     const char *meant = meant_by(word, nearest, name);
     return status_error(QUILL_USAGE, "/%.100s: no such command; %s%s%s (// or a space in front makes it text)", word,
                         meant ? "did you mean /" : "/help lists them", meant ? meant : "", meant ? "?" : "");

@@ -1111,6 +1111,13 @@ text='The **quick** brown fox jumps over `the lazy dog`, and a word that is long
 int *code = *that + is - never * wrapped, whatever + the + terminal + does;
 ```'
 
+@test "commands of other chats get the name of quill's" {
+    printf '/retry\n/new\n/info\n/temp 0\n/set system Be brief.\n/set parameter temp 0\n' | "$QUILL" -i 2>errors || [ $? -eq 2 ]
+    [ "$(sed -n 's/.*did you mean \(.*\)? .*/\1/p' errors | xargs)" = "/regen /clear /show /set temp" ]
+    grep -q '^quill: system: not a setting; /system TEXT' errors
+    grep -q '^quill: parameter: not a setting; .* /set NAME VALUE$' errors
+}
+
 @test "a refused seed changes nothing" {
     printf '%s\n' '/set seed foo' '/set seed' '/set seed 5' '/set seed -2' '/set seed' hello '/save talk.json' | "$QUILL" -i -n 1 >out 2>errors || [ $? -eq 2 ]
     [ "$(grep '^seed' errors)" = 'seed               -1
