@@ -310,6 +310,23 @@ EOF
     done
 }
 
+@test "the progress line takes one row, also of a narrow terminal" {
+    needs_terminal
+    for i in $(seq 500); do job "$i" 5; done >jobs
+    unset TERM
+    drive --show >shown <<'EOF'
+window 24 30
+spawn sh -c 'exec $QUILL batch --rate 4 --seed 1 jobs >out'
+expect " of 500 done, 0 failed, "
+signal INT
+expect "stopped by SIGINT: "
+exit -2
+EOF
+    tr '\r' '\n' <shown | sed -n 's/\x1b\[K.*//; / done, /p' | sort -u >lines
+    [ -s lines ]
+    [ "$(wc -L <lines)" -lt 30 ]
+}
+
 @test "the first Ctrl-C says what it waits for, the second writes unfinished answers" {
     for i in $(seq 5); do job "$i" 20000; done >jobs
     job short 1 >>jobs
