@@ -228,7 +228,7 @@ static void count_costs(Engine *e, const Batch *b) {
 
 // Computes a step. If the model file was truncated meanwhile, all logits become NAN: then the requests end as with
 // broken weights. False: `stop` has abandoned the step.
-static bool forward(Engine *e, const Batch *b, ModelStop *stop, float **logits) {
+static bool forward(Engine *e, const Batch *b, const ModelStop *stop, float **logits) {
     if (!model_forward_until(&e->model, &e->work, e->kv.pool, b, stop, logits)) return false;
     count_costs(e, b);
     size_t n = *logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
@@ -280,12 +280,30 @@ void engine_keep(Engine *e, const Sequence *q) { kvdir_sequence(&e->kv_dir, q); 
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
+// Shows how much of a prompt is computed. A step may have the whole prompt, so its layers count too.
+static void show_prefill(Engine *e, const Batch *b, int n_layers) {
+    const double after = 1, between = 0.2; // seconds
+    if (e->run_start == 0) return;
+    const Request *r = scheduler_request(e->sched, 0);
+    double now = clock_now(), part = (double)n_layers / e->model.c.n_layers;
+    if (!r || b->n_seqs != 1 || r->n_new > 0 || now - e->run_start < after || now - e->shown < between) return;
+    e->shown = now;
+    progress_show(&e->progress, "prefill", r->seq->n_cached + part * b->n_rows, r->n_prompt);
+}
+
+static bool between_layers(void *arg, int n_layers) {
+    Engine *e = arg;
+    show_prefill(e, scheduler_batch(e->sched), n_layers);
+    return e->may_abandon && e->stop();
+}
+
 bool engine_step(Engine *e, Batch **b) {
     double start = clock_now();
     if (!scheduler_next(e->sched, b)) return false;
     float *logits = NULL;
-    ModelStop *stop = e->stop && scheduler_may_abandon(e->sched) ? e->stop : NULL;
-    if (!e->begun && !forward(e, *b, stop, &logits)) {
+    ModelStop stop = {between_layers, e};
+    e->may_abandon = scheduler_may_abandon(e->sched);
+    if (!e->begun && !forward(e, *b, e->stop ? &stop : NULL, &logits)) {
         scheduler_abandon(e->sched);
         return true;
     }
@@ -302,17 +320,16 @@ bool engine_step(Engine *e, Batch **b) {
 
 void engine_run(Engine *e) {
     Batch *b;
-    double start = clock_now();
     e->stop = signals_came;
+    e->run_start = clock_now();
     for (;;) {
         if (signals_came()) scheduler_interrupt(e->sched);
         if (!engine_step(e, &b)) break;
         if (e->on_step) e->on_step(e->step_arg);
-        const Request *r = scheduler_request(e->sched, 0);
-        if (r && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
-            progress_show(&e->progress, "prefill", r->seq->n_cached, r->n_prompt);
+        show_prefill(e, b, 0);
     }
     e->stop = NULL;
+    e->run_start = 0;
     progress_erase(&e->progress);
 }
 

@@ -37,7 +37,10 @@ typedef struct {
     int n_small;            // number of steps of few rows so far
     double load_seconds;
     Progress progress;
-    ModelStop *stop; // abandons steps in the middle, where that is allowed (scheduler_may_abandon); NULL: never
+    bool (*stop)(void); // abandons steps in the middle, where that is allowed (scheduler_may_abandon); NULL: never
+    bool may_abandon;   // the step that is being computed
+    double run_start;   // time; 0: engine_run is not running, and no prefill is shown
+    double shown;       // time of the last line of progress
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: no callback
     void *step_arg;
     Drafters drafters; // --speculate

@@ -291,9 +291,9 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
 }
 
 // Computes the first n layers, which are on the host. False: `stop` has abandoned the step.
-static bool host_layers(const Model *m, Workspace *w, int n, KvPool *kv, Batch *b, ModelStop *stop) {
+static bool host_layers(const Model *m, Workspace *w, int n, KvPool *kv, Batch *b, const ModelStop *stop) {
     for (int i = 0; i < n && b->n_rows > 0; i++) {
-        if (stop && stop()) return false;
+        if (stop && stop->abandons(stop->arg, i)) return false;
         layer_forward(m, w, &m->layers[i], kv, b);
     }
     return true;
@@ -308,7 +308,7 @@ static void device_layers(const Model *m, Workspace *w, int first, KvPool *kv, B
 }
 
 // The host's layers come first, then the device's. False: `stop` has abandoned the step.
-static bool all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b, ModelStop *stop) {
+static bool all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b, const ModelStop *stop) {
     int n_host = m->c.n_layers - m->n_device;
     for (int i = 0; i < b->n_rows && b->ended; i++) b->ended[i] = m->c.n_layers;
     embed(m, w, kv, b);
@@ -319,7 +319,7 @@ static bool all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b, Model
     return true;
 }
 
-bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop) {
+bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, const ModelStop *stop) {
     Batch step = *b;
     step.n_step = b->n_rows;
     step.n_out = 0;
@@ -335,7 +335,7 @@ float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *row
     return w->logits;
 }
 
-bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop,
+bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, const ModelStop *stop,
                          float **logits) {
     Batch step = *b;
     step.n_step = b->n_rows;

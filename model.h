@@ -97,8 +97,11 @@ float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Ba
 // were made, and some layers have written K and V into the slots of the rows, other layers have not. So these slots
 // must not count as computed. States of recurrent layers and tail pages of sealed types are written in place: what they
 // held before the step is lost. scheduler_may_abandon says which steps can be abandoned.
-typedef bool ModelStop(void);
-bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop,
+typedef struct {
+    bool (*abandons)(void *arg, int n_layers); // n_layers are computed
+    void *arg;
+} ModelStop;
+bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, const ModelStop *stop,
                          float **logits);
 bool model_draws(const Model *m);       // whether b->draw may be used
 bool model_draws_ahead(const Model *m); // whether the batch after one with b->draw may have tokens -1
@@ -111,7 +114,7 @@ int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
 // The forward pass in two parts, for more rows of logits than max_out: model_hidden computes all layers of all rows;
 // then model_logits computes the logits of up to max_out rows of that batch in each call. False: `stop` has abandoned
 // the step, as in model_forward_until.
-bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, ModelStop *stop);
+bool model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b, const ModelStop *stop);
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
 // The hidden vectors of all rows, after model_forward of a batch with b->whole or after model_hidden: the norm of the
 // residual stream behind the last layer, which the head multiplies. (n_rows, dim), valid until the next call with this

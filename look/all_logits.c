@@ -18,6 +18,11 @@ static bool next_rows(Engine *e, Sequence *seq, Step *t) {
     return true;
 }
 
+static bool signal_came(void *arg, int n_layers) {
+    (void)arg, (void)n_layers;
+    return signals_came();
+}
+
 void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookSlice *take, void *arg) {
     Step t = {0};
     const Batch *b = &t.batch;
@@ -29,7 +34,8 @@ void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookS
     sequence_push(&seq, ids, n);
     // The cache cannot be full: n is within the context or --evict frees slots, and there is no other sequence.
     for (; seq.n_cached < n && more && !signals_came() && next_rows(e, &seq, &t);) {
-        if (!model_hidden(&e->model, &e->work, e->kv.pool, b, signals_came)) break; // the sequence ends here
+        if (!model_hidden(&e->model, &e->work, e->kv.pool, b, &(ModelStop){signal_came, NULL}))
+            break; // the sequence ends here
         for (int done = 0, n_slice; done < b->n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(LOOK_SLICE, e->work.max_out), b->n_rows - done);
             for (int i = 0; i < n_slice; i++) rows[i] = done + i;

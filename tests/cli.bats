@@ -305,6 +305,20 @@ interrupted() {
     grep -q '"finish_reason":"interrupt".*"completion_tokens":0' out
 }
 
+@test "a long prefill of one step shows its progress between layers" {
+    needs_terminal
+    "$MAKE_TINY" deep.gguf n_layers=40 seed=1 ctx=4096
+    head -c 3000 /dev/zero | tr '\0' 'x' >long
+    unset TERM
+    drive <<'EOF'
+spawn sh -c 'exec $QUILL -m deep.gguf -ub 4k --isa scalar -f long'
+expect "\rprefill "
+signal INT
+expect "\r\e[K"
+exit -2
+EOF
+}
+
 @test "stop strings are not printed, whatever tokens they lie in" {
     "$QUILL" --greedy --no-newline -n 40 hello </dev/null >whole
     stop="$(head -c 14 whole | tail -c 4)"
