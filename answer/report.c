@@ -17,6 +17,9 @@ static double rounded(double v, int digits) {
     return round(v * scale) / scale;
 }
 
+// Whether the whole prompt was computed. Otherwise its time and the total are unknown.
+static bool prefilled(const Request *r) { return r->time.prefill_end > 0; }
+
 static double rate(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
 
 Timing report_timing(const Engine *e, const Request *r) {
@@ -175,6 +178,11 @@ void report_store(const KvStore *s) {
 static void report_prefill(const Engine *e, const Request *r, const Timing *t, Roofline *roof) {
     const Timeline *time = &r->time;
     char ms[24], tps[24], flops[24], density[24];
+    if (!prefilled(r)) {
+        paragraph_item("prefill", "stopped after %d of %d tokens, %d cached",
+                       int_max(0, r->seq->n_cached - r->n_reused), r->n_prompt - r->n_reused, r->n_reused);
+        return;
+    }
     Buf line = {0};
     buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
                ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
@@ -239,7 +247,8 @@ static void report_latency(const Request *r, const Timing *t) {
     } else if (t->tokens) {
         paragraph_item("latency", "TTFT %.*f ms", d, ttft);
         paragraph_item("total", "%.*f ms = TTFT, 1 token, %s", d, ttft, why);
-    } else paragraph_item("total", "%.*f ms, 0 tokens, %s", d, t->total_ms, why);
+    } else if (prefilled(r)) paragraph_item("total", "%.*f ms, 0 tokens, %s", d, t->total_ms, why);
+    else paragraph_item("total", "0 tokens, %s", why);
 }
 
 // The KV cache after the answer, unless its blocks are released by then, as those of several candidates are.
@@ -296,8 +305,8 @@ void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) 
 
 // ---- --json ---------------------------------------------------------------------------------------------------------
 
-static void put_ms(json_t *object, const char *key, double ms, bool known) {
-    jsonio_put(object, key, known ? json_real(ms) : json_null());
+static void put_known(json_t *object, const char *key, double value, bool known) {
+    jsonio_put(object, key, known ? json_real(value) : json_null());
 }
 
 json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text) {
@@ -309,23 +318,23 @@ json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *
     jsonio_put(j, "prompt_tokens", json_integer(r->n_prompt));
     jsonio_put(j, "cached_tokens", json_integer(r->n_reused));
     jsonio_put(j, "completion_tokens", json_integer(t.tokens));
-    put_ms(j, "load_ms", t.load_ms, true);
-    put_ms(j, "prefill_ms", t.prefill_ms, true);
-    put_ms(j, "ttft_ms", t.ttft_ms, any);
-    put_ms(j, "tpot_ms", t.tpot_ms, t.tokens > 1);
-    put_ms(itl, "p50", t.itl_p50_ms, t.tokens > 1);
-    put_ms(itl, "p99", t.itl_p99_ms, t.tokens > 1);
+    put_known(j, "load_ms", t.load_ms, true);
+    put_known(j, "prefill_ms", t.prefill_ms, prefilled(r));
+    put_known(j, "ttft_ms", t.ttft_ms, any);
+    put_known(j, "tpot_ms", t.tpot_ms, t.tokens > 1);
+    put_known(itl, "p50", t.itl_p50_ms, t.tokens > 1);
+    put_known(itl, "p99", t.itl_p99_ms, t.tokens > 1);
     jsonio_put(j, "itl_ms", itl);
-    put_ms(j, "decode_ms", t.decode_ms, true);
-    jsonio_put(j, "prefill_tps", json_real(t.prefill_tps));
+    put_known(j, "decode_ms", t.decode_ms, true);
+    put_known(j, "prefill_tps", t.prefill_tps, prefilled(r));
     jsonio_put(j, "decode_tps", json_real(t.decode_tps));
-    put_ms(j, "total_ms", t.total_ms, true);
+    put_known(j, "total_ms", t.total_ms, prefilled(r));
     const Timeline *time = &r->time;
     jsonio_put(j, "prefill_flops", jsonio_number(time->prefill_flops, 0));
     jsonio_put(j, "decode_flops", jsonio_number(time->decode_flops, 0));
     jsonio_put(j, "prefill_bytes", jsonio_number(time->prefill_bytes, 0));
     jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
-    jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
+    put_known(j, "prefill_tflops", rounded(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6), prefilled(r));
     jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
     report_put_drafts(e, &r->drafts, j);
     jsonio_put(j, "seed", json_integer((json_int_t)config->sampling.seed));

@@ -303,6 +303,9 @@ interrupted() {
     interrupted INT errors -v -c 1M -ub 16 --isa scalar --json -f long
     [ "$status" -eq 130 ]
     grep -q '"finish_reason":"interrupt".*"completion_tokens":0' out
+    grep -q '"prefill_ms":null.*"total_ms":null' out # times that nobody has measured
+    grep -qE '^prefill +stopped after [0-9]+ of [0-9]+ tokens, 0 cached$' errors
+    grep -qE '^total +0 tokens, interrupt$' errors
 }
 
 @test "a long prefill of one step shows its progress between layers" {
