@@ -2,6 +2,7 @@
 #include "answer/form.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "answer/call_format.h"
 #include "answer/think.h"
@@ -107,7 +108,9 @@ static Status constrain(Engine *e, const AnswerSetup *setup, const NamedForm *f,
     p.form = (GrammarSource){.kind = f->kind, .text = path ? f->file.text : str_of(f->text)};
     Status st = constrain_parts(e, &p, r);
     if (!st.code) return OK;
-    return status_error(st.code, "%s%s%s: %s", f->flag, path ? "-file " : "", path ? path : "", st.message);
+    bool file = !path && (f->kind == GRAMMAR_SCHEMA || f->kind == GRAMMAR_GBNF) && access(f->text, R_OK) == 0;
+    return status_error(st.code, "%s%s%s: %s%s%s%s", f->flag, path ? "-file " : "", path ? path : "", st.message,
+                        file ? "; " : "", file ? f->flag : "", file ? "-file reads this file" : "");
 }
 
 static Status constrain_calls(Engine *e, const AnswerSetup *setup, Request *r) {

@@ -45,6 +45,17 @@ JSON
     [[ "$stderr" == *"the answer ended before its form was complete"*"was missing"* ]]
 }
 
+@test "a file's name in the place of a schema or a grammar gets the option that reads it" {
+    echo '{"type":"integer"}' >schema.json
+    [ "$(code "$QUILL" -j schema.json hi)" -eq 2 ]
+    grep -q 'a JSON schema expected, .*; --json-schema-file reads this file$' errors
+    echo 'root ::= "a"' >a.gbnf
+    [ "$(code "$QUILL" --grammar a.gbnf hi)" -eq 2 ]
+    grep -q '; --grammar-file reads this file$' errors
+    [ "$(code "$QUILL" -j nofile.json hi)" -eq 2 ]
+    not grep -q 'reads this file' errors
+}
+
 @test "a stop string that removes the end of a form leaves it incomplete" {
     needs python3
     run -7 --separate-stderr ask -n 20 --stop '}' --json-object
