@@ -84,23 +84,39 @@ int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t 
     return context_within(s, rows, available == SIZE_MAX ? available : less(available, scratch), kv_mem);
 }
 
-// The error for a requested context that does not fit: two flags to try, and the memory budget.
+// What makes room for the context besides a shorter one: more --kv-mem, the widest narrower type with which the cache
+// fits, or a smaller -ub. Empty: nothing does.
+static const char *way_out(const MemoryPlan *p, size_t limit) {
+    static const struct {
+        int type;
+        const char *words;
+    } narrower[] = {{TYPE_F16, " or -ctk f16 -ctv f16"},
+                    {TYPE_Q8_0, " or -ctk q8_0 -ctv q8_0"},
+                    {TYPE_Q4_0, " or -ctk q4_0 -ctv q4_0"}};
+    const KvShape *s = &p->shape;
+    if (p->config->kv_mem) return " or a larger --kv-mem";
+    for (size_t i = 0; i < ARRAY_LEN(narrower); i++) {
+        KvShape t = *s;
+        t.type_k = t.type_v = narrower[i].type;
+        if (p->config->evict && kv_is_sealed(t.type_k)) break; // refused together
+        plan_partners(&t, p->max_rows);
+        if (kvshape_bytes(&t) < kvshape_bytes(s) && cache_fits(&t, limit, 0)) return narrower[i].words;
+    }
+    return kvshape_host_bytes(s) <= limit + p->scratch ? " or a smaller -ub" : "";
+}
+
+// The error for a requested context that does not fit: flags to try, and the memory budget.
 static Status too_large(const MemoryPlan *p, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &p->shape;
     int fits = context_within(s, p->max_rows, limit, p->config->kv_mem);
+    const char *other = way_out(p, limit);
     if (p->config->kv_mem && p->config->kv_mem < limit) limit = p->config->kv_mem;
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
-    bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
-    bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
-    Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, only %s are available%s; try %s or %s",
-                             s->n_ctx, units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
-                             p->config->kv_mem ? " within --kv-mem" : "", smaller,
-                             p->config->kv_mem ? "a larger --kv-mem"
-                             : wide            ? "-ctk f16 -ctv f16"
-                             : dense           ? "-ctk q8_0 -ctv q8_0"
-                                               : "a smaller -ub");
+    Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, only %s are available%s; try %s%s", s->n_ctx,
+                             units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
+                             p->config->kv_mem ? " within --kv-mem" : "", smaller, other);
     return with_budget(p, st);
 }
 

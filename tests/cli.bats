@@ -192,13 +192,20 @@ answers_as() {
     [ "$(code "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that")" -eq 0 ]
 }
 
-@test "a KV cache that does not fit comes with the budget and two flags to try" {
+@test "a KV cache that does not fit comes with the budget and flags that make it fit" {
     run "$QUILL" -c 512M -ctk f32 hi </dev/null
     [ "$status" -eq 4 ]
     [ "${#lines[@]}" -eq 5 ]
-    [[ "${lines[0]}" == *"try -c "*" or -ctk f16"* ]]
+    [[ "${lines[0]}" == *"; try -c "* ]]
     [[ "${lines[1]}" == *weights* && "${lines[2]}" == *"KV cache"* && "${lines[3]}" == *scratch* ]]
     [[ "${lines[4]}" == *available* ]]
+    # what is named fits, from far too much to a little too much
+    for size in 512M 256M 128M 64M 32M 16M; do
+        "$QUILL" --dry-run -c $size -ctk f32 -ctv f32 2>errors && continue
+        "$QUILL" --dry-run -ctk f32 -ctv f32 $(sed -n 's/.*; try \(-c [0-9]*\).*/\1/p' errors)
+        types="$(sed -n 's/.* or \(-ctk .*\)/\1/p' errors)"
+        [ -z "$types" ] || "$QUILL" --dry-run -c $size $types
+    done
     "$QUILL" --dry-run >out 2>errors
     [ ! -s out ]
     [ "$(wc -l <errors)" -eq 4 ]
