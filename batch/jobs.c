@@ -496,8 +496,7 @@ Status job_parse(Str line, const AnswerConfig *defaults, Job *out) {
     json_error_t error;
     out->root = jsonio_read(line, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!out->root)
-        return status_error(QUILL_USAGE, "a JSON object expected, found \"%.100s\" at column %d", error.text,
-                            error.column);
+        return status_error(QUILL_USAGE, "a JSON object expected; column %d: %.100s", error.column, error.text);
     if (!json_is_object(out->root)) return unexpected("line", "a JSON object", out->root);
     return read_line(out);
 }
