@@ -56,7 +56,7 @@ static bool next_span(const Attention *a, AttendSpan *s) {
     return true;
 }
 
-// Advances to the span that has the task, which is not before *s.
+// Advances *s to the span that has the task. The task must not belong to an earlier span.
 static void seek_span(const Attention *a, AttendSpan *s, int task) {
     while (task >= s->first_task + span_tasks(a, s)) next_span(a, s);
 }

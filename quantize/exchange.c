@@ -28,10 +28,8 @@ static size_t arch_int(const Gguf *g, const Family *f, const char *suffix) {
 static bool moves(Str name) {
     static const char *const ends[] = {".attn_q.weight", ".attn_k.weight", ".attn_q.bias", ".attn_k.bias"};
     if (!str_has_prefix(name, "blk.")) return false;
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-        size_t n = strlen(ends[i]);
-        if (name.n > n && memcmp(name.data + name.n - n, ends[i], n) == 0) return true;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        if (str_has_suffix(name, ends[i])) return true;
     return false;
 }
 
