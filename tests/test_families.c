@@ -6,7 +6,7 @@
 #include "families.h"
 #include "kv/fingerprint.h"
 #include "tests/rig/cpu_rig.h"
-#include "tests/rig/plain_forward.h"
+#include "tests/rig/formulas.h"
 #include "tests/rig/tiny_model.h"
 
 #include <math.h>
@@ -163,26 +163,13 @@ static const struct {
 
 static void test_formulas(void **state) {
     (void)state;
-    enum { N = 30 };
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         TinyModel shape = shapes[i].model;
+        char name[64];
         shape.seed = 20 + i;
+        snprintf(name, sizeof name, "shape %zu, %s", i, shape.arch);
         Gguf *g = tiny_model(&shape);
-        int tokens[N], n_ctx = shapes[i].n_ctx ? shapes[i].n_ctx : N_CTX;
-        random_tokens(tokens, N, VOCAB, 30 + i);
-        float *want = plain_forward(g, n_ctx, tokens, N);
-        for (int isa = 0; isa_name(isa); isa++)
-            for (int chunk = N; chunk > 0; chunk = chunk > 7 ? 7 : chunk > 1 ? 1 : 0) {
-                Rig r;
-                if (isa_is_of_integers(isa_name(isa))) continue;
-                if (!rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16, .n_ctx = n_ctx})) continue;
-                float *got = run_tokens(&r, tokens, N, chunk);
-                double d = test_distance(got, want, (size_t)N * VOCAB);
-                if (!(d < 1e-5)) fail_msg("shape %zu, %s: distance %.3g", i, isa_name(isa), d);
-                free(got);
-                rig_close(&r);
-            }
-        free(want);
+        expect_formulas(g, shapes[i].n_ctx, 30 + i, name);
         gguf_close(g);
     }
 }

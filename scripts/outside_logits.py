@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Computes logits of a model file with transformers in float64, for the table of tests/test_outside.c.
+
+    make build/release/tests/test_outside && mkdir models && build/release/tests/test_outside models
+    pip install torch transformers gguf
+    scripts/outside_logits.py models/*.gguf
+
+Prints for each file the logits of the last row at every 40th vocabulary entry, as the test has them. The file's weights
+must be F32. A family is a function below: it gives the configuration and the names of tensors in transformers.
+"""
+import sys
+
+import gguf
+import numpy
+import torch
+import transformers
+
+N_TOKENS, STEP = 24, 40  # as in tests/test_outside.c
+
+# transformers rounds angles and norms to float32 with these two, whatever the model's type is
+torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double
+
+
+def tokens(n_vocab):
+    return [(37 * i + 11) % n_vocab for i in range(N_TOKENS)]
+
+
+class File:
+    """Keys and tensors of a GGUF file."""
+
+    def __init__(self, path):
+        reader = gguf.GGUFReader(path)
+        self.fields = {name: field.contents() for name, field in reader.fields.items()}
+        self.arch = self.fields["general.architecture"]
+        self.tensors = {t.name: torch.tensor(numpy.array(t.data), dtype=torch.float64) for t in reader.tensors}
+
+    def get(self, key, default=None):
+        return self.fields.get(f"{self.arch}.{key}", default)
+
+    def layer(self, i, part):
+        return self.tensors[f"blk.{i}.{part}"]
+
+    def common(self):
+        """Keys of the configuration that most classes share."""
+        return dict(
+            vocab_size=self.tensors["token_embd.weight"].shape[0],
+            hidden_size=self.get("embedding_length"),
+            intermediate_size=self.get("feed_forward_length"),
+            num_hidden_layers=self.get("block_count"),
+            num_attention_heads=self.get("attention.head_count"),
+            num_key_value_heads=self.get("attention.head_count_kv"),
+            head_dim=self.get("attention.key_length"),
+            max_position_embeddings=self.get("context_length"),
+            rms_norm_eps=self.get("attention.layer_norm_rms_epsilon"),
+            rope_parameters={"rope_type": "default", "rope_theta": self.get("rope.freq_base")},
+            tie_word_embeddings="output.weight" not in self.tensors,
+        )
+
+    def ends(self, prefix="model."):
+        """The tensors before the first layer and after the last one."""
+        names = {"token_embd.weight": prefix + "embed_tokens.weight", "output_norm.weight": prefix + "norm.weight",
+                 "output.weight": "lm_head.weight"}
+        return {to: self.tensors[name] for name, to in names.items() if name in self.tensors}
+
+    def layers(self, parts, prefix="model.layers."):
+        """The tensors of all layers. parts: names in GGUF and in transformers; absent ones are left out."""
+        out = {}
+        for i in range(self.get("block_count")):
+            for name, to in parts.items():
+                for kind in ("weight", "bias"):
+                    t = self.tensors.get(f"blk.{i}.{name}.{kind}")
+                    if t is not None:
+                        out[f"{prefix}{i}.{to}.{kind}"] = t
+        return out
+
+
+ATTENTION = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj"}
+GATED_FFN = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+
+
+def in_halves(w, n_heads):
+    """Rows of Q or K in GGUF's order of pairs (2i, 2i+1), in the order of halves (i, i + n/2)."""
+    rows, rest = w.shape[0], w.shape[1:]
+    return w.reshape(n_heads, rows // n_heads // 2, 2, *rest).transpose(1, 2).reshape(w.shape)
+
+
+def llama(file):
+    """The rows of Q and K in transformers' order."""
+    config = transformers.LlamaConfig(**file.common())
+    state = {**file.ends(), **file.layers({**ATTENTION, **GATED_FFN, "ffn_norm": "post_attention_layernorm"})}
+    for name in state:
+        if "q_proj" in name:
+            state[name] = in_halves(state[name], config.num_attention_heads)
+        elif "k_proj" in name:
+            state[name] = in_halves(state[name], config.num_key_value_heads)
+    return transformers.LlamaForCausalLM, config, state
+
+
+FAMILIES = {"llama": llama}
+
+
+def logits(path):
+    file = File(path)
+    kind, config, state = FAMILIES[file.arch](file)
+    model = kind._from_config(config, attn_implementation="eager", dtype=torch.float64)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    model.tie_weights()
+    missing = [n for n in missing if "vision" not in n and not (n == "lm_head.weight" and config.tie_word_embeddings)]
+    if missing or unexpected:
+        sys.exit(f"{path}: tensors missing: {missing}; not expected: {unexpected}")
+    n_vocab = file.tensors["token_embd.weight"].shape[0]
+    with torch.no_grad():
+        return model.double().eval()(torch.tensor([tokens(n_vocab)]), use_cache=False).logits[0, -1]
+
+
+for path in sys.argv[1:]:
+    print(path, ", ".join(f"{v:.9g}" for v in logits(path)[::STEP].tolist()))
