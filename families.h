@@ -21,16 +21,20 @@ typedef struct {
     bool no_norms_before; // the inputs of the mixer and of the feed-forward are not normalised
     Activation act;       // of the feed-forward's gate
     bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
+    bool embd_norm;       // the embedding is normalised, without weights
     bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits
+    bool logit_factor;    // the key logit_scale multiplies the logits; with `scales` it divides them
+    float eps_out;        // LayerKind.eps_out
     int full_every;       // every full_every-th layer sees the whole sequence, the others a window; 0: all are alike
     bool window_optional; // with full_every: a file without a window has no layers with a window
     int window;           // the window of a file that lacks the key; 0: the key is required
     float score_cap;      // the soft caps of a file that lacks their keys; 0: none
     float logit_cap;
-    bool window_rope;    // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
-    float window_base;   // its base if the file lacks that key; 0: the base of the other layers
-    int rope_skip_every; // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
-    bool rope_switch;    // rope.scaling.finetuned = false in the file means that no layer has RoPE
+    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    float window_base;    // its base if the file lacks that key; 0: the base of the other layers
+    int rope_skip_every;  // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
+    bool rope_in_windows; // only layers with a window have RoPE
+    bool rope_switch;     // rope.scaling.finetuned = false in the file means that no layer has RoPE
     FamilyExperts experts;
     Routing routing;      // of experts; the file may override it
     bool sinks;           // every head has a sink
@@ -44,7 +48,7 @@ typedef struct {
     // says which layers these are
     Mixer recurrent;
     bool key_heads_grouped; // Recurrence.grouped
-    bool gated_attention;   // LayerKind.gated
+    AttentionGate gate;     // of attention
     bool head;              // model_load_head knows its prediction heads
     const char *norm_out;   // tensor name of the norm before the head; NULL: output_norm
     int n_layers_by_dim;    // models with this number of layers scale scores by 1/sqrt(dim / n_heads)

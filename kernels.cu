@@ -145,11 +145,14 @@ void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, G
     }
 }
 
-void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *ropes, const GpuBatch *b,
+void gpu_embed(float *x, const DeviceTensor *tok, float scale, float eps, const GpuRopes *ropes, const GpuBatch *b,
                const GpuScratch *s, GpuStream stream) {
     switch (tok->type) {
 #define EMBED(TYPE)                                                                                                    \
-    case TYPE: LAUNCH(embed_rows<TYPE>, (unsigned)b->n_rows, 128, 0, stream, x, *tok, scale, *ropes, *b, *s); break;
+    case TYPE:                                                                                                         \
+        LAUNCH(embed_rows<TYPE>, (unsigned)b->n_rows, 128, 128 / WARP * 4, stream, x, *tok, scale, eps, *ropes, *b,    \
+               *s);                                                                                                    \
+        break;
         EACH_QUANT(EMBED)
         EACH_DENSE(EMBED)
 #undef EMBED
@@ -262,7 +265,7 @@ static void add_product(float *x, const float *from, const DeviceTensor &w, cons
                         const GpuBatch *b, const GpuScratch *s, GpuProduct how, GpuStream stream) {
     float *y = norm ? s->behind : x;
     gemv_run(gemv_job(w, b->n_rows, from, y, (size_t)w.n_out, norm ? GEMV_STORE : GEMV_ADD), 1, how, stream);
-    if (norm) gpu_add_normed(x, y, NULL, norm, l->kind.eps, w.n_out, b->n_rows, stream);
+    if (norm) gpu_add_normed(x, y, NULL, norm, kind_eps_out(&l->kind), w.n_out, b->n_rows, stream);
 }
 
 void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,

@@ -108,6 +108,9 @@ typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activatio
 typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
 // Whether the norms of Q and K normalise each head separately or all heads of a row together.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
+// The gate of attention, whose sigmoid multiplies `a`. GATE_IN_WQ: for each head Wq has head_dim rows of Q, then
+// head_dim rows of the gate. GATE_OWN: w_mix has the gate's rows.
+typedef enum { GATE_NONE, GATE_IN_WQ, GATE_OWN } AttentionGate;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
 #define GELU_CUBE 0.044715f
 #define SWIGLU_SLOPE 1.702f
@@ -126,15 +129,18 @@ typedef struct {
     FeedForward ffn;
     Activation act;
     QkNorm qk_norm;
-    int gated; // 1: for each head Wq has head_dim rows of Q, then head_dim of a gate, whose sigmoid multiplies `a`
-    float eps; // of all norms of the layer
+    AttentionGate gate;
+    float eps; // of all norms of the layer, but see eps_out
     // FFN_EXPERTS: number of experts, number used by each row, and their weights, which are multiplied by route_scale
     int n_experts, n_used;
     Routing routing;
     float route_scale;
     int n_groups, n_groups_used; // consecutive experts form groups; a row's experts come from its best groups; 0: none
     float out_scale;             // factor of the residual stream after the layer; 0: no scaling
+    float eps_out;               // of norm_att_out and norm_ffn_out; 0: eps
 } LayerKind;
+
+HOST_DEVICE static inline float kind_eps_out(const LayerKind *k) { return k->eps_out != 0 ? k->eps_out : k->eps; }
 
 // The recurrence of a recurrent layer. As in Heads all fields have 4 bytes, without padding. Each channel has a causal
 // convolution of its own with `taps` inputs:
@@ -170,7 +176,7 @@ typedef struct {
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
     Tensor shared_route;                        // (1, dim)
     // The input matrix of recurrent mixers: (channels, dim), for MIXER_CONV (3 dim, dim). Their output matrix is wo
-    // (dim, layer_mixed).
+    // (dim, layer_mixed). The gate's matrix of GATE_OWN: (n_heads*head_dim, dim)
     Tensor w_mix;
     Tensor w_z, w_beta, w_alpha;               // MIXER_DELTA: (n_values*value_dim, dim), 2 x (n_values, dim)
     const float *conv;                         // (channels, taps)
@@ -222,13 +228,16 @@ static inline int layer_mixed(const Layer *l) {
     return l->kind.mixer == MIXER_DELTA ? l->rec.n_values * l->rec.value_dim : l->rec.channels;
 }
 // Elements of a row of Workspace.mix. MIXER_DELTA: the outputs of w_mix, w_z, w_beta and w_alpha, then the final beta
-// and decay of each value head. MIXER_CONV: the output of w_mix. Gated attention: the output of Wq.
+// and decay of each value head. MIXER_CONV: the output of w_mix. GATE_IN_WQ: the output of Wq. GATE_OWN: the gates.
 static inline int layer_mix_width(const Layer *l) {
     const Recurrence *r = &l->rec;
     if (l->kind.mixer == MIXER_CONV) return 3 * r->channels;
     if (l->kind.mixer == MIXER_DELTA) return r->channels + r->n_values * (r->value_dim + 4);
-    return l->kind.gated ? 2 * l->heads.n_heads * l->heads.head_dim : 0;
+    return (l->kind.gate == GATE_IN_WQ ? 2 : l->kind.gate == GATE_OWN) * l->heads.n_heads * l->heads.head_dim;
 }
+// Gated attention: where the first head's gate is in a row of Workspace.mix, and elements from there to the next one's.
+static inline int layer_gate_at(const Layer *l) { return l->kind.gate == GATE_IN_WQ ? l->heads.head_dim : 0; }
+static inline int layer_gate_step(const Layer *l) { return l->heads.head_dim + layer_gate_at(l); }
 // Floats of a layer's state: the last taps - 1 inputs of the convolution, (taps - 1, channels), oldest first, then the
 // matrices of the value heads, (n_values, key_dim, value_dim).
 static inline size_t recurrence_floats(const Recurrence *r) {
@@ -265,6 +274,7 @@ typedef struct {
     const float *norm_out; // (dim)
     float eps;
     float embd_scale; // x = embd_scale * row of tok_embd
+    float embd_eps;   // x is then normalised with this eps, without weights; 0: it is not
     float softcap;    // logits become softcap * tanh(logit / softcap); 0: no cap
     // Per-layer embeddings: each layer gets `per` additional values for a token, its part of
     // (norm_per(per_proj x) + sqrt(per) * row of per_embd) / sqrt(2).

@@ -24,6 +24,7 @@ static Status find_family(Loader *l) {
 static Status load_scales(Loader *l) {
     l->embedding = l->branches = l->logits = 1;
     TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma models read from a directory have this key too
+    if (l->family->logit_factor) return loader_scale(l, "logit_scale", 1, &l->logits);
     if (!l->family->scales) return OK;
     float divisor;
     TRY(loader_scale(l, "embedding_scale", 1, &l->embedding));
@@ -86,8 +87,9 @@ static Status describe_layer(const Loader *l, int i) {
                  .ffn = FFN_GATED,
                  .act = f->act,
                  .qk_norm = f->qk_norm_of,
-                 .gated = f->gated_attention,
-                 .eps = scaled_eps(l)},
+                 .gate = f->gate,
+                 .eps = scaled_eps(l),
+                 .eps_out = f->eps_out},
         .index = i,
         .state_layer = -1,
         .be = l->m->be,
@@ -173,6 +175,7 @@ static Status load_ends(const Loader *l) {
                             l->file, c->n_vocab, (unsigned long long)tokens->n);
     e->eps = scaled_eps(l);
     e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : l->embedding / l->branches;
+    if (l->family->embd_norm) e->embd_eps = e->eps;
     TRY(loader_cap(l, "final_logit_softcapping", l->family->logit_cap, &e->softcap));
     TRY(loader_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
     const char *norm_out = l->family->norm_out ? l->family->norm_out : "output_norm";

@@ -250,7 +250,7 @@ static void add_experts(void *arg, int first, int last, int thread) {
         }
         if (sum != out) s->k->rmsnorm(sum, sum, l->norm_experts_out, (int)dim, l->kind.eps);
         for (size_t i = 0; i < dim && sum != out; i++) out[i] += sum[i];
-        if (l->norm_ffn_out) s->k->rmsnorm(out, out, l->norm_ffn_out, (int)dim, l->kind.eps);
+        if (l->norm_ffn_out) s->k->rmsnorm(out, out, l->norm_ffn_out, (int)dim, kind_eps_out(&l->kind));
         for (size_t i = 0; i < dim; i++) x[i] += out[i];
     }
 }

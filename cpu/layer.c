@@ -66,6 +66,14 @@ static void compute_rope(Workspace *w, const Rope *r, int row, int pos) {
     }
 }
 
+// x / sqrt(mean(x * x) + eps)
+static void normalise(float *x, int n, float eps) {
+    double squares = 0;
+    for (int i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    float scale = (float)(1 / sqrt(squares / n + (double)eps));
+    for (int i = 0; i < n; i++) x[i] *= scale;
+}
+
 static void embed_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     RowStep *s = arg;
@@ -75,6 +83,7 @@ static void embed_rows(void *arg, int first, int last, int thread) {
         s->k->embed(&s->ends->tok_embd, s->b->token[i], x);
         if (s->ends->embd_scale != 1)
             for (int k = 0; k < w->dim; k++) x[k] *= s->ends->embd_scale;
+        if (s->ends->embd_eps != 0) normalise(x, w->dim, s->ends->embd_eps);
         for (int r = 0; r < s->ends->n_ropes; r++) compute_rope(w, &s->ends->ropes[r], i, s->b->pos[i]);
     }
 }
@@ -170,7 +179,7 @@ static void store_row(const RowStep *s, int row) {
     }
 }
 
-// Gated attention: Wq's product has, for each head, Q and then its gate. Copies Q to w->q.
+// GATE_IN_WQ: Wq's product has, for each head, Q and then its gate. Copies Q to w->q.
 static void take_queries(const RowStep *s, int row) {
     const Heads *h = &s->l->heads;
     size_t hd = (size_t)h->head_dim;
@@ -184,11 +193,11 @@ static void gate_heads(void *arg, int first, int last, int thread) {
     (void)thread;
     const RowStep *s = arg;
     const Heads *h = &s->l->heads;
-    int hd = h->head_dim;
+    int hd = h->head_dim, step = layer_gate_step(s->l);
     for (int row = first; row < last; row++) {
-        float *both = s->w->mix + (size_t)row * (size_t)s->w->mix_dim, *a = s->w->a + (size_t)row * (size_t)s->w->q_dim;
-        for (int n = 0; n < h->n_heads; n++, a += hd) {
-            float *gate = both + (2 * n + 1) * hd;
+        float *gate = s->w->mix + (size_t)row * (size_t)s->w->mix_dim + layer_gate_at(s->l),
+              *a = s->w->a + (size_t)row * (size_t)s->w->q_dim;
+        for (int n = 0; n < h->n_heads; n++, a += hd, gate += step) {
             for (int i = 0; i < hd; i++) {
                 gate[i] = fabsf(gate[i]) < 1e-12f ? 1e-12f : gate[i];
                 a[i] /= gate[i];
@@ -208,7 +217,7 @@ static void store_rows(void *arg, int first, int last, int thread) {
     bool by_row = l->kind.qk_norm == QK_NORM_ROW;
     for (int i = first; i < last; i++) {
         float *q = s->w->q + (size_t)i * (size_t)s->w->q_dim, temperature = rope_temperature(&l->rope, s->b->pos[i]);
-        if (l->kind.gated) take_queries(s, i);
+        if (l->kind.gate == GATE_IN_WQ) take_queries(s, i);
         if (by_row && l->norm_q) s->k->rmsnorm(q, q, l->norm_q, layer_norm_q(l), l->kind.eps);
         for (int n = 0; n < h->n_heads; n++)
             finish_head(s, q + (size_t)n * (size_t)h->head_dim, by_row ? NULL : l->norm_q, i);
@@ -234,13 +243,15 @@ void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
         recurrent_in(w, l, b);
         return;
     }
-    bool gated = l->kind.gated;
-    MatmulJob jobs[] = {{.w = &l->wq, .y = gated ? w->mix : w->q, .y_stride = (size_t)(gated ? w->mix_dim : w->q_dim)},
-                        {.w = &l->wk, .y = workspace_k(w, l), .y_stride = (size_t)w->kv_dim},
-                        {.w = &l->wv, .y = workspace_v(w, l), .y_stride = (size_t)w->kv_dim}};
+    bool both = l->kind.gate == GATE_IN_WQ;
+    MatmulJob jobs[4] = {{.w = &l->wq, .y = both ? w->mix : w->q, .y_stride = (size_t)(both ? w->mix_dim : w->q_dim)}};
+    int n = 1;
+    if (l->kind.gate == GATE_OWN) jobs[n++] = (MatmulJob){.w = &l->w_mix, .y = w->mix, .y_stride = (size_t)w->mix_dim};
+    if (l->wk.data) jobs[n++] = (MatmulJob){.w = &l->wk, .y = workspace_k(w, l), .y_stride = (size_t)w->kv_dim};
+    if (l->wv.data) jobs[n++] = (MatmulJob){.w = &l->wv, .y = workspace_v(w, l), .y_stride = (size_t)w->kv_dim};
     if (l->kind.mixer == MIXER_LATENT) latent_in(w, l, kv, b);
     else {
-        matmul_run(k, w, jobs, l->wv.data ? 3 : l->wk.data ? 2 : 1, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
+        matmul_run(k, w, jobs, n, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
         tasks_over_rows(w, b->n_rows, 2.0 * w->q_dim, store_rows, &s);
     }
     if (kv->tail_of && layer_owns_kv(l)) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
@@ -254,7 +265,7 @@ static void add_normed_rows(void *arg, int first, int last, int thread) {
     size_t dim = (size_t)s->w->dim;
     for (size_t i = (size_t)first; i < (size_t)last; i++) {
         float *y = s->w->xn + i * dim, *x = s->w->x + i * dim;
-        s->k->rmsnorm(y, y, s->norm, s->w->dim, s->l->kind.eps);
+        s->k->rmsnorm(y, y, s->norm, s->w->dim, kind_eps_out(&s->l->kind));
         for (size_t k = 0; k < dim; k++) x[k] += y[k];
     }
 }
@@ -270,7 +281,7 @@ static void add_product(Workspace *w, const Layer *l, const Tensor *t, const flo
 
 void layer_attn_out(Workspace *w, const Layer *l, const Batch *b) {
     RowStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l};
-    if (l->kind.gated) tasks_over_rows(w, b->n_rows, 20.0 * w->q_dim, gate_heads, &s);
+    if (l->kind.gate) tasks_over_rows(w, b->n_rows, 20.0 * w->q_dim, gate_heads, &s);
     MatmulRows rows = l->kind.mixer == MIXER_LATENT
                           ? latent_out(w, l, b)
                           : matmul_rows(w->a, mixer_is_recurrent(l->kind.mixer) ? l->wo.n_in : w->q_dim, b);

@@ -3,6 +3,8 @@
 
 #include "cpu/tasks.h"
 
+#include <assert.h>
+
 // ---- the norm of rows -----------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -248,6 +250,7 @@ static void plan_tasks(Matmul *p) {
 }
 
 void matmul_run(const CpuKernels *k, Workspace *w, const MatmulJob *jobs, int n_jobs, MatmulRows rows) {
+    assert(n_jobs <= MATMUL_JOBS);
     Matmul p = {.k = k, .w = w, .jobs = jobs, .n_jobs = n_jobs, .rows = rows, .n_in = jobs[0].w->n_in, .block = rows.n};
     plan_tasks(&p);
     norm_first(&p);

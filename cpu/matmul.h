@@ -8,7 +8,7 @@
 
 #include "cpu/cpu.h"
 
-enum { MATMUL_JOBS = 3 }; // the most jobs in one call
+enum { MATMUL_JOBS = 4 }; // the most jobs in one call
 
 // Number of rows up to which the int8 kernels are faster than panels of weights in f32 (INT8_ROWS_MAX) or bf16
 // (INT8_TILES_MAX, with a matrix unit). Without a matrix unit f32 panels cost as much for one row as for a tile of 16

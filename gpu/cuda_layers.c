@@ -39,7 +39,7 @@ void cuda_layers_start(CudaScratch *s) {
     const Ends *e = s->embeds;
     if (!e) return;
     const CudaMatrix *m = e->tok_embd.device;
-    gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    gpu_embed(s->x, &m->t, e->embd_scale, e->embd_eps, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
     cuda_per_layer_embed(s, e);
     s->embeds = NULL;
 }
@@ -53,7 +53,7 @@ void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS]
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
     rt_upload(s->per, w->per, (size_t)b->n_rows * (size_t)w->per_dim * sizeof(float), cuda_device.stream);
     // x is NULL: only the RoPE tables are filled, and the tensor argument is not read
-    gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    gpu_embed(NULL, &c->gpu.wq, 1, 0, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
 }
 
 void cuda_layers_fetch(Workspace *w, const Batch *b) {
@@ -93,7 +93,7 @@ void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *
         cuda_products_multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, qkv_width(l), false);
         gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
     }
-    if (l->kind.gated) cuda_recurrent_gate_in(w, c, is_fused(s, c));
+    if (l->kind.gate) cuda_recurrent_gate_in(w, c, is_fused(s, c));
     if (layer_owns_kv(l)) gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
 }
 
@@ -173,10 +173,10 @@ void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const
     if (latent_expands(s, l, b)) attend_latent(w, l, kv->device, b, type);
     else if (by_tiles(s, c, kv->device)) {
         attend_tiles(s, l, kv->device, type);
-        if (l->kind.gated) cuda_recurrent_gate(w, c, s->xn, type);
+        if (l->kind.gate) cuda_recurrent_gate(w, c, s->xn, type);
     } else {
         attend_range(s, l, kv->device, 0, n);
-        if (l->kind.gated) cuda_recurrent_gate(w, c, s->a, TYPE_F32);
+        if (l->kind.gate) cuda_recurrent_gate(w, c, s->a, TYPE_F32);
         if (!is_fused(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, cuda_device.stream);
     }
     if (!l->kv_used_later) gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
@@ -203,7 +203,7 @@ void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b) {
         if (!is_fused(s, c))
             gpu_convert(s->xn, k->type, from, (size_t)s->batch.n_rows * (size_t)k->n_in, cuda_device.stream);
     }
-    if (!is_fused(s, c)) return add_product(w, k, s->xn, c->gpu.norm_att_out, l->kind.eps);
+    if (!is_fused(s, c)) return add_product(w, k, s->xn, c->gpu.norm_att_out, kind_eps_out(&l->kind));
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_attn_out(s->x + p.first * (size_t)w->dim, from + p.first * (size_t)c->gpu.wo.n_in, &c->gpu, &p.batch,
                      &p.scratch, gpu_rounded, cuda_device.stream);
@@ -231,7 +231,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
 static void dense_out(Workspace *w, const Layer *l, bool fused) {
     CudaScratch *s = w->device;
     const CudaLayer *c = l->device;
-    if (!fused) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
+    if (!fused) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, kind_eps_out(&l->kind));
     for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
         gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)l->w_gate.n_out, &c->gpu, &p.batch,
                     &p.scratch, gpu_rounded, cuda_device.stream);

@@ -79,7 +79,7 @@ static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES
     EACH_FFN_MATRIX(FFN_MATRIX)
     EACH_PER_LAYER_MATRIX(FFN_MATRIX)
     EACH_RECURRENT_MATRIX(MATRIX)
-    for (i = 0; l->kind.gated && i < N_MATRICES; i++) {
+    for (i = 0; l->kind.gate == GATE_IN_WQ && i < N_MATRICES; i++) {
         if (out[i].to == &g->wq) out[i].from = query_rows(l, false);
         if (out[i].to == &g->w_mix) out[i].from = query_rows(l, true);
     }

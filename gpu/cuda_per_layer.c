@@ -26,7 +26,7 @@ void cuda_per_layer_embed(CudaScratch *s, const Ends *e) {
     size_t parts = (size_t)n * (size_t)(e->per_proj.n_out / e->per);
     float eps = e->eps * (float)e->per_proj.n_in; // as in cpu/layer.c, which does not divide the input by sqrt(dim)
     multiply(s, &proj->stack, s->x, s->per, n <= CUDA_UNPACK_ROWS || !cuda_device_has_products());
-    gpu_embed(s->y, &embd->t, 1, &none, &s->batch, &s->gpu, cuda_device.stream);
+    gpu_embed(s->y, &embd->t, 1, 0, &none, &s->batch, &s->gpu, cuda_device.stream);
     gpu_per_layer_embed(s->per, s->y, embd->norm, eps, e->per, parts, cuda_device.stream);
 }
 

@@ -296,7 +296,7 @@ struct CombineJob {
     size_t stride;
     const float *norm;                       // (dim) or NULL
     const float *norm_shared, *norm_experts; // (dim) of the shared expert's output and of the experts' sum, or NULL
-    float eps;
+    float eps, eps_out;                      // eps_out: of `norm`
     const float *weight;
     const int *place; // (n_rows, n_used)
     int n_used, dim;
@@ -347,7 +347,7 @@ __global__ void combine_experts(GRID_CONSTANT const CombineJob j) {
         squares += sum * sum;
     }
     if (!j.norm && !j.norm_experts) return;
-    float scale = j.norm ? 1 / sqrtf(block_sum(squares, sums) / (float)j.dim + j.eps) : 1;
+    float scale = j.norm ? 1 / sqrtf(block_sum(squares, sums) / (float)j.dim + j.eps_out) : 1;
     for (int i = (int)threadIdx.x; i < j.dim; i += (int)blockDim.x) x[i] += kept[i] * scale * (j.norm ? j.norm[i] : 1);
 }
 

@@ -127,9 +127,9 @@ void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_co
 // Moves K and V of slot keep[i] to slot i, for i in [0, n), in every layer and KV head of the sequence with these
 // blocks. keep (n_layers, n_kv_heads, n) ascends, keep[i] >= i. Dense types only.
 void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream);
-// x (n_rows, dim) = scale times the tokens' rows of `tok`. Also fills cos and sin of each row's position for every RoPE
-// table; x NULL: only these.
-void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *ropes, const GpuBatch *b,
+// x (n_rows, dim) = scale times the tokens' rows of `tok`, normalised if eps is not 0 (Ends.embd_eps). Also fills cos
+// and sin of each row's position for every RoPE table; x NULL: only these.
+void gpu_embed(float *x, const DeviceTensor *tok, float scale, float eps, const GpuRopes *ropes, const GpuBatch *b,
                const GpuScratch *s, GpuStream stream);
 // Moves row rows[i] of x (.., width), words of 4 bytes, to row i, for i in [0, n). rows ascends.
 void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream);

@@ -192,6 +192,7 @@ void gpu_experts_combine(float *x, float *y, float *shared, const GpuLayer *l, c
                     l->norm_shared_out,
                     l->norm_experts_out,
                     l->kind.eps,
+                    kind_eps_out(&l->kind),
                     e->weight,
                     e->place,
                     l->kind.n_used,

@@ -159,9 +159,19 @@ __device__ inline void find_turns(const Rope &r, const GpuScratch &s, int row, i
     }
 }
 
-// One block per row: the token's embedding (x NULL: not wanted), then cos and sin of its position.
+// Normalises a row that the block has written.
+__device__ inline void normalise(float *x, int n, float eps) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) squares += x[i] * x[i];
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) x[i] *= scale;
+}
+
+// One block per row: the token's embedding (x NULL: not wanted), with eps normalised, then cos and sin of its position.
 template <int TYPE>
-__global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float scale,
+__global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float scale, float eps,
                            GRID_CONSTANT const GpuRopes ropes, GRID_CONSTANT const GpuBatch b,
                            GRID_CONSTANT const GpuScratch s) {
     int row = (int)blockIdx.x, token = b.token[row];
@@ -173,6 +183,7 @@ __global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float s
             unit_to<TYPE>(t, (size_t)token, u, TYPE_F32, to, (size_t)u * UNIT);
             for (int i = u * UNIT; scale != 1 && i < (u + 1) * UNIT && i < t.n_in; i++) to[i] *= scale;
         }
+        if (eps != 0) normalise(to, t.n_in, eps);
     }
     for (int r = 0; r < ropes.n; r++) find_turns(ropes.of[r], s, row, b.pos[row]);
 }

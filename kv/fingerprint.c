@@ -39,7 +39,7 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads, LayerKind and Recurrence consist of words without padding and are hashed as bytes, so that new fields are
 // hashed, too. Any other new field of a layer fails these assertions: hash it here if it influences K and V.
 _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 13 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 14 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(
@@ -47,8 +47,8 @@ _Static_assert(
                          21 * sizeof(Tensor) + 20 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
     "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind, "
     "state_layer and kv_used_later follow from the layers' order, kinds and windows; host_ffn decides where, not what");
-_Static_assert(sizeof(Ends) == 5 * sizeof(Tensor) + 4 * sizeof(const float *) + 3 * sizeof(float) +
-                                   ROPE_TABLES * sizeof(Rope) + 3 * sizeof(int),
+_Static_assert(sizeof(Ends) == 5 * sizeof(Tensor) + 4 * sizeof(const float *) + 4 * sizeof(float) +
+                                   ROPE_TABLES * sizeof(Rope) + 4 * sizeof(int),
                "add_ends hashes what decides K and V; the norm and the head come after all K and V");
 
 static void add_layer(XXH3_state_t *hash, const Layer *l) {
@@ -56,7 +56,8 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
                           l->norm_att_out, l->norm_ffn_out, l->sinks,           l->norm_v,
                           l->norm_q_a,     l->norm_per,     l->norm_router,     l->norm_experts,
                           l->expert_bias,  l->expert_scale, l->norm_shared_out, l->norm_experts_out};
-    add(hash, &l->kind, sizeof l->kind);
+    add(hash, &l->kind, offsetof(LayerKind, eps_out));
+    if (l->kind.eps_out != 0) add_f32(hash, l->kind.eps_out); // files from before this field stay valid
     add(hash, &l->heads, sizeof l->heads);
     if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);
     add(hash, norms, sizeof norms);
@@ -67,6 +68,7 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
 
 static void add_ends(XXH3_state_t *hash, const Ends *e) {
     add_f32(hash, e->embd_scale);
+    if (e->embd_eps != 0) add_f32(hash, e->embd_eps);
     add_u64(hash, (uint64_t)e->per);
 }
 

@@ -128,7 +128,8 @@ Status loader_attention_shape(Loader *l) {
     const Family *f = l->family;
     TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
     bool has_window = f->full_every > 0 && !f->window_optional && f->window == 0;
-    TRY(loader_int(l, "attention.sliding_window", 0, 1 << 30, has_window, f->window, &c->window));
+    int least = f->rope_in_windows; // a model without windows would have no RoPE at all
+    TRY(loader_int(l, "attention.sliding_window", least, 1 << 30, has_window, f->window, &c->window));
     TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
     if (f->latent && c->n_shared_kv > 0)
@@ -275,7 +276,7 @@ Status loader_attention(const Loader *l, int i) {
     int q_dim = c->n_heads * y->heads.head_dim, kv_dim = y->heads.n_kv_heads * y->heads.head_dim;
     bool normed = l->family->qk_norm;
     FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
-    if (!y->kind.gated && loader_layer_has(l, i, "attn_qkv")) { // which has no rows for gates
+    if (y->kind.gate != GATE_IN_WQ && loader_layer_has(l, i, "attn_qkv")) { // which has no rows for gates
         if (!owns_kv(c, i))
             return status_error(
                 QUILL_MODEL,
@@ -285,9 +286,10 @@ Status loader_attention(const Loader *l, int i) {
         TRY(loader_layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
         TRY(loader_layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
     } else {
-        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, y->kind.gated ? 2 * q_dim : q_dim, c->dim));
+        TRY(loader_layer_matrix(l, i, "attn_q", &y->wq, y->kind.gate == GATE_IN_WQ ? 2 * q_dim : q_dim, c->dim));
         if (owns_kv(c, i)) TRY(load_kv(l, i, kv_dim));
     }
+    if (y->kind.gate == GATE_OWN) TRY(loader_layer_matrix(l, i, "attn_gate", &y->w_mix, q_dim, c->dim));
     if (l->family->sinks) TRY(loader_layer_vector(l, i, "attn_sinks", &y->sinks, c->n_heads, true));
     TRY(loader_layer_vector(l, i, "attn_q_norm", &y->norm_q, layer_norm_q(y), normed));
     if (l->branches != 1 && (y->norm_q || y->norm_k))

@@ -117,7 +117,7 @@ Status loader_recurrent(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     y->kind.mixer = l->family->recurrent;
-    y->kind.gated = 0; // the family's gate is for attention only
+    y->kind.gate = GATE_NONE; // the family's gate is for attention only
     y->rec = c->rec;
     y->kv_kind = y->kv_layer = -1;
     y->rope = (Rope){.mscale = 1, .span = 1};

@@ -89,11 +89,11 @@ static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     }
 }
 
-// What Wo takes of gated attention: the gates lie in w->mix, after each head's rows of Q.
+// What Wo takes of gated attention.
 static const float *gated_row(Activations *a, const Workspace *w, const Layer *l, int row, const float *found) {
-    const float *both = w->mix + (size_t)row * (size_t)w->mix_dim;
-    int hd = l->heads.head_dim;
-    for (int i = 0; i < l->wo.n_in; i++) a->gated[i] = found[i] / (1 + expf(-both[(i / hd * 2 + 1) * hd + i % hd]));
+    const float *gates = w->mix + (size_t)row * (size_t)w->mix_dim + layer_gate_at(l);
+    int hd = l->heads.head_dim, step = layer_gate_step(l);
+    for (int i = 0; i < l->wo.n_in; i++) a->gated[i] = found[i] / (1 + expf(-gates[i / hd * step + i % hd]));
     return a->gated;
 }
 
@@ -110,7 +110,7 @@ static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, c
     // Rows of attention are as wide as those of the widest layer; recurrent layers write theirs without gaps.
     int attended = mixer_is_recurrent(l->kind.mixer) ? l->wo.n_in : w->q_dim;
     int strides[] = {w->dim, attended, w->dim, experts ? n : w->ffn, w->dim};
-    bool gated = feed == FEEDS_ATTENTION_OUT && l->kind.gated;
+    bool gated = feed == FEEDS_ATTENTION_OUT && l->kind.gate;
     for (int i = 0; i < b->n_rows; i++) {
         const float *row = rows[feed] + (size_t)i * (size_t)strides[feed];
         if (gated) row = gated_row(a, w, l, i, row);

@@ -26,7 +26,8 @@ static size_t arch_int(const Gguf *g, const Family *f, const char *suffix) {
 }
 
 static bool moves(Str name) {
-    static const char *const ends[] = {".attn_q.weight", ".attn_k.weight", ".attn_q.bias", ".attn_k.bias"};
+    static const char *const ends[] = {".attn_q.weight", ".attn_k.weight",      ".attn_q.bias",
+                                       ".attn_k.bias",   ".attn_q_norm.weight", ".attn_k_norm.weight"};
     if (!str_has_prefix(name, "blk.")) return false;
     for (size_t i = 0; i < ARRAY_LEN(ends); i++)
         if (str_has_suffix(name, ends[i])) return true;
@@ -39,7 +40,7 @@ static bool whole_heads(const Gguf *g, size_t head) {
         const GgufTensor *t = gguf_tensor_at(g, i);
         Str name = t->name;
         for (size_t k = 0; k + 9 <= name.n; k++)
-            if (memcmp(name.data + k, ".attn_qkv", 9) == 0 || memcmp(name.data + k, "attn_q_no", 9) == 0) return false;
+            if (memcmp(name.data + k, ".attn_qkv", 9) == 0) return false;
         size_t rows = (size_t)(t->n_dims == 1 ? t->dims[0] : t->dims[1]);
         if (moves(name) && (t->n_dims > 2 || t->scales || rows % head != 0)) return false;
     }

@@ -97,7 +97,37 @@ def llama(file):
     return transformers.LlamaForCausalLM, config, state
 
 
-FAMILIES = {"llama": llama}
+def muse_glimmer(file):
+    text = file.common()
+    heads, kv_heads = text["num_attention_heads"], text["num_key_value_heads"]
+    full = file.get("attention.sliding_window_pattern", 4)
+    slides = [(i + 1) % full != 0 for i in range(text["num_hidden_layers"])]
+    text.update(
+        sliding_window=file.get("attention.sliding_window"),
+        layer_types=["sliding_attention" if s else "full_attention" for s in slides],
+        layer_rope_theta=[file.get("rope.freq_base") if s else 0 for s in slides],
+        qk_scale_factor=file.layer(0, "attn_q_norm.weight")[0].item(),
+        output_multiplier=file.get("logit_scale"),
+        final_logit_softcapping=file.get("final_logit_softcapping"),
+    )
+    config = transformers.MuseGlimmerConfig(text_config=text, vision_config=TINY_VISION,
+                                            tie_word_embeddings=text["tie_word_embeddings"])
+    norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+             "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+    prefix = "model.language_model."
+    state = file.layers({**ATTENTION, **GATED_FFN, **norms, "attn_gate": "self_attn.gate_proj"}, prefix + "layers.")
+    for name in state:
+        if "q_proj" in name:
+            state[name] = in_halves(state[name], heads)
+        elif "k_proj" in name:
+            state[name] = in_halves(state[name], kv_heads)
+        elif "layernorm" in name:
+            state[name] = state[name] - 1
+    return transformers.MuseGlimmerForConditionalGeneration, config, {**file.ends(prefix), **state}
+
+
+TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
+FAMILIES = {"llama": llama, "muse-glimmer": muse_glimmer}
 
 
 def logits(path):

@@ -1,6 +1,6 @@
-// tests/test_cuda_families.c: gemma4, whose layers differ, and deepseek2, whose K and V are compressed, on the GPU
-// against the scalar reference: shapes, KV types, layers on both devices; what 16-bit types round; sequences that are
-// forked, truncated and preempted. No GPU is needed (tests/rig/cuda_rig.h).
+// tests/test_cuda_families.c: gemma4, whose layers differ, deepseek2, whose K and V are compressed, and muse-glimmer on
+// the GPU against the scalar reference: shapes, KV types, layers on both devices; what 16-bit types round; sequences
+// that are forked, truncated and preempted. No GPU is needed (tests/rig/cuda_rig.h).
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda_scratch.h"
@@ -108,6 +108,29 @@ static void test_compressed_kv(void **state) {
          2e-3},
     };
     expect_shapes("deepseek2", all, ARRAY_LEN(all));
+}
+
+// The embedding is normalised, attention has a gate of its own, and layers without a window have no RoPE.
+static void test_gates(void **state) {
+    (void)state;
+    static const ShapeCase all[] = {
+        {"muse-glimmer, odd sizes",
+         {.n_heads = 6, .n_kv_heads = 2, .head_dim = 22, .dim = 44, .ffn = 52, .window = 5},
+         {ALL_LAYERS, TYPE_F32, 4, .shuffle = 3},
+         SHORT,
+         1e-5},
+        {"muse-glimmer, tied, two layers on the CPU",
+         {.n_heads = 8, .n_kv_heads = 1, .head_dim = 18, .tied = true},
+         {3, TYPE_F32, 7, .shuffle = 5},
+         SHORT,
+         1e-5},
+        {"muse-glimmer, KV q8_0, tiles",
+         {.head_dim = 64, .dim = 96},
+         {ALL_LAYERS, TYPE_Q8_0, 16, 4, .scarce = true},
+         LONG,
+         5e-3},
+    };
+    expect_shapes("muse-glimmer", all, ARRAY_LEN(all));
 }
 
 // ---- rounding -------------------------------------------------------------------------------------------------------
@@ -287,8 +310,11 @@ static void test_sequences(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers_that_differ), cmocka_unit_test(test_compressed_kv),
-        cmocka_unit_test(test_rounding),           cmocka_unit_test(test_expanded_kv),
+        cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_compressed_kv),
+        cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_expanded_kv),
         cmocka_unit_test(test_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,6 +158,9 @@ static const struct {
     {{.arch = "qwen35moe", .n_layers = 4, .state = 19, .n_experts = 5, .n_used = 2, .ffn = 24, .ffn_shared = 52}, 0},
     {{.arch = "lfm2", .dim = 52, .n_heads = 2, .n_kv_heads = 1, .taps = 7, .ffn = 36, .tied = true}, 0},
     {{.arch = "lfm2", .n_layers = 8, .taps = 2}, 0},
+    {{.arch = "muse-glimmer", .n_heads = 16, .n_kv_heads = 1, .head_dim = 22, .ffn = 52, .window = 5}, 0},
+    {{.arch = "muse-glimmer", .n_layers = 9, .dim = 44, .n_heads = 3, .n_kv_heads = 3, .head_dim = 20, .tied = true},
+     0},
     {{.arch = "gpt-oss", .n_experts = 32, .n_used = 2, .n_layers = 3, .window = 5, .n_heads = 8, .n_kv_heads = 1}, 0},
 };
 

@@ -120,7 +120,7 @@ static void check_embed(GpuCaseRig *r) {
     float *x = fresh(r, r->w.dim);
     size_t turns = rows_of(r, r->w.n_rot / 2), table = turns + (size_t)(r->w.n_rot / 2); // with the row of padding
     r->m.be->embed(&r->w, r->m.be, &r->m.ends, &r->kv, &r->b);
-    gpu_embed(x, &r->tok, r->m.ends.embd_scale, &r->ropes, &r->db, &r->s, NULL);
+    gpu_embed(x, &r->tok, r->m.ends.embd_scale, 0, &r->ropes, &r->db, &r->s, NULL);
     gpu_compare_f32(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
     for (size_t i = 0; i < (size_t)r->ropes.n; i++) {
         gpu_compare_f32(EMBED, F32_IN, r->w.rope_cos + i * turns, r->s.rope_cos + i * table, turns);

@@ -183,6 +183,7 @@ static void test_every_word_is_hashed(void **state) {
         flip_and_compare(&r, &whole, (uint32_t *)&rope->temperature, "the temperature of Q", 0);
     }
     flip_and_compare(&r, &whole, (uint32_t *)&r.m.ends.embd_scale, "the embedding's scale", 0);
+    flip_and_compare(&r, &whole, (uint32_t *)&r.m.ends.embd_eps, "the embedding's norm", 0);
     rig_close(&r);
     gguf_close(g);
 }

@@ -10,12 +10,16 @@ static bool slides(const Plain *p, int layer) {
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->arch);
     const GgufValue *v = gguf_value(p->g, key);
     if (v && v->elem_type == GGUF_BOOL && v->type == GGUF_ARRAY) return p->window > 0 && v->data[layer];
-    int every = is(p, "gemma2") || is(p, "gpt-oss") ? 2 : is(p, "gemma3") ? 6 : is(p, "olmo2") ? 4 : 0;
+    int every = is(p, "gemma2") || is(p, "gpt-oss")       ? 2
+                : is(p, "gemma3")                         ? 6
+                : is(p, "olmo2") || is(p, "muse-glimmer") ? 4
+                                                          : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
 
 static bool has_rope(const Plain *p, int layer) {
     bool on = true;
+    if (is(p, "muse-glimmer")) return slides(p, layer);
     if (is(p, "granite")) gguf_bool(p->g, "granite.rope.scaling.finetuned", &on, true);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
@@ -70,7 +74,8 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama", "granite", "smollm3", "mistral3", "glm4", "deepseek2"};
+    static const char *const families[] = {"llama", "granite",   "smollm3",     "mistral3",
+                                           "glm4",  "deepseek2", "muse-glimmer"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -128,7 +133,7 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     int hd = head_dim(p, layer), q_dim = p->n_heads * hd, n_kv = kv_heads(p, layer), kv_dim = n_kv * hd;
     bool own = source(p, layer) == layer, has_v = tensor_of(p, layer, "attn_v", "weight");
     bool fused = tensor_of(p, layer, "attn_qkv", "weight");
-    bool gated = is_qwen35(p);
+    bool gated = is_qwen35(p), gate_own = tensor_of(p, layer, "attn_gate", "weight");
     double h[4096], both[8192],
         span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
     memcpy(h, x, (size_t)p->dim * sizeof *h);
@@ -139,6 +144,8 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
         q[i] = both[at];
         gate[i] = gated ? 1 / (1 + exp(-both[at + hd])) : 1;
     }
+    if (gate_own) product(p, layer, "attn_gate", 0, q_dim, h, gate);
+    for (int i = 0; i < q_dim && gate_own; i++) gate[i] = 1 / (1 + exp(-gate[i]));
     if (own) product(p, layer, fused ? "attn_qkv" : "attn_k", fused ? q_dim : 0, kv_dim, h, k);
     if (own && (fused || has_v))
         product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
@@ -155,7 +162,9 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
 // x += residual_scale * norm(branch)
 static void add_branch(const Plain *p, int layer, const char *behind, double *branch, double *x) {
     double scale = is(p, "granite") ? number(p, "residual_scale", 1) : 1;
-    norm(p, layer, behind, branch, p->dim);
+    Plain of = *p;
+    if (is(p, "muse-glimmer")) of.eps = 1e-8;
+    norm(&of, layer, behind, branch, p->dim);
     for (int i = 0; i < p->dim; i++) x[i] += scale * branch[i];
 }
 
@@ -579,6 +588,7 @@ static double *hidden_of(Plain *p, const int *tokens, int n) {
     for (int t = 0; t < n; t++) {
         row_of(gguf_tensor(p->g, "token_embd.weight"), (uint64_t)tokens[t], x + t * p->dim);
         for (int i = 0; i < p->dim; i++) x[t * p->dim + i] *= scale;
+        if (is(p, "muse-glimmer")) norm_by(p, NULL, x + t * p->dim, p->dim, p->dim);
     }
     double *x0 = malloc((size_t)(n * p->dim) * sizeof *x0);
     memcpy(x0, x, (size_t)(n * p->dim) * sizeof *x0);
@@ -602,11 +612,12 @@ float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
     const char *head = output_of(g, &n_vocab);
     double *x = hidden_of(&p, tokens, n), *out = malloc((size_t)n_vocab * sizeof *out);
     float *logits = malloc((size_t)(n * n_vocab) * sizeof *logits);
+    double scale = number(&p, "logit_scale", 1);
+    if (!is(&p, "muse-glimmer")) scale = 1 / scale;
     for (int t = 0; t < n; t++) {
         product(&p, -1, head, 0, n_vocab, x + t * p.dim, out);
         for (int i = 0; i < n_vocab; i++)
-            logits[t * n_vocab + i] =
-                (float)capped(out[i] / number(&p, "logit_scale", 1), number(&p, "final_logit_softcapping", 0));
+            logits[t * n_vocab + i] = (float)capped(out[i] * scale, number(&p, "final_logit_softcapping", 0));
     }
     close_plain(&p);
     free(x);

@@ -81,7 +81,8 @@ typedef struct {
     bool qkv_bias, qk_norm, norms_behind;
     bool experts, shared, sinks, all_biases; // sinks: also another name for the norm of the feed-forward
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
-    bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate
+    bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate in Wq
+    bool gate_own, logit_factor;            // attention with a gate of its own; logit_scale multiplies
     const char *norm_out;                   // NULL: output_norm
     int n_layers;                           // 0: two
     int window;
@@ -178,6 +179,14 @@ static const Arch archs[] = {
      .half_rope = true,
      .delta = true,
      .gated = true},
+    {.name = "muse-glimmer",
+     .n_layers = 5,
+     .qk_norm = true,
+     .norms_behind = true,
+     .window = 12,
+     .logit_cap = 2,
+     .gate_own = true,
+     .logit_factor = true},
     {.name = "lfm2", .n_layers = 3, .qk_norm = true, .conv = true, .norm_out = "token_embd_norm"},
 };
 
@@ -327,6 +336,7 @@ static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *rand
             add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), a->norms_of_rows ? kv : head_dim(m, layer), 1,
                        0.2f, random);
     }
+    if (a->gate_own) add_matrix(g, layer_name(name, layer, "attn_gate.weight"), m->type, m->dim, q, random);
     if (!a->latent) add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
     if (a->all_biases) add_vector(g, layer_name(name, layer, "attn_output.bias"), m->dim, 0, 0.5f, random);
     if (a->sinks) add_vector(g, layer_name(name, layer, "attn_sinks.weight"), m->n_heads, 0.5f, 1, random);
@@ -544,6 +554,7 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
     if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
     if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
+    if (arch_of(m)->logit_factor) set_f32(g, m->arch, "logit_scale", 1.4f);
     if (arch_of(m)->scales) set_scales(g, m);
     if (arch_of(m)->gemma4) set_gemma4(g, m);
     if (arch_of(m)->latent) set_latent(g, m);

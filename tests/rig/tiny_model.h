@@ -21,12 +21,14 @@ typedef struct {
     // (experts), "gemma4" (two sizes of heads, shared K and V, per-layer embeddings; with n_experts its mixture kind,
     // whose V is K), "deepseek2" (compressed K and V, one dense layer, then experts), "gpt-oss" (experts, sinks,
     // windows, YaRN, biases everywhere);
-    // "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated attention, RoPE on half
-    // a head), "lfm2" (short convolutions in all layers but each third)
+    // "muse-glimmer" (windows, RoPE in layers with a window alone, norms as gemma3, also of the embedding, attention
+    // with a gate); "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated
+    // attention, RoPE on half a head), "lfm2" (short convolutions in all layers but each third)
     const char *arch;
-    int dim;        // 0: 64
-    int n_layers;   // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, to have layers of both kinds
-    int n_heads;    // 0: 4
+    int dim;      // 0: 64
+    int n_layers; // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, to have layers of both
+                  // kinds
+    int n_heads;  // 0: 4
     int n_kv_heads; // 0: half of n_heads
     int head_dim;   // 0: dim / n_heads
     int ffn;        // 0: 2 x dim
@@ -55,9 +57,10 @@ typedef struct {
     bool own_ends;   // with mtp: the head has an embedding, a norm and an output matrix of its own
     // The layers add nothing, in F32: the next token depends on the last one alone, and a prediction head knows it.
     bool bigrams;
-    bool qkv_bias;     // also without "qwen2"
-    bool qk_norm;      // also without "qwen3"
-    int window;        // 0: 12 for the gemmas, none for the others. Which layers have it depends on arch
+    bool qkv_bias; // also without "qwen2"
+    bool qk_norm;  // also without "qwen3"
+    int window; // 0: 12 for the gemmas and others that have windows, none for the others. Which layers have it depends
+                // on arch
     float score_cap;   // soft cap of attention's scores; 0: 1.5 for "gemma2", none for the others
     float logit_cap;   // soft cap of the logits; 0: 2 for "gemma2", none for the others
     float swa_base;    // rope.freq_base_swa; 0: 100 for "gemma3", none for the others
