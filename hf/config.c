@@ -7,6 +7,7 @@
 
 #include "base/jsonio.h"
 #include "hf/gemma4.h"
+#include "hf/muse.h"
 #include "hf/recurrent.h"
 
 enum { MAX_LAYERS = 1 << 12 };
@@ -48,7 +49,8 @@ static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
     m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
     const char *type = text_of(m->config, "model_type"), *whole = text_of(m->file, "model_type");
-    static const char *const seeing[][2] = {{"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"}};
+    static const char *const seeing[][2] = {
+        {"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"}, {"muse_glimmer", "muse_glimmer_text"}};
     for (size_t i = 0; i < ARRAY_LEN(seeing); i++)
         if (whole && strcmp(whole, seeing[i][0]) == 0 && (!type || strcmp(type, whole) == 0)) type = seeing[i][1];
     if (!type) type = whole;
@@ -226,7 +228,7 @@ static const struct {
     {"attn_logit_softcapping", "attn_logit_softcapping"}, {"final_logit_softcapping", "final_logit_softcapping"},
     {"embedding_multiplier", "embedding_scale"},          {"residual_multiplier", "residual_scale"},
     {"attention_multiplier", "attention.scale"},          {"logits_scaling", "logit_scale"},
-    {"routed_scaling_factor", "expert_weights_scale"},
+    {"routed_scaling_factor", "expert_weights_scale"},    {"output_multiplier", "logit_scale"},
 };
 
 static Status set_counts(const HfModel *m) {
@@ -346,7 +348,7 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
 // ---- windows --------------------------------------------------------------------------------------------------------
 
 // Whether layer i has a sliding window, if the configuration has no list of layer types.
-static bool slides(const HfModel *m, int64_t i) {
+static bool slides(const HfModel *m, int64_t i, int64_t n_layers) {
     int64_t every = m->family->full_every, limit = 0;
     bool on = is_true(m->config, "use_sliding_window");
     hf_config_int(m->config, "max_window_layers", &limit);
@@ -360,6 +362,7 @@ static bool slides(const HfModel *m, int64_t i) {
         if (!hf_config_int(m->config, "sliding_window_pattern", &every))
             hf_config_int(m->config, "_sliding_window_pattern", &every);
         return every < 1 || (i + 1) % every != 0;
+    case HF_WINDOW_FROM_LAST: return (n_layers - 1 - i) % every != 0;
     case HF_WINDOW_NONE: break;
     }
     return false;
@@ -380,7 +383,7 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
             return status_error(
                 QUILL_MODEL, "%s/config.json: layer_types: full_attention or sliding_attention expected, %.60s found",
                 m->dir, type ? type : "another value");
-        windowed[i] = listed ? window : slides(m, i);
+        windowed[i] = listed ? window : slides(m, i, n_layers);
     }
     if (m->family->names == HF_NAMES_GEMMA4) windowed[n_layers - 1] = false; // whatever the list says, as transformers
     return OK;
@@ -396,10 +399,11 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     bool some = !st.code && memchr(windowed, 1, (size_t)n_layers) && size && !json_is_null(size);
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
         st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
-    if (!st.code && (some || m->family->window == HF_WINDOW_PATTERN)) {
+    if (!st.code && (some || m->family->full_every > 0)) {
         gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
         hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
     }
+    if (!st.code && hf_is_muse(m)) st = hf_read_muse(m, n_layers, windowed);
     if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = hf_read_gemma4(m, n_layers, windowed);
     free(windowed);
     return st;

@@ -194,6 +194,21 @@ static const HfFamily families[] = {
                  "\"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"rope_theta\": 150000.0, "
                  "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, "
                  "\"beta_slow\": 1.0, \"truncate\": false, \"original_max_position_embeddings\": 4096}}"},
+    {.model_type = "muse_glimmer_text",
+     .arch = "muse-glimmer",
+     .act = "silu",
+     .names = HF_NAMES_GEMMA,
+     .window = HF_WINDOW_FROM_LAST,
+     .full_every = 4,
+     .halves = true,
+     .norm_plus_one = true,
+     .last_norm_plain = true,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"head_dim\": 128, "
+                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"hidden_size\": 6656, "
+                 "\"intermediate_size\": 19968, \"num_hidden_layers\": 52, \"sliding_window\": 2048, "
+                 "\"final_logit_softcapping\": 20.0, \"qk_scale_factor\": 3.87, "
+                 "\"output_multiplier\": 0.19611613513818404, \"post_norm_eps\": 1e-8, "
+                 "\"tie_word_embeddings\": false}"},
     {.model_type = "qwen3_next",
      .arch = "qwen3next",
      .act = "silu",

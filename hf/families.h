@@ -21,8 +21,9 @@ typedef enum {
 // The layers with a window, if config.json has no layer_types.
 typedef enum {
     HF_WINDOW_NONE,
-    HF_WINDOW_ALL,     // all layers, if sliding_window is a number
-    HF_WINDOW_PATTERN, // all layers but each HfFamily.full_every-th
+    HF_WINDOW_ALL,       // all layers, if sliding_window is a number
+    HF_WINDOW_PATTERN,   // all layers but each HfFamily.full_every-th
+    HF_WINDOW_FROM_LAST, // the same, counted from the last layer, which has none
     // if use_sliding_window is true:
     HF_WINDOW_SWITCH,     // the layers from max_window_layers on
     HF_WINDOW_SWITCH_ALL, // all layers
@@ -40,6 +41,7 @@ typedef struct {
     int full_every;
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one
+    bool last_norm_plain;  // except the one behind the last layer
     const char *recurrent; // name of recurrent layers in layer_types; NULL: the family has none
     // JSON: defaults of the configuration's class for keys that config.json may leave out. Keys that are null: the
     // class has no default.

@@ -6,6 +6,7 @@
 
 #include "formats/types.h"
 #include "hf/experts.h"
+#include "hf/muse.h"
 #include "hf/recurrent.h"
 #include "hf/view.h"
 
@@ -26,6 +27,7 @@ static const struct {
     {"self_attn.v_proj", "attn_v", ALL | HF_NAMES_LFM},
     {"self_attn.qkv_proj", "attn_qkv", ALL},
     {"self_attn.o_proj", "attn_output", ALL},
+    {"self_attn.gate_proj", "attn_gate", HF_NAMES_GEMMA}, // Muse Glimmer's
     {"self_attn.q_norm", "attn_q_norm", ALL},
     {"self_attn.k_norm", "attn_k_norm", ALL},
     {"mlp.gate_proj", "ffn_gate", ALL},
@@ -194,6 +196,12 @@ static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type
     return v;
 }
 
+// Whether the vector of this name in GGUF is a norm that is stored minus one.
+static bool is_less_one(const HfFamily *f, const char *name) {
+    bool last = strcmp(name, "output_norm.weight") == 0;
+    return f->norm_plus_one && str_has_suffix(str_of(name), "norm.weight") && !(last && f->last_norm_plain);
+}
+
 static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **out) {
     uint16_t *weights = hf_view_alloc(r->m->g, 2 * t->n_bytes);
     *out = weights;
@@ -213,7 +221,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     }
     int type = hf_type_of(t);
     const void *data = NULL;
-    if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && str_has_suffix(str_of(name), "norm.weight")) {
+    if (type >= 0 && t->n_dims == 1 && is_less_one(r->m->family, name)) {
         data = norm_with_one(r, t, type, n);
         type = TYPE_F32;
     } else if (type >= 0) data = hf_aligned_data(r->m, t);
@@ -323,6 +331,7 @@ static Status read_all(TensorReader *r) {
         if (*name) TRY(add_tensor(r, t, name));
     }
     TRY(hf_experts_end(&r->experts, r->m));
+    if (hf_is_muse(r->m)) TRY(hf_muse_norms(r->m));
     if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, "embed_tokens.weight", "");
     if (r->untied && !gguf_tensor(r->m->g, "output.weight")) {
         r->prefix = "";

@@ -202,6 +202,7 @@ static void test_windows(void **state) {
         {"smollm3", "\"use_sliding_window\": false", "smollm3", NULL},
         {"qwen2_moe", "\"use_sliding_window\": false", "qwen2moe", NULL},
         {"qwen3_moe", "\"use_sliding_window\": false", "qwen3moe", NULL},
+        {"muse_glimmer_text", "\"head_dim\": 16", "muse-glimmer", "w.www."}, // counted from the last layer
         {"gemma4_text", "\"hidden_size_per_layer_input\": 0", "gemma4", "wwwww."},
         // the last layer of Gemma 4 sees all of the text, whatever the list says
         {"gemma4_text",
@@ -473,6 +474,11 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"gemma4_text\", \"use_bidirectional_attention\": \"all\"}",
          "use_bidirectional_attention: false or vision expected, \"all\" found"},
         {"{\"model_type\": \"gemma2\", " SHAPE ", \"sliding_window\": -2}", "sliding_window"},
+        {"{\"model_type\": \"muse_glimmer\", \"text_config\": {\"post_norm_eps\": 1e-6}}",
+         "post_norm_eps: 1e-8 expected, 1e-06 found"},
+        {"{\"model_type\": \"muse_glimmer_text\", \"num_hidden_layers\": 2, \"layer_rope_theta\": [1e4, 1e4]}",
+         "layer_rope_theta: rope_theta's 10000 in layers with a window and 0 in the others expected"},
+        {"{\"model_type\": \"muse_glimmer_text\", \"layer_rope_theta\": 1}", "layer_rope_theta"},
         {"{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2000000, \"intermediate_size\": 96, "
          "\"num_attention_heads\": 4}",
          "num_hidden_layers: at most"},

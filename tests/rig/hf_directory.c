@@ -10,7 +10,7 @@
 #include "base/jsonio.h"
 #include "formats/types.h"
 #include "tests/rig/hf_directory_parts.h"
-#include "tests/rig/hf_recurrent.h"
+#include "tests/rig/hf_styles.h"
 
 _Noreturn void hf_directory_impossible(const char *what, const char *name) {
     fprintf(stderr, "hf_directory: %s: %s\n", what, name);
@@ -35,94 +35,6 @@ void hf_directory_json(const char *dir, const char *file, json_t *value) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-static const NamePair usual[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},       {"ffn_norm", "post_attention_layernorm"},
-    {"attn_sinks", "self_attn.sinks"}};
-static const NamePair gemma[] = {{"ffn_norm", "pre_feedforward_layernorm"},
-                                 {"post_attention_norm", "post_attention_layernorm"},
-                                 {"post_ffw_norm", "post_feedforward_layernorm"}};
-static const NamePair glm[] = {{"post_attention_norm", "post_self_attn_layernorm"},
-                               {"post_ffw_norm", "post_mlp_layernorm"},
-                               {"ffn_up", "mlp.gate_up_proj"}};
-static const NamePair phi[] = {{"ffn_up", "mlp.gate_up_proj"}};
-static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
-                                    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-                                    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-                                    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-                                    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
-static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
-static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
-                                    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-                                    {"attn_q_b", "self_attn.q_b_proj"},
-                                    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-                                    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-                                    {"ffn_gate_inp", "mlp.gate"},
-                                    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-                                    {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
-static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
-                                  {"post_attention_norm", "post_attention_layernorm"},
-                                  {"post_ffw_norm", "post_feedforward_layernorm"},
-                                  {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
-                                  {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
-                                  {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
-                                  {"inp_gate", "per_layer_input_gate"},
-                                  {"proj", "per_layer_projection"},
-                                  {"post_norm", "post_per_layer_input_norm"}};
-static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
-
-// The differences of a family in a directory.
-typedef struct {
-    const char *arch, *model_type;
-    bool permuted, norm_minus_one;
-    const NamePair *names; // searched before the usual names
-    int n_names;
-} Style;
-
-static const Style styles[] = {
-    {.arch = "llama", .model_type = "llama", .permuted = true},
-    {.arch = "qwen2", .model_type = "qwen2"},
-    {.arch = "qwen3", .model_type = "qwen3"},
-    {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
-    {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},
-    {.arch = "phi3", .model_type = "phi3", .names = phi, .n_names = 1},
-    {.arch = "granite", .model_type = "granite", .permuted = true},
-    {.arch = "smollm3", .model_type = "smollm3", .permuted = true},
-    {.arch = "mistral3", .model_type = "ministral3", .permuted = true},
-    {.arch = "olmo2", .model_type = "olmo2", .names = gemma, .n_names = 3},
-    {.arch = "glm4", .model_type = "glm4", .names = glm, .n_names = 3},
-    {.arch = "qwen2moe", .model_type = "qwen2_moe", .names = qwen_moe, .n_names = 5},
-    {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
-    {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
-    {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
-    {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
-    {.arch = "qwen3next", .model_type = "qwen3_next", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},
-    {.arch = "qwen35", .model_type = "qwen3_5_text", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},
-    {.arch = "qwen35moe",
-     .model_type = "qwen3_5_moe_text",
-     .norm_minus_one = true,
-     .names = hf_next_names,
-     .n_names = 6},
-    {.arch = "lfm2", .model_type = "lfm2", .names = hf_lfm_names, .n_names = 10},
-    {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
-};
-
-static const Style *style_of(const char *arch) {
-    for (size_t i = 0; i < ARRAY_LEN(styles); i++)
-        if (strcmp(styles[i].arch, arch) == 0) return &styles[i];
-    hf_directory_impossible("a family that directories have expected", arch);
-}
-
-static const char *find_name(const NamePair *names, int n, const char *part) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(names[i].gguf, part) == 0) return names[i].hf;
-    return NULL;
-}
-
 // False: the directory has no tensor for this one.
 static bool name_of(const Style *style, const char *gguf, char out[160]) {
     int layer, at = 0;
@@ -131,6 +43,7 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         snprintf(part, sizeof part, "%s", gguf + at);
         char *kind = strrchr(part, '.');
         *kind++ = 0;
+        if (style->no_qk_norms && (strcmp(part, "attn_q_norm") == 0 || strcmp(part, "attn_k_norm") == 0)) return false;
         const char *hf = find_name(style->names, style->n_names, part);
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
         if (!hf) hf_directory_impossible("a name in directories expected", gguf);
@@ -226,7 +139,8 @@ static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf
                                                : NULL;
     if (!dtype) hf_directory_impossible("F32, F16 or BF16 expected", gguf);
     if (w->style->permuted && (q || k)) add_rows(w, t, q ? w->n_heads : w->n_kv_heads);
-    else if (w->style->norm_minus_one && is_norm(gguf))
+    else if (w->style->norm_minus_one && is_norm(gguf) &&
+             !(w->style->last_norm_plain && strcmp(gguf, "output_norm.weight") == 0))
         for (size_t i = 0; i < dims[0]; i++) buf_append(&w->data, &(float){((const float *)t->data)[i] - 1}, 4);
     else buf_append(&w->data, t->data, t->n_bytes);
     add_header(w, name, dtype, dims, matrix ? 2 : 1, begin);
@@ -627,6 +541,18 @@ static void put_gemma4(const DirectoryWriter *w, json_t *config) {
                json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", sliding));
 }
 
+// The norms of Q have one common value.
+static void put_muse(const DirectoryWriter *w, json_t *config) {
+    const GgufTensor *norm = gguf_tensor(w->g, "blk.0.attn_q_norm.weight");
+    jsonio_put(config, "qk_scale_factor", json_real((double)((const float *)norm->data)[0]));
+    put(config, "output_multiplier", number(w->g, w->arch, "logit_scale"));
+    json_object_del(config, "logits_scaling");
+    int n = (int)number(w->g, w->arch, "block_count");
+    json_t *types = json_array();
+    for (int i = 0; i < n; i++) jsonio_append(types, json_string((i + 1) % 4 ? "sliding_attention" : "full_attention"));
+    jsonio_put(config, "layer_types", types);
+}
+
 static void write_config(const DirectoryWriter *w, const char *dir) {
     static const NamePair keys[] = {{"embedding_length", "hidden_size"},
                                     {"block_count", "num_hidden_layers"},
@@ -671,6 +597,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     put_rope(w, config, head_dim);
     if (strcmp(w->arch, "deepseek2") == 0) put_deepseek(w, config);
     if (strcmp(w->arch, "gemma4") == 0) put_gemma4(w, config);
+    if (strcmp(w->arch, "muse-glimmer") == 0) put_muse(w, config);
     json_object_foreach(over, key, value) {
         if (json_is_null(value)) json_object_del(config, key);
         else jsonio_share(config, key, value);

@@ -329,12 +329,13 @@ static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *rand
         add_vector(g, layer_name(name, layer, "attn_k.bias"), kv, 0, 0.5f, random);
         add_vector(g, layer_name(name, layer, "attn_v.bias"), kv, 0, 0.5f, random);
     }
-    if (m->qk_norm) {
-        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), a->norms_of_rows ? q : head_dim(m, layer), 1, 0.2f,
-                   random);
+    if (m->qk_norm) { // of Muse Glimmer: one factor for Q, none for K
+        float spread = a->gate_own ? 0 : 0.2f;
+        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), a->norms_of_rows ? q : head_dim(m, layer),
+                   a->gate_own ? 1.5f : 1, spread, random);
         if (own)
             add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), a->norms_of_rows ? kv : head_dim(m, layer), 1,
-                       0.2f, random);
+                       spread, random);
     }
     if (a->gate_own) add_matrix(g, layer_name(name, layer, "attn_gate.weight"), m->type, m->dim, q, random);
     if (!a->latent) add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
