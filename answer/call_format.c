@@ -33,6 +33,15 @@ static const CallFormat formats[] = {
      .param = "<parameter=%k>",
      .end = "</parameter>",
      .again = true},
+    {.name = "atem", // Muse Glimmer
+     .sign = "<atem:function_calls>",
+     .open = "<atem:function_calls>%l",
+     .call = "<atem:invoke name=\"%n\">%l%p</atem:invoke>%l",
+     .between = "",
+     .close = "</atem:function_calls>",
+     .param = "<atem:parameter name=\"%k\">",
+     .end = "</atem:parameter>",
+     .again = true},
     {.name = "qwen3-coder",
      .sign = "<function=",
      .also = "<tool_call>",
@@ -228,10 +237,10 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     buf_append(&end, "", 1);
     json_object_foreach(json_object_get(tool->parameters, "properties"), key, value) {
         int e = 0;
-        if (!*key || strpbrk(key, "<>\n") || strlen(key) > CALL_LONGEST_KEY)
+        if (!*key || strpbrk(key, CALL_NOT_IN_KEY) || strlen(key) > CALL_LONGEST_KEY)
             pass(c, tool, key,
                  status_error(QUILL_USAGE,
-                              "an argument's name of 1 to %d bytes without < > and line ends expected, "
+                              "an argument's name of 1 to %d bytes without < > \" and line ends expected, "
                               "found %zu bytes; rename the argument",
                               CALL_LONGEST_KEY, strlen(key)));
         SchemaPart part = {.root = tool->parameters, .schema = value, .scope = scope, .end = end.data};

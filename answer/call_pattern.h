@@ -15,6 +15,7 @@
 #include "base/base.h"
 
 enum { CALL_LONGEST_KEY = 250 }; // bytes of an argument's name in a format with `param`
+#define CALL_NOT_IN_KEY "<>\"\n" // bytes that such a name lacks: they end it
 
 struct CallFormat {
     const char *name;

@@ -31,7 +31,7 @@ static bool word_letter(int c, char kind) {
     if (c <= 0) return false; // strchr would find a NUL
     if (kind == 'i') return isalnum(c);
     if (kind == 'c') return isdigit(c);
-    if (kind == 'k') return !strchr("<>\n", c);
+    if (kind == 'k') return !strchr(CALL_NOT_IN_KEY, c);
     return isalnum(c) || strchr("_-.", c);
 }
 

@@ -62,7 +62,7 @@ static Status write_parts(Rules *r, const void *arg) {
         TRY(grammar_rules(p->form, r));
         said = rules_call(r, r->start);
     }
-    r->start = rules_anonymous(r, think_rules(&p->think, p->t, p->thinks, said, r));
+    r->start = rules_anonymous(r, think_rules(&p->think, p->t, p->tools, p->thinks, said, r));
     return OK;
 }
 

@@ -25,6 +25,8 @@ typedef struct {
 struct ThinkFamily {
     Marker markers[4]; // matched in this order
     const char *also;  // another text in the templates of the family; NULL: the markers are enough
+    const char *said;  // what the * of an answer's marker stands for in a form
+    bool to_tools;     // the * may also be the name of a tool, which is then called
 };
 
 static const struct ThinkFamily families[] = {
@@ -45,7 +47,14 @@ static const struct ThinkFamily families[] = {
                  {"<|START_RESPONSE|>", BEFORE | SAID, SAID},
                  {"<|END_RESPONSE|>", SAID, SAID}}},
     {.markers = {{"<|channel>thought", BEFORE, THOUGHT}, {"<channel|>", THOUGHT, SAID}}}, // Gemma 4
-    {.markers = {{"<|channel|>analysis*<|message|>", ANY, THOUGHT},                       // gpt-oss
+    {.said = "user", // Muse Glimmer, which names the recipient of everything that it writes
+     .to_tools = true,
+     .markers = {{"to=self<|message|>", BEFORE, THOUGHT},
+                 {"to=*<|message|>", BEFORE, SAID},
+                 {"<|start|>assistant", ANY, BEFORE},
+                 {"<|eom|>", ANY, BEFORE}}},
+    {.said = "final", // gpt-oss
+     .markers = {{"<|channel|>analysis*<|message|>", ANY, THOUGHT},
                  {"<|channel|>*<|message|>", ANY, SAID},
                  {"<|start|>assistant", ANY, BEFORE},
                  {"<|end|>", ANY, BEFORE}}},
@@ -177,6 +186,7 @@ void think_free(ThinkStream *t) {
 typedef struct {
     const struct ThinkFamily *family;
     const Tokenizer *t;
+    const Tools *tools;
     bool allowed;
     int said, rules[ANY + 1]; // rules: for each state its rule + 1; 0: not written yet
     Rules *r;
@@ -187,25 +197,39 @@ static int spaces(Rules *r, bool lines) { // lines: line ends after a mark; othe
     return rules_repeat(r, rules_class(r, some, lines ? 2 : 4), 0, 8);
 }
 
-// Appends the bytes of a marker; a * becomes "final" in a marker of the answer, otherwise nothing.
-static void marker_bytes(const ThinkRules *w, const Marker *m, Buf *out) {
+// What the * of a marker stands for: in a marker of the answer Family.said or the name of a tool, otherwise nothing.
+static int star_rule(ThinkRules *w, const Marker *m) {
+    Rules *r = w->r;
+    int ways[TOOLS_MOST + 1], n = 0;
+    if (m->to != SAID) return rules_seq(r, NULL, 0);
+    ways[n++] = rules_text(r, w->family->said, strlen(w->family->said));
+    for (int i = 0; w->family->to_tools && w->tools && i < w->tools->n; i++)
+        ways[n++] = rules_text(r, w->tools->all[i].name, strlen(w->tools->all[i].name));
+    return rules_alt(r, ways, n);
+}
+
+static int marker_rule(ThinkRules *w, const Marker *m) {
     size_t head = strcspn(m->text, "*");
-    marks_bytes(w->t, (Str){m->text, head}, out);
-    if (!m->text[head]) return;
-    if (m->to == SAID) buf_str(out, "final");
-    marks_bytes(w->t, str_of(m->text + head + 1), out);
+    int first = marks_rule(w->t, (Str){m->text, head}, w->r);
+    if (!m->text[head]) return first;
+    return rules_seq(w->r, (int[]){first, star_rule(w, m), marks_rule(w->t, str_of(m->text + head + 1), w->r)}, 3);
+}
+
+// Any text up to the marker, which has no *, and the marker.
+static int thought_rule(ThinkRules *w, const Marker *m) {
+    Buf bytes = {0};
+    marks_bytes(w->t, str_of(m->text), &bytes);
+    int all = rules_until(w->r, bytes.data, bytes.n);
+    buf_free(&bytes);
+    return all;
 }
 
 static int state_rule(ThinkRules *w, unsigned state);
 
 static int way_through(ThinkRules *w, const Marker *m, bool thought) {
     Rules *r = w->r;
-    Buf bytes = {0};
-    marker_bytes(w, m, &bytes);
-    int mark = thought ? rules_until(r, bytes.data, bytes.n) : rules_text(r, bytes.data, bytes.n);
-    int before = thought ? rules_seq(r, NULL, 0) : spaces(r, false);
-    buf_free(&bytes);
-    return rules_seq(r, (int[]){before, mark, spaces(r, true), state_rule(w, m->to)}, 4);
+    int mark = thought ? thought_rule(w, m) : rules_pair(r, spaces(r, false), marker_rule(w, m));
+    return rules_seq(r, (int[]){mark, spaces(r, true), state_rule(w, m->to)}, 3);
 }
 
 // The rule of the answer, with the optional markers around it.
@@ -246,8 +270,8 @@ static int state_rule(ThinkRules *w, unsigned state) {
     return rules_call(w->r, w->rules[state] - 1);
 }
 
-int think_rules(const ThinkStream *begin, const Tokenizer *t, bool allowed, int said, Rules *r) {
-    ThinkRules w = {begin->family, t, allowed, .said = said, .r = r};
+int think_rules(const ThinkStream *begin, const Tokenizer *t, const Tools *tools, bool allowed, int said, Rules *r) {
+    ThinkRules w = {begin->family, t, tools, allowed, .said = said, .r = r};
     return begin->family ? state_rule(&w, begin->state) : said;
 }
 

@@ -8,11 +8,12 @@
 // The parts joined are the input. They do not depend on how it is cut into tokens: bytes that may begin a marker are
 // held back until later bytes decide. A marker may consist of control tokens or of text. The white space in front of it
 // and the line ends after it belong to it. A thought can open only before the answer has begun, and a closing marker
-// counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of everything it writes;
-// its thoughts and answers may alternate.)
+// counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of everything it writes,
+// Muse Glimmer the recipient; their thoughts and answers may alternate.)
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 
+#include "answer/tools.h"
 #include "grammar/rules.h"
 #include "tokenizer.h"
 
@@ -47,8 +48,8 @@ void think_free(ThinkStream *t);
 
 // Adds rules for an output whose answer part is the expression `said`: with its thoughts and the markers around them.
 // begin: the state at the beginning of the output. allowed: new thoughts may be opened. Returns the expression of the
-// whole; `said` for a model without a family.
-int think_rules(const ThinkStream *begin, const Tokenizer *t, bool allowed, int said, Rules *r);
+// whole; `said` for a model without a family. tools: those that the answer may call; NULL: none.
+int think_rules(const ThinkStream *begin, const Tokenizer *t, const Tools *tools, bool allowed, int said, Rules *r);
 // Appends a key that distinguishes the rules that think_rules adds, for a cache.
 void think_describe(const ThinkStream *begin, bool allowed, Buf *out);
 

@@ -50,59 +50,69 @@ static Split split(const char *template, const char *prompt, const char *text, s
 #define GRANITE "between <think></think> and write your response between <response></response> for"
 #define HARMONY "{{ '<|channel|>analysis<|message|>' }}"
 
+#define MUSE "'<|start|>assistant to=self<|message|>'"
+
+static const struct {
+    const char *template, *prompt, *text, *thought, *said;
+} splits[] = {
+    {"<think>", "", "<think>\nWhy?\n</think>\n\nBecause.", "Why?", "Because."},
+    {"x.split('</think>')", "hi<think>\n", "Why?\n</think>\n\nBecause.\n", "Why?", "Because.\n"},
+    {"</think>", "assistant\n<think>\n\n</think>\n\n", "Because.", "", "Because."},
+    {"</think>", "assistant\n", "<think>\n\n</think>\n\nYes", "", "Yes"},
+    {"</think>", "assistant\n", " \n<think>a</think>b", "a", "b"},
+    {"</think>", "", "Write <think>x</think> so.", "", "Write <think>x</think> so."},
+    {"</think>", "", "<think>a <think> b</think>c</think>d", "a <think> b", "c</think>d"},
+    {"</think>", "", "<think>cut off\n", "cut off\n", ""},
+    {"</think>", "", "<think>a</thin", "a</thin", ""},
+    {"</think>", "", "<thinking>", "", "<thinking>"},
+    {"</think>", "", "<think>é中\n\n b\n</think>  é", "é中\n\n b", "  é"}, // the indentation of a line stays
+    {"</think>", "", "", "", ""},
+    {"</think>", "", " \n ", "", " \n "},
+    {GRANITE, "", "<think>a</think>\n\n<response>b <x>c</x>\n</response>", "a", "b <x>c</x>"},
+    {GRANITE, "", "<think>a</think>b <response>c</response>", "a", "b <response>c</response>"},
+    {GRANITE, "", "A tag: <response>c</response>", "",
+     "A tag: <response>c</response>"}, // this model was not asked to think
+    {GRANITE, "", "<think>a</think><response>b</response> c</response>", "a", "b c</response>"},
+    {"<think></think>", "", "<think>a</think><response>b</response>", "a", "<response>b</response>"},
+    {"<seed:think>", "", "<seed:think>a</think></seed:think>b", "a</think>", "b"},
+    {"[THINK]", "", "[THINK]a[/THI[/THINK]b", "a[/THI", "b"},
+    {"</thought>", "<thought>", "a</thought>b", "a", "b"},
+    {"◁think▷", "", "◁think▷a◁/think▷b", "a", "b"},
+    {"<|inner_prefix|>", "", "<|inner_prefix|>a<|inner_suffix|>b", "a", "b"},
+    {"<|START_THINKING|>", "", "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>b<|END_RESPONSE|>", "a", "b"},
+    {HARMONY, "<|start|>assistant",
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "a", "b"},
+    {HARMONY, "<|start|>assistant",
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>b<|end|>"
+     "<|start|>assistant<|channel|>analysis <|constrain|>x<|message|>c<|end|>"
+     "<|start|>assistant<|channel|>final<|message|>d",
+     "ac", "bd"},
+    {HARMONY, "<|start|>assistant<|channel|>final<|message|>", "b < c |> <| d", "", "b < c |> <| d"},
+    {HARMONY, "<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|channel|>final<|message|>b", "a", "b"},
+    {HARMONY, "", // a channel name that is too long is ordinary text
+     "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>", "",
+     "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>"},
+    {MUSE, "<|start|>assistant",
+     " to=self<|message|>a to=user b<|eom|><|start|>assistant to=user<|message|>c to=self<|message|>", "a to=user b",
+     "c to=self<|message|>"},
+    {MUSE, "<|start|>assistant", " to=user<|message|>a<|eom|><|start|>assistant to=user<|message|>b", "", "ab"},
+    {MUSE, "<|start|>assistant", " to=get_weather<|message|><atem:function_calls>", "", "<atem:function_calls>"},
+    {MUSE, "<|start|>assistant", "to=day is fine", "", "to=day is fine"},
+    // the template belongs to no family
+    {"{{ messages }}", "<think>\n", "<think>a</think>b", "", "<think>a</think>b"},
+    {"", "", "<think>a</think>b", "", "<think>a</think>b"},
+    {"phi: <|end|>", "", "a<|end|>b", "", "a<|end|>b"}, // in this family the marker has no meaning
+};
+
 static void test_families(void **state) {
     (void)state;
-    static const struct {
-        const char *template, *prompt, *text, *thought, *said;
-    } cases[] = {
-        {"<think>", "", "<think>\nWhy?\n</think>\n\nBecause.", "Why?", "Because."},
-        {"x.split('</think>')", "hi<think>\n", "Why?\n</think>\n\nBecause.\n", "Why?", "Because.\n"},
-        {"</think>", "assistant\n<think>\n\n</think>\n\n", "Because.", "", "Because."},
-        {"</think>", "assistant\n", "<think>\n\n</think>\n\nYes", "", "Yes"},
-        {"</think>", "assistant\n", " \n<think>a</think>b", "a", "b"},
-        {"</think>", "", "Write <think>x</think> so.", "", "Write <think>x</think> so."},
-        {"</think>", "", "<think>a <think> b</think>c</think>d", "a <think> b", "c</think>d"},
-        {"</think>", "", "<think>cut off\n", "cut off\n", ""},
-        {"</think>", "", "<think>a</thin", "a</thin", ""},
-        {"</think>", "", "<thinking>", "", "<thinking>"},
-        {"</think>", "", "<think>é中\n\n b\n</think>  é", "é中\n\n b", "  é"}, // the indentation of a line stays
-        {"</think>", "", "", "", ""},
-        {"</think>", "", " \n ", "", " \n "},
-        {GRANITE, "", "<think>a</think>\n\n<response>b <x>c</x>\n</response>", "a", "b <x>c</x>"},
-        {GRANITE, "", "<think>a</think>b <response>c</response>", "a", "b <response>c</response>"},
-        {GRANITE, "", "A tag: <response>c</response>", "",
-         "A tag: <response>c</response>"}, // this model was not asked to think
-        {GRANITE, "", "<think>a</think><response>b</response> c</response>", "a", "b c</response>"},
-        {"<think></think>", "", "<think>a</think><response>b</response>", "a", "<response>b</response>"},
-        {"<seed:think>", "", "<seed:think>a</think></seed:think>b", "a</think>", "b"},
-        {"[THINK]", "", "[THINK]a[/THI[/THINK]b", "a[/THI", "b"},
-        {"</thought>", "<thought>", "a</thought>b", "a", "b"},
-        {"◁think▷", "", "◁think▷a◁/think▷b", "a", "b"},
-        {"<|inner_prefix|>", "", "<|inner_prefix|>a<|inner_suffix|>b", "a", "b"},
-        {"<|START_THINKING|>", "", "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>b<|END_RESPONSE|>", "a", "b"},
-        {HARMONY, "<|start|>assistant",
-         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "a", "b"},
-        {HARMONY, "<|start|>assistant",
-         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>b<|end|>"
-         "<|start|>assistant<|channel|>analysis <|constrain|>x<|message|>c<|end|>"
-         "<|start|>assistant<|channel|>final<|message|>d",
-         "ac", "bd"},
-        {HARMONY, "<|start|>assistant<|channel|>final<|message|>", "b < c |> <| d", "", "b < c |> <| d"},
-        {HARMONY, "<|start|>assistant<|channel|>analysis<|message|>", "a<|end|><|channel|>final<|message|>b", "a", "b"},
-        {HARMONY, "", // a channel name that is too long is ordinary text
-         "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>", "",
-         "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>"},
-        // the template belongs to no family
-        {"{{ messages }}", "<think>\n", "<think>a</think>b", "", "<think>a</think>b"},
-        {"", "", "<think>a</think>b", "", "<think>a</think>b"},
-        {"phi: <|end|>", "", "a<|end|>b", "", "a<|end|>b"}, // in this family the marker has no meaning
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        for (size_t cut = 0; cut <= strlen(cases[i].text); cut++) {
-            Split s = split(cases[i].template, cases[i].prompt, cases[i].text, cut);
-            if (strcmp(s.thought.data, cases[i].thought) != 0 || strcmp(s.said.data, cases[i].said) != 0)
-                fail_msg("%s cut at %zu: thought \"%s\", said \"%s\"", cases[i].text, cut, s.thought.data, s.said.data);
-            assert_string_equal(s.all.data, cases[i].text);
+    for (size_t i = 0; i < ARRAY_LEN(splits); i++)
+        for (size_t cut = 0; cut <= strlen(splits[i].text); cut++) {
+            Split s = split(splits[i].template, splits[i].prompt, splits[i].text, cut);
+            if (strcmp(s.thought.data, splits[i].thought) != 0 || strcmp(s.said.data, splits[i].said) != 0)
+                fail_msg("%s cut at %zu: thought \"%s\", said \"%s\"", splits[i].text, cut, s.thought.data,
+                         s.said.data);
+            assert_string_equal(s.all.data, splits[i].text);
             assert_int_equal(s.hidden.n, 0);
             split_free(&s);
         }

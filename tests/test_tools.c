@@ -21,7 +21,15 @@ static const char call_text[] =
     "{\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"arguments\":"
     "{\"city\":\"New York\",\"days\":3}}}]}";
 
-// Templates of the outside data, with their format of calls. shows_call: the template can write calls of a
+// Muse Glimmer's format of calls.
+#define ATEM                                                                                                           \
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ '<|start|>assistant to='"               \
+    " + c.function.name + '<|message|><atem:function_calls>\n<atem:invoke name=\"' + c.function.name + '\">\n' }}"     \
+    "{% for k, v in c.function.arguments.items() %}{{ '<atem:parameter name=\"' + k + '\">' }}{{ v }}"                 \
+    "{{ '</atem:parameter>\n' }}{% endfor %}{{ '</atem:invoke>\n</atem:function_calls><|eot|>' }}{% endfor %}"         \
+    "{% endfor %}"
+
+// Templates, most of the outside data, with their format of calls. shows_call: the template can write calls of a
 // conversation.
 static const struct {
     const char *file, *format;
@@ -48,6 +56,7 @@ static const struct {
     {"mistralai-Mistral-Nemo-Instruct-2407", "mistral", true},
     {"openai-gpt-oss-120b", "gpt-oss", true},
     {"unsloth-Apriel-1.5", "apriel", true},
+    {ATEM, "atem", true},
     {"google-gemma-2-2b-it", NULL, false},
     {"microsoft-Phi-3.5-mini-instruct", NULL, false},
     {"HuggingFaceTB-SmolLM3-3B", NULL, false},
@@ -90,7 +99,8 @@ static ChatTemplate *open_template(size_t i) {
     Buf source = {0};
     ChatTemplate *c;
     snprintf(path, sizeof path, "templates/%s.jinja", templates[i].file);
-    assert_ok(file_read(test_data(path), &source));
+    if (*templates[i].file == '{') buf_str(&source, templates[i].file);
+    else assert_ok(file_read(test_data(path), &source));
     assert_ok(chat_template_open(path, path, str_of_buf(&source), str_of("<s>"), str_of("</s>"), &c));
     buf_free(&source);
     return c;
@@ -273,44 +283,45 @@ static void test_random_answers(void **state) {
     check_choice("none", 0, 0);
 }
 
+// Alternatives are separated by | outside of <| and |>.
+static const struct {
+    const char *template, *prompt, *yes, *no;
+} thoughts[] = {
+    {"<think></think>", "", "12|<think>a <b \"</think>\n\n12|\n<think>\n</think>12", "<think>12|<think></think>x|x"},
+    {"<think></think>", "<think>\n", "a</think>12|</think>\n12", "12|a</think>b"},
+    {"<think></think>", "<think>\n\n</think>\n\n", "12", "<think></think>12"},
+    {"<think></think><response></response>", "", "<think>x</think><response>12</response>|12|<think></think>12",
+     "<response>x"},
+    {"[THINK] [/THINK]", "", "[THINK]</think>[/THINK]12", "[THINK]12"},
+    {"<|channel|>analysis<|message|>", "<|start|>assistant",
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>12|"
+     "<|channel|>final<|message|>12",
+     "<|channel|>analysis<|message|>12|<|channel|>final<|message|>x"},
+    {"to=self<|message|>", "<|start|>assistant",
+     " to=self<|message|>a<|eom|><|start|>assistant to=user<|message|>12| to=user<|message|>12|"
+     " to=get_weather<|message|>12",
+     " to=self<|message|>12| to=other<|message|>12| to=user<|message|>x"},
+    {"<|START_THINKING|> <|END_THINKING|>", "",
+     "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>12<|END_RESPONSE|>|12", "<|START_THINKING|>12"},
+    {"no thoughts", "", "12", "<think></think>12"},
+};
+
 // Thoughts before the answer: the grammar must agree with the stream that separates thoughts.
 static void test_thoughts(void **state) {
     (void)state;
-    static const struct {
-        const char *template, *prompt, *yes, *no;
-    } all[] = {
-        {"<think></think>", "", "12|<think>a <b \"</think>\n\n12|\n<think>\n</think>12",
-         "<think>12|<think></think>x|x"},
-        {"<think></think>", "<think>\n", "a</think>12|</think>\n12", "12|a</think>b"},
-        {"<think></think>", "<think>\n\n</think>\n\n", "12", "<think></think>12"},
-        {"<think></think><response></response>", "", "<think>x</think><response>12</response>|12|<think></think>12",
-         "<response>x"},
-        {"[THINK] [/THINK]", "", "[THINK]</think>[/THINK]12", "[THINK]12"},
-        {"<|channel|>analysis<|message|>", "<|start|>assistant",
-         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>12|"
-         "<|channel|>final<|message|>12",
-         "<|channel|>analysis<|message|>12|<|channel|>final<|message|>x"},
-        {"<|START_THINKING|> <|END_THINKING|>", "",
-         "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>12<|END_RESPONSE|>|12", "<|START_THINKING|>12"},
-        {"no thoughts", "", "12", "<think></think>12"},
-    };
     World w;
     open_world(&w, "auto");
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(thoughts); i++) {
         Rules r;
         Nfa nfa;
         rules_start(&r);
-        ThinkStream begin = think_begin(str_of(all[i].template), str_of(all[i].prompt));
+        ThinkStream begin = think_begin(str_of(thoughts[i].template), str_of(thoughts[i].prompt));
         rules_rule(&r, str_of("root"));
-        r.start = rules_anonymous(&r, think_rules(&begin, w.t, true, rules_text(&r, "12", 2), &r));
+        r.start = rules_anonymous(&r, think_rules(&begin, w.t, &w.tools, true, rules_text(&r, "12", 2), &r));
         assert_ok(nfa_build(&r, NULL, &nfa));
         Automaton *a = automaton_new(&nfa);
         for (int want = 0; want < 2; want++) {
-            const char *list = want ? all[i].yes : all[i].no;
-            // Alternatives are separated by
-            // outside of <
-            //
-            // >.
+            const char *list = want ? thoughts[i].yes : thoughts[i].no;
             int at = automaton_start(a);
             for (const char *s = list;; s++) {
                 bool ends = !*s || (*s == '|' && s[1] != '>' && (s == list || s[-1] != '<'));
@@ -319,7 +330,8 @@ static void test_thoughts(void **state) {
                     continue;
                 }
                 if (automaton_state(a, at)->accepts != (bool)want)
-                    fail_msg("%s: %s up to \"%s\" should be %s", all[i].template, list, s, want ? "taken" : "refused");
+                    fail_msg("%s: %s up to \"%s\" should be %s", thoughts[i].template, list, s,
+                             want ? "taken" : "refused");
                 at = automaton_start(a);
                 if (!*s) break;
             }
