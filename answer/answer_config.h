@@ -32,7 +32,9 @@ typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the path of a file with it
     const char *chat_template, *chat_template_file; // a name of answer/builtin_templates.h; a path
-    const char *think;  // on, off: enable_thinking of the template; show, hide: print thoughts; NULL: the defaults
+    // on, off: enable_thinking of the template; low, medium, high: its reasoning_effort; show, hide: print thoughts;
+    // NULL: the defaults
+    const char *think;
     bool raw;           // use no template, even if the model has one
     bool chat;          // a model without a template is an error
     bool parse_special; // control tokens are recognised in raw text

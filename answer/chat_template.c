@@ -161,10 +161,16 @@ Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer) {
     dict_set_str(h, v.dict, "add_generation_prompt", value_bool(answer));
     dict_set_str(h, v.dict, "bos_token", value_string(h, (Str){c->bos, c->n_bos}, true));
     dict_set_str(h, v.dict, "eos_token", value_string(h, (Str){c->eos, c->n_eos}, true));
-    bool on = c->think && strcmp(c->think, "on") == 0;
-    if (on || (c->think && strcmp(c->think, "off") == 0)) {
+    const char *think = c->think ? c->think : "";
+    bool effort = strcmp(think, "low") == 0 || strcmp(think, "medium") == 0 || strcmp(think, "high") == 0;
+    bool on = effort || strcmp(think, "on") == 0;
+    if (on || strcmp(think, "off") == 0) {
         dict_set_str(h, v.dict, "enable_thinking", value_bool(on)); // Qwen and most others
         dict_set_str(h, v.dict, "thinking", value_bool(on));        // DeepSeek, Granite
+    }
+    if (effort) {
+        dict_set_str(h, v.dict, "reasoning_effort", value_string(h, str_of(think), true));   // gpt-oss and others
+        dict_set_str(h, v.dict, "reasoning_strength", value_string(h, str_of(think), true)); // Muse Glimmer
     }
     return v;
 }

@@ -1,6 +1,7 @@
 // cli/llama.c: see cli/llama.h.
 #include "cli/llama.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,8 +39,9 @@ static const LlamaOption options[] = {
     {"--prompt-cache-all --prompt-cache-ro", LLAMA_FLAG, NULL, NULL},
     {"--samplers --sampler-seq --sampling-seq", LLAMA_VALUE, NULL,
      "the order is fixed: penalties, top-k, typical, top-p, min-p, xtc, temperature"},
-    {"--chat-template-kwargs", LLAMA_VALUE, NULL, "quill passes only --think on|off to a template"},
-    {"--reasoning-budget", LLAMA_VALUE, NULL, "quill has no limit for thoughts, only --think on|off"},
+    {"--chat-template-kwargs", LLAMA_VALUE, NULL, "quill passes only --think on|off|low|medium|high to a template"},
+    {"--reasoning-budget", LLAMA_VALUE, NULL, "quill has no limit for thoughts, only --think on|off|low|medium|high"},
+    {"--reasoning-effort", LLAMA_VALUE, NULL, "--think takes on, off, low, medium and high"},
     {"--reasoning-format", LLAMA_VALUE, NULL, "--think show|hide says whether thoughts are printed"},
     // no counterpart: ignored, with a note
     {"--mirostat --mirostat-lr --mirostat-ent --top-nsigma --top-n-sigma", LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
@@ -70,6 +72,21 @@ const LlamaOption *llama_find(const char *flag) {
     return NULL;
 }
 
+// The effort that the value of --reasoning-effort or a template's reasoning_effort asks for; NULL: none that quill has.
+static const char *effort_of(const LlamaOption *l, const char *value) {
+    static const char *const efforts[] = {"low", "medium", "high"};
+    if (cli_has_name(l->names, "--chat-template-kwargs")) {
+        const char *key = strstr(value, "\"reasoning_effort\"");
+        if (!key) return NULL;
+        value = key + strlen("\"reasoning_effort\"");
+        value += strspn(value, " :\"");
+    } else if (!cli_has_name(l->names, "--reasoning-effort")) return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(efforts); i++)
+        if (strncmp(value, efforts[i], strlen(efforts[i])) == 0 && !isalnum((unsigned char)value[strlen(efforts[i])]))
+            return efforts[i];
+    return NULL;
+}
+
 LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     LlamaMeaning means = {.flag = l->flag, .value = l->value == LLAMA_VALUE ? value : "", .note = l->note};
     bool zero = *value && strspn(value, "0.") == strlen(value);
@@ -82,7 +99,11 @@ LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     bool off = (cli_has_name(l->names, "--reasoning-budget") && zero) ||
                (cli_has_name(l->names, "--chat-template-kwargs") && thinking &&
                 str_has_prefix(str_of(thinking + strspn(thinking, " :")), "false"));
+    off = off || (cli_has_name(l->names, "--reasoning-effort") && strcmp(value, "none") == 0);
+    const char *effort = effort_of(l, value);
     if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
+    if (effort) means = (LlamaMeaning){.flag = "--think", .value = effort};
+    if (cli_has_name(l->names, "--reasoning-effort") && strcmp(value, "default") == 0) means.note = NULL;
     if (cli_has_name(l->names, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
     if (cli_has_name(l->names, "-np") && strcmp(value, "1") == 0) means.note = NULL;
     return means;

@@ -52,7 +52,7 @@ const Option cli_options[] = {
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(look.no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it"},
     {"--chat-template", "NAME", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)"},
     {"--chat-template-file", "FILE", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template_file), 0, 0, NULL, "a chat template from a file, in Jinja"},
-    {"--think", "on|off|show|hide", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(answer.think), 0, 0, NULL, "whether the model thinks: on, off, if its template has such a switch; whether its thoughts are printed: show, hide (by default on a terminal and in JSON)"},
+    {"--think", "on|off|low|medium|high|show|hide", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(answer.think), 0, 0, NULL, "whether the model thinks: on, off, and how much: low, medium, high, if its template has such a switch; whether its thoughts are printed: show, hide (by default on a terminal and in JSON)"},
     {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.bos), 0, 0, NULL, "the template's bos_token, instead of the model's"},
     {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.eos), 0, 0, NULL, "the template's eos_token, instead of the model's"},
     {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(look.now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05"},

@@ -42,7 +42,7 @@ sections() {
 @test "bash completes modes, options, choices and files" {
     [ "$(offered quill ben)" = bench ]
     [ "$(offered quill --thi)" = --think ]
-    [ "$(offered quill --think '')" = "hide off on show" ]
+    [ "$(offered quill --think '')" = "hide high low medium off on show" ]
     [ "$(offered quill --think = s)" = show ]
     [ "$(offered quill --device =)" = "auto cpu cuda" ]
     [ "$(offered quill -m mod)" = model.gguf ]
@@ -142,7 +142,7 @@ EOF
     fish --no-execute quill.fish
     offers() { HOME="$PWD" fish -c "source quill.fish; complete -C '$1'" | cut -f 1 | sort | xargs; }
     [ "$(offers 'quill ben')" = bench ]
-    [ "$(offers 'quill --think ')" = "hide off on show" ]
+    [ "$(offers 'quill --think ')" = "hide high low medium off on show" ]
     [ "$(offers 'quill --think=s')" = --think=show ]
     [ "$(offers 'quill -m mod')" = model.gguf ]
     [ "$(offers 'quill --speculate m')" = "model.gguf mtp" ]

@@ -307,6 +307,8 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     theirs 3 -m chat.gguf -no-cnv -b 512 --keep 4 --threads -1 --mirostat 0 --dry-multiplier 0.0 -n 3 -p hi
     theirs 3 -m chat.gguf -tb 2 --dry-multiplier 0.5 --samplers "top_k;temperature" -n 3 hi
     theirs 0 -m chat.gguf --color on --reasoning-budget 0 -n 3 hi
+    theirs 0 -m chat.gguf --reasoning-effort high --chat-template-kwargs '{"reasoning_effort": "low"}' -n 3 hi
+    theirs 1 -m chat.gguf --reasoning-effort minimal -n 3 hi
     theirs 0 -m chat.gguf --color=off --flash-attn off -n 3 hi
     theirs 0 -m chat.gguf -q -b 5 -n 3 hi
     theirs 0 -m chat.gguf -np 1 --swa-full --no-repack -kvo --fit on --cont-batching -cb -n 3 hi

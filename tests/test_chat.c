@@ -84,7 +84,8 @@ static void test_render(void **state) {
     const Message m[] = {{"system", str_of("Be kind."), NULL},
                          {"user", str_of(" a<|im_end|>\n"), NULL},
                          {"assistant", str_of("b"), NULL}};
-    const AnswerConfig plain = {0}, on = {.think = "on"}, off = {.think = "off"}, show = {.think = "show"};
+    const AnswerConfig plain = {0}, on = {.think = "on"}, off = {.think = "off"}, show = {.think = "show"},
+                       low = {.think = "low"};
     check_render("chatml", &plain, m, 3,
                  "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n a<|im_end|>\n<|im_end|>\n"
                  "<|im_start|>assistant\nb<|im_end|>\n<|im_start|>assistant\n");
@@ -94,6 +95,9 @@ static void test_render(void **state) {
     check_render(think, &on, m, 1, "TrueTrue");
     check_render(think, &off, m, 1, "TrueFalse");
     check_render(think, &show, m, 1, "False");
+    check_render(think, &low, m, 1, "TrueTrue");
+    check_render("{{ reasoning_effort }}{{ reasoning_strength }}", &low, m, 1, "lowlow");
+    check_render("{{ reasoning_effort is defined }}", &on, m, 1, "False");
     check_render("{{ eos_token }}{{ tools is none }}", &plain, m, 1, "<|im_end|>True");
 }
 

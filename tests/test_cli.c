@@ -339,7 +339,7 @@ static const struct {
     {"bench -m x -o xml", "-o", "table|json|csv|md"},
     {"bench --evict sink=4", "--evict", "belongs to quill"},
     {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
-    {"-m x --think maybe", "--think", "on|off|show|hide"},
+    {"-m x --think maybe", "--think", "on|off|low|medium|high|show|hide"},
     {"--completions csh", "--completions", "bash|zsh|fish"},
     {"--completions", "--completions", "bash|zsh|fish"},
     {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
