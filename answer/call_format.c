@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "answer/call_format.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "answer/call_pattern.h"
@@ -41,6 +42,39 @@ static const CallFormat formats[] = {
      .close = "</atem:function_calls>",
      .param = "<atem:parameter name=\"%k\">",
      .end = "</atem:parameter>",
+     .again = true},
+    {.name = "gemma4",
+     .sign = "<|tool_call>call:",
+     .open = M("<|tool_call>") "call:",
+     .call = "%n{%p}",
+     .close = M("<tool_call|>"),
+     .param = "%k:",
+     .join = ",",
+     .quote = M("<|\"|>"),
+     .again = true},
+    {.name = "lfm2",
+     .sign = "List of tools: ",
+     .open = M("<|tool_call_start|>") "[",
+     .call = "%n(%p)",
+     .between = ",%s",
+     .close = "]" M("<|tool_call_end|>"),
+     .param = "%k=",
+     .join = ", ",
+     .quote = "'"},
+    {.name = "nemotron",
+     .sign = "<TOOLCALL>[",
+     .open = "<TOOLCALL>[",
+     .call = ARGUMENTS_CALL,
+     .between = ",%s",
+     .close = "]</TOOLCALL>"},
+    {.name = "minimax",
+     .sign = "<minimax:tool_call>",
+     .open = M("<minimax:tool_call>") "%l",
+     .call = "<invoke name=\"%n\">%l%p</invoke>%l",
+     .between = "",
+     .close = M("</minimax:tool_call>"),
+     .param = "<parameter name=\"%k\">",
+     .end = "</parameter>",
      .again = true},
     {.name = "qwen3-coder",
      .sign = "<function=",
@@ -228,32 +262,71 @@ static void bytes_of(const CallRules *c, Str text, Buf *out) {
     else buf_append(out, text.data, text.n);
 }
 
-// The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
-static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
-    Buf kids = {0}, end = {0};
-    const char *key;
-    json_t *value;
+// The value of an argument, with the text behind it.
+static int value_with_end(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
+    Buf end = {0};
+    int e = 0;
     bytes_of(c, str_of(c->f->end), &end);
     buf_append(&end, "", 1);
-    json_object_foreach(json_object_get(tool->parameters, "properties"), key, value) {
-        int e = 0;
-        if (!*key || strpbrk(key, CALL_NOT_IN_KEY) || strlen(key) > CALL_LONGEST_KEY)
-            pass(c, tool, key,
-                 status_error(QUILL_USAGE,
-                              "an argument's name of 1 to %d bytes without < > \" and line ends expected, "
-                              "found %zu bytes; rename the argument",
-                              CALL_LONGEST_KEY, strlen(key)));
-        SchemaPart part = {.root = tool->parameters, .schema = value, .scope = scope, .end = end.data};
-        if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
-        int name = pattern(c, c->f->param, strlen(c->f->param), key, 0);
-        e = rules_seq(c->r, (int[]){name, e, whole(c, "%l")}, 3);
-        if (!schema_requires(tool->parameters, key)) e = rules_repeat(c->r, e, 0, 1);
-        buf_append(&kids, &e, sizeof e);
-    }
-    int all = rules_seq_of(c->r, &kids);
-    buf_free(&kids);
+    SchemaPart part = {.root = tool->parameters, .schema = schema, .scope = scope, .end = end.data};
+    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &e));
     buf_free(&end);
-    return all;
+    return rules_pair(c->r, e, whole(c, "%l"));
+}
+
+// The value of an argument in JSON or, if it must be a string, between the format's own quotes.
+static int joined_value(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    char other[TOOLS_LONGEST_NAME + 3];
+    Buf quote = {0};
+    int json = 0, own = 0;
+    SchemaPart part = {.root = tool->parameters, .schema = schema, .scope = scope, .compact = true};
+    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &json));
+    if (!type || strcmp(type, "string") != 0) return json;
+    snprintf(other, sizeof other, "%s:", scope);
+    bytes_of(c, str_of(c->f->quote), &quote);
+    int open = rules_text(c->r, quote.data, quote.n);
+    buf_append(&quote, "", 1);
+    part.scope = other;
+    part.end = quote.data;
+    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &own));
+    buf_free(&quote);
+    return rules_alt(c->r, (int[]){rules_pair(c->r, open, own), json}, 2);
+}
+
+static int named_argument(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
+    if (!*key || strpbrk(key, call_pattern_ends(c->f)) || strlen(key) > CALL_LONGEST_KEY)
+        pass(c, tool, key,
+             status_error(QUILL_USAGE,
+                          "an argument's name of 1 to %d bytes without any of %s and line ends expected, found %zu "
+                          "bytes; rename the argument",
+                          CALL_LONGEST_KEY, c->f->join ? "< > : = \"" : "< > \"", strlen(key)));
+    int value = c->f->join ? joined_value(c, tool, key, schema, scope) : value_with_end(c, tool, key, schema, scope);
+    return rules_pair(c->r, pattern(c, c->f->param, strlen(c->f->param), key, 0), value);
+}
+
+// The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
+// With Format.join: one text between each two of them.
+static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
+    json_t *properties = json_object_get(tool->parameters, "properties"), *value;
+    int n = 0, most = (int)json_object_size(properties), *all = mem_alloc((size_t)(most + 1) * sizeof *all);
+    bool *required = mem_alloc((size_t)most + 1);
+    const char *key;
+    json_object_foreach(properties, key, value) {
+        required[n] = schema_requires(tool->parameters, key);
+        all[n++] = named_argument(c, tool, key, value, scope);
+    }
+    int none = rules_seq(c->r, NULL, 0), join = c->f->join ? whole(c, c->f->join) : none;
+    int after = none, first = none; // the arguments from the next one on, behind another one and as the first ones
+    while (n-- > 0) {
+        int here = rules_pair(c->r, all[n], after), next = rules_pair(c->r, join, all[n]);
+        first = required[n] ? here : rules_alt(c->r, (int[]){here, first}, 2);
+        after = rules_pair(c->r, rules_repeat(c->r, next, required[n], 1), after);
+        after = rules_call(c->r, rules_anonymous(c->r, after)); // used twice
+    }
+    free(all);
+    free(required);
+    return first;
 }
 
 static int arguments_of(CallRules *c, const Tool *tool) {

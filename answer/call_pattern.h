@@ -15,7 +15,6 @@
 #include "base/base.h"
 
 enum { CALL_LONGEST_KEY = 250 }; // bytes of an argument's name in a format with `param`
-#define CALL_NOT_IN_KEY "<>\"\n" // bytes that such a name lacks: they end it
 
 struct CallFormat {
     const char *name;
@@ -23,9 +22,15 @@ struct CallFormat {
     const char *lead;                          // optional text before `open` in an answer that must begin with a call
     const char *open, *call, *between, *close; // a section; between NULL: a section has one call
     const char *param, *end;                   // an argument of %p: `param`, the value, `end`, an optional newline
-    bool starts;                               // a call is the whole answer, never after text
-    bool again;                                // several sections may follow each other
+    // Not NULL: arguments of %p are `param` and the value, with `join` between them. Strings stand between quotes of
+    // this kind, or are JSON; all other values are JSON or like Python's, with such strings inside.
+    const char *join, *quote;
+    bool starts; // a call is the whole answer, never after text
+    bool again;  // several sections may follow each other
 };
+
+// Bytes that the name of an argument lacks: they end it.
+static inline const char *call_pattern_ends(const struct CallFormat *f) { return f->join ? "<>\"\n:=" : "<>\"\n"; }
 
 // The bytes that announce a section in text: the first mark if `open` begins with one, otherwise `open` up to the first
 // mark or placeholder.

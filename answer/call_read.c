@@ -6,6 +6,7 @@
 
 #include "answer/call_format.h"
 #include "answer/call_pattern.h"
+#include "answer/call_value.h"
 #include "base/jsonio.h"
 #include "grammar/json_pointer.h"
 
@@ -27,17 +28,17 @@ static int peek(CallReader *c) {
     return c->at < c->s.n ? (unsigned char)c->s.data[c->at] : -1;
 }
 
-static bool word_letter(int c, char kind) {
+static bool word_letter(const CallFormat *f, int c, char kind) {
     if (c <= 0) return false; // strchr would find a NUL
     if (kind == 'i') return isalnum(c);
     if (kind == 'c') return isdigit(c);
-    if (kind == 'k') return !strchr(CALL_NOT_IN_KEY, c);
+    if (kind == 'k') return !strchr(call_pattern_ends(f), c);
     return isalnum(c) || strchr("_-.", c);
 }
 
 static bool read_word(CallReader *c, char kind, char *out, size_t room) {
     size_t n = 0;
-    while (n + 1 < room && word_letter(peek(c), kind)) out[n++] = c->s.data[c->at++];
+    while (n + 1 < room && word_letter(c->f, peek(c), kind)) out[n++] = c->s.data[c->at++];
     out[n] = 0;
     return n > 0;
 }
@@ -111,7 +112,26 @@ static int read_value(CallReader *c, Str end, json_t **j) {
     return (int)n;
 }
 
+static void put_argument(CallReader *c, json_t *value) {
+    json_t *key = jsonio_text(str_of(c->key)); // repaired: a mark written as plain text does not constrain what follows
+    jsonio_put(c->arguments, json_string_value(key), value);
+    json_decref(key);
+}
+
+static bool read_joined_argument(CallReader *c) {
+    json_t *value;
+    if (json_object_size(c->arguments) && !match(c, c->f->join, strlen(c->f->join))) return false;
+    if (!match(c, c->f->param, strlen(c->f->param))) return false;
+    size_t n =
+        call_value_read((Str){c->s.data + c->at, c->s.n - c->at}, call_pattern_unmarked(str_of(c->f->quote)), &value);
+    if (n == 0) return false;
+    put_argument(c, value);
+    c->at += n;
+    return true;
+}
+
 static bool read_argument(CallReader *c) {
+    if (c->f->join) return read_joined_argument(c);
     bool marked = c->f->end[0] == '\1';
     Str end = call_pattern_unmarked(str_of(c->f->end));
     json_t *value;
@@ -119,9 +139,7 @@ static bool read_argument(CallReader *c) {
     while (marked && c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
     int n = read_value(c, end, &value);
     if (n < 0) return false;
-    json_t *key = jsonio_text(str_of(c->key)); // repaired: a mark written as plain text does not constrain what follows
-    jsonio_put(c->arguments, json_string_value(key), value);
-    json_decref(key);
+    put_argument(c, value);
     c->at += (size_t)n + end.n;
     return match(c, "%l", 2);
 }

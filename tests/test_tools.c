@@ -29,6 +29,19 @@ static const char call_text[] =
     "{{ '</atem:parameter>\n' }}{% endfor %}{{ '</atem:invoke>\n</atem:function_calls><|eot|>' }}{% endfor %}"         \
     "{% endfor %}"
 
+// Calls in notations of their own: Gemma 4, LFM2.5.
+#define EACH_CALL(call)                                                                                                \
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}" call "{% endfor %}{% endfor %}"
+#define GEMMA4                                                                                                         \
+    EACH_CALL("{{ '<|tool_call>call:' + c.function.name + '{' }}{% for k, v in c.function.arguments.items() %}"        \
+              "{{ ('' if loop.first else ',') + k + ':' }}{{ '<|\"|>' + v + '<|\"|>' if v is string else v }}"         \
+              "{% endfor %}{{ '}<tool_call|>' }}")
+#define LFM2                                                                                                           \
+    "{# List of tools: #}" EACH_CALL(                                                                                  \
+        "{{ '<|tool_call_start|>[' + c.function.name + '(' }}{% for k, v in c.function.arguments.items() %}"           \
+        "{{ ('' if loop.first else ', ') + k + '=' }}{{ \"'\" + v + \"'\" if v is string else v }}"                    \
+        "{% endfor %}{{ ')]<|tool_call_end|>' }}")
+
 // Templates, most of the outside data, with their format of calls. shows_call: the template can write calls of a
 // conversation.
 static const struct {
@@ -57,10 +70,14 @@ static const struct {
     {"openai-gpt-oss-120b", "gpt-oss", true},
     {"unsloth-Apriel-1.5", "apriel", true},
     {ATEM, "atem", true},
+    {GEMMA4, "gemma4", true},
+    {LFM2, "lfm2", true},
+    {"{# <TOOLCALL>[ #}", "nemotron", false},
+    {"{# <minimax:tool_call> #}", "minimax", false},
     {"google-gemma-2-2b-it", NULL, false},
     {"microsoft-Phi-3.5-mini-instruct", NULL, false},
     {"HuggingFaceTB-SmolLM3-3B", NULL, false},
-    {"LFM2-8B-A1B", NULL, false},
+    {"LFM2-8B-A1B", "lfm2", false},
     {"GigaChat3-10B-A1.8B", NULL, false},
 };
 
