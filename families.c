@@ -60,6 +60,7 @@ static const Family families[] = {
      .experts = EXPERTS_MAYBE,
      .routing = ROUTE_ALL,
      .latent = true},
+    {.arch = "mistral4", .rope_adjacent = true, .experts = EXPERTS_MAYBE, .routing = ROUTE_ALL, .latent = true},
     {.arch = "gpt-oss",
      .act = ACT_SWIGLU_CLAMPED,
      .full_every = 2,

@@ -309,13 +309,17 @@ static Status set_groups(const HfModel *m) {
 }
 
 // DeepSeek: sets how a row's experts are chosen and weighted. V2 has softmax, without groups unless topk_method says
-// so; V3 has sigmoids.
+// so; V3 has sigmoids; Mistral 4 has softmax. (With softmax its groups differ from V2's.)
 static Status set_choice(const HfModel *m) {
     char key[96];
-    bool v2 = hf_class_has(m, "topk_method"), grouped = true;
-    const char *usual = v2 ? "softmax" : "sigmoid", *scoring = text_of(m->config, "scoring_func");
+    bool v2 = hf_class_has(m, "topk_method"), grouped = true, mistral = strcmp(m->family->arch, "mistral4") == 0;
+    const char *usual = v2 || mistral ? "softmax" : "sigmoid", *scoring = text_of(m->config, "scoring_func");
+    int64_t groups = 1;
     if (scoring && strcmp(scoring, usual) != 0) return hf_config_wrong(m, "scoring_func", usual);
-    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), v2 ? 1 : 2);
+    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), v2 || mistral ? 1 : 2);
+    if (mistral && hf_config_int(m->config, "n_group", &groups) && groups != 1)
+        return hf_config_wrong(m, "n_group", "1");
+    if (mistral) return OK;
     if (v2) {
         const char *method = text_of(m->config, "topk_method");
         grouped = method && strcmp(method, "group_limited_greedy") == 0;
@@ -340,6 +344,12 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     if (hf_config_int(m->config, "moe_layer_freq", &every) && every != 1)
         return hf_config_wrong(m, "moe_layer_freq", "1");
     gguf_set_u32(m->g, hf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
+    int64_t rank = 0;
+    hf_config_int(m->config, "kv_lora_rank", &rank);
+    // GGUF files describe the stored vector as the one head of K and V
+    gguf_set_u32(m->g, hf_key(m, "attention.key_length", key), (uint32_t)(rank + *n_rot));
+    gguf_set_u32(m->g, hf_key(m, "attention.value_length", key), (uint32_t)rank);
+    gguf_set_u32(m->g, hf_key(m, "attention.head_count_kv", key), 1);
     gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
     if (json_is_false(json_object_get(m->config, "rope_interleave"))) gguf_set_bool(m->g, "quill.rope.halves", true);
     return set_choice(m);

@@ -182,6 +182,20 @@ static const HfFamily families[] = {
                  "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3, \"n_group\": 8, "
                  "\"topk_group\": 4, \"moe_intermediate_size\": 2048, "
                  "\"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true, \"scoring_func\": \"sigmoid\"}"},
+    {.model_type = "mistral4",
+     .arch = "mistral4",
+     .act = "silu",
+     .names = HF_NAMES_DEEPSEEK,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 1048576, \"hidden_size\": 4096, "
+                 "\"intermediate_size\": 12288, \"moe_intermediate_size\": 2048, \"num_hidden_layers\": 36, "
+                 "\"num_attention_heads\": 32, \"kv_lora_rank\": 256, \"q_lora_rank\": 1024, "
+                 "\"qk_nope_head_dim\": 64, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
+                 "\"n_routed_experts\": 128, \"num_experts_per_tok\": 4, \"n_shared_experts\": 1, "
+                 "\"first_k_dense_replace\": 0, \"n_group\": 1, \"topk_group\": 1, "
+                 "\"routed_scaling_factor\": 1.0, \"norm_topk_prob\": true, \"partial_rotary_factor\": null, "
+                 "\"rope_scaling\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 128.0, "
+                 "\"original_max_position_embeddings\": 8192, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
+                 "\"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1}}"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .act = "silu",

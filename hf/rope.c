@@ -152,15 +152,18 @@ static Status read_proportional(const RopeReader *r, double part) {
     return OK;
 }
 
-// Ministral 3: Q of later positions is multiplied by a factor that grows with the multiple of the original context.
+// Ministral 3 and Mistral 4: Q of later positions is multiplied by a factor that grows with the multiple of the
+// original context.
 static Status read_temperature(const RopeReader *r) {
     double temperature, original;
-    if (strcmp(r->m->family->arch, "mistral3") != 0) return OK;
+    const char *arch = r->m->family->arch;
+    if (strcmp(arch, "mistral3") != 0 && strcmp(arch, "mistral4") != 0) return OK;
     if (!hf_config_number(r->full, "llama_4_scaling_beta", &temperature) || temperature == 0) return OK;
     TRY(get_number(r, "llama_4_scaling_beta", 0, &temperature));
     TRY(get_original(r, &original));
     set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
     set_f32(r, "attention.temperature_scale", temperature);
+    set_u32(r, "attention.temperature_length", (int64_t)original);
     return OK;
 }
 
@@ -230,6 +233,8 @@ static Status read_part(const RopeReader *r, bool whole, double *part) {
     *part = 1;
     hf_config_number(r->m->config, "partial_rotary_factor", part);
     hf_config_number(r->full, "partial_rotary_factor", part);
+    // the part of a head of DeepSeek and its like is qk_rope_head_dim, from which some files compute this number
+    if (r->m->family->names == HF_NAMES_DEEPSEEK) *part = 1;
     if (!(*part > 0 && *part <= 1)) return wrong(r, "partial_rotary_factor: a number in (0, 1] expected");
     if (*part == 1 || whole || hf_class_has(r->m, "partial_rotary_factor")) return OK;
     return status_error(QUILL_MODEL, "%s/config.json: RoPE: partial_rotary_factor: 1 in %s models expected, %g found",

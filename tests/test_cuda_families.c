@@ -107,7 +107,13 @@ static void test_compressed_kv(void **state) {
          LONG,
          2e-3},
     };
+    static const ShapeCase scaled[] = {{"mistral4, Q with a temperature, two layers on the CPU",
+                                        {.q_rank = 20, .head_dim = 26, .n_rot = 6, .n_layers = 3},
+                                        {1, TYPE_F32, 7, .shuffle = 5},
+                                        SHORT,
+                                        1e-5}};
     expect_shapes("deepseek2", all, ARRAY_LEN(all));
+    expect_shapes("mistral4", scaled, ARRAY_LEN(scaled));
 }
 
 // The embedding is normalised, attention has a gate of its own, and layers without a window have no RoPE.

@@ -141,6 +141,7 @@ static const struct {
     {{.arch = "deepseek2", .q_rank = 27, .n_heads = 5, .head_dim = 18, .n_experts = 12, .n_groups = 4, .tied = true},
      0},
     {{.arch = "deepseek2", .q_rank = 20, .head_dim = 26, .n_rot = 4, .n_experts = 9, .n_groups = 3, .n_used = 2}, 0},
+    {{.arch = "mistral4", .q_rank = 20, .head_dim = 26, .n_rot = 6, .n_experts = 9, .ffn = 30, .n_layers = 3}, 0},
     {{.arch = "qwen3", .head_dim = 24, .rope = "yarn"}, 0},
     {{.arch = "gemma2"}, 0},
     {{.arch = "gemma3", .head_dim = 24}, 0},

@@ -399,6 +399,10 @@ static json_t *factors(const Gguf *g, const char *name) {
     return list;
 }
 
+static bool is_latent(const DirectoryWriter *w) {
+    return strcmp(w->arch, "deepseek2") == 0 || strcmp(w->arch, "mistral4") == 0;
+}
+
 static json_t *scaling(const DirectoryWriter *w, double theta) {
     const Gguf *g = w->g;
     json_t *rope = json_object();
@@ -418,7 +422,7 @@ static json_t *scaling(const DirectoryWriter *w, double theta) {
     put(rope, "beta_fast", number(g, w->arch, "rope.scaling.yarn_beta_fast"));
     put(rope, "beta_slow", number(g, w->arch, "rope.scaling.yarn_beta_slow"));
     put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));
-    bool latent = strcmp(w->arch, "deepseek2") == 0;
+    bool latent = is_latent(w);
     double all_dim = number(g, w->arch, "rope.scaling.yarn_log_multiplier");
     if (latent) all_dim *= 10; // this key has a tenth of the value in such files
     put(rope, "mscale_all_dim", all_dim);
@@ -478,10 +482,12 @@ static void put_deepseek(const DirectoryWriter *w, json_t *config) {
     if (gate) put(config, "n_shared_experts", (double)gate->dims[1] / width);
     put(config, "qk_nope_head_dim",
         number(w->g, w->arch, "attention.key_length_mla") - number(w->g, w->arch, "rope.dimension_count"));
-    gguf_bool(w->g, "deepseek2.expert_weights_norm", &norm, false);
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", w->arch);
+    gguf_bool(w->g, key, &norm, false);
     jsonio_put(config, "norm_topk_prob", json_boolean(norm));
     jsonio_put(config, "scoring_func", json_string(sigmoid ? "sigmoid" : "softmax"));
-    if (!sigmoid) jsonio_put(config, "model_type", json_string("deepseek_v2"));
+    if (!sigmoid && strcmp(w->arch, "deepseek2") == 0) jsonio_put(config, "model_type", json_string("deepseek_v2"));
     if (!isnan(groups)) jsonio_put(config, "topk_method", json_string("group_limited_greedy"));
     jsonio_put(config, "num_key_value_heads", json_integer(w->n_heads));
     json_object_del(config, "head_dim");
@@ -595,7 +601,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, "tie_word_embeddings", json_boolean(!gguf_tensor(w->g, "output.weight")));
     jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
     put_rope(w, config, head_dim);
-    if (strcmp(w->arch, "deepseek2") == 0) put_deepseek(w, config);
+    if (is_latent(w)) put_deepseek(w, config);
     if (strcmp(w->arch, "gemma4") == 0) put_gemma4(w, config);
     if (strcmp(w->arch, "muse-glimmer") == 0) put_muse(w, config);
     json_object_foreach(over, key, value) {

@@ -76,6 +76,7 @@ static const Style styles[] = {
     {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
     {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
+    {.arch = "mistral4", .model_type = "mistral4", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
     {.arch = "deepseek2", .model_type = "deepseek_v3", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},
     {.arch = "qwen3next", .model_type = "qwen3_next", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},
     {.arch = "qwen35", .model_type = "qwen3_5_text", .norm_minus_one = true, .names = hf_next_names, .n_names = 6},

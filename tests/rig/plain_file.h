@@ -37,6 +37,7 @@ static inline double number(const Plain *p, const char *suffix, double fallback)
 
 static inline bool is(const Plain *p, const char *arch) { return strcmp(p->arch, arch) == 0; }
 
+static inline bool is_latent(const Plain *p) { return is(p, "deepseek2") || is(p, "mistral4"); }
 static inline bool is_qwen35(const Plain *p) { return is(p, "qwen3next") || is(p, "qwen35") || is(p, "qwen35moe"); }
 
 static inline const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {

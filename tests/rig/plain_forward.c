@@ -69,13 +69,13 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     double low = fmax(c[0], 0), high = fmin(c[1], p->n_rot - 1);
     double ramp = fmin(fmax((i - low) / fmax(high - low, 0.001), 0), 1);
     double m = number(p, "rope.scaling.yarn_log_multiplier", 0);
-    if (!is(p, "deepseek2")) *magnitude *= (0.1 * log(s) + 1) / (0.1 * m * log(s) + 1);
+    if (!is_latent(p)) *magnitude *= (0.1 * log(s) + 1) / (0.1 * m * log(s) + 1);
     return f * (1 - ramp) + f / s * ramp;
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama", "granite",   "smollm3",     "mistral3",
-                                           "glm4",  "deepseek2", "muse-glimmer"};
+    static const char *const families[] = {"llama", "granite",   "smollm3",  "mistral3",
+                                           "glm4",  "deepseek2", "mistral4", "muse-glimmer"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -127,6 +127,12 @@ static void attend(const Plain *p, int layer, int head, int t, const double *q, 
     free(s);
 }
 
+// The factor of Q that grows with the multiple of the original context.
+static double temperature_at(const Plain *p, int pos) {
+    double span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
+    return 1 + number(p, "attention.temperature_scale", 0) * log(1 + floor(pos / span));
+}
+
 // Computes Q, K and V of one row, as attention needs them.
 static void project(const Plain *p, int layer, int pos, const double *x, double *q, double *k, double *v,
                     double *gate) {
@@ -134,8 +140,7 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     bool own = source(p, layer) == layer, has_v = tensor_of(p, layer, "attn_v", "weight");
     bool fused = tensor_of(p, layer, "attn_qkv", "weight");
     bool gated = is_qwen35(p), gate_own = tensor_of(p, layer, "attn_gate", "weight");
-    double h[4096], both[8192],
-        span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
+    double h[4096], both[8192];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer, "attn_norm", h, p->dim);
     product(p, layer, fused ? "attn_qkv" : "attn_q", 0, gated ? 2 * q_dim : q_dim, h, both);
@@ -155,7 +160,7 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     if (own && is(p, "gemma4")) norm_by(p, NULL, v, kv_dim, hd);
     for (int i = 0; i < p->n_heads; i++) turn(p, layer, pos, q + i * hd);
     for (int i = 0; i < n_kv && own; i++) turn(p, layer, pos, k + i * hd);
-    double temperature = 1 + number(p, "attention.temperature_scale", 0) * log(1 + floor(pos / span));
+    double temperature = temperature_at(p, pos);
     for (int i = 0; i < q_dim; i++) q[i] *= temperature;
 }
 
@@ -245,7 +250,7 @@ static void drop_groups(const Plain *p, double *by, int n, int n_best) {
 static void route(const Plain *p, int layer, const double *logits, int n, double *weight) {
     int n_used = (int)number(p, "expert_used_count", 0);
     bool sigmoids = number(p, "expert_gating_func", 0) == 2, used[512] = {false};
-    bool normed = !is(p, "qwen2moe") && !is(p, "deepseek2");
+    bool normed = !is(p, "qwen2moe") && !is_latent(p);
     const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
                      *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
     double by[512], part[512], all = 0, sum = 0;
@@ -345,6 +350,7 @@ static void latent_query(const Plain *p, int layer, int pos, const double *h, do
         product(p, layer, "attn_q_b", 0, p->n_heads * key, small, q);
     } else product(p, layer, "attn_q", 0, p->n_heads * key, h, q);
     for (int head = 0; head < p->n_heads; head++) turn(p, layer, pos, q + head * key + key - p->n_rot);
+    for (int i = 0; i < p->n_heads * key; i++) q[i] *= temperature_at(p, pos);
 }
 
 // Attention of the row at position t; k and v hold K and V of all heads and positions.
@@ -537,7 +543,7 @@ static bool run_recurrent(const Plain *p, int layer, double *x, int n) {
 }
 
 static void run_layer(const Plain *p, int layer, double *x, int n) {
-    bool latent = is(p, "deepseek2");
+    bool latent = is_latent(p);
     if (run_recurrent(p, layer, x, n)) return;
     int a_dim = (int)tensor_of(p, layer, "attn_output", "weight")->dims[0];
     size_t room = (size_t)n * (size_t)p->n_heads * (size_t)(p->head_dim + p->n_rot) * 4;

@@ -131,6 +131,15 @@ static const Arch archs[] = {
      .ctx_orig = 64,
      .freq_base = 500,
      .latent = true},
+    {.name = "mistral4",
+     .pre = "tekken",
+     .experts = true,
+     .shared = true,
+     .rope = "yarn",
+     .ctx_orig = 8,
+     .freq_base = 500,
+     .temperature = 0.4f,
+     .latent = true},
     {.name = "phi3",
      .tokens = "llama",
      .pre = "gpt-4o",
@@ -492,6 +501,7 @@ static void set_gemma4(Gguf *g, const TinyModel *m) {
 }
 
 static void set_latent(Gguf *g, const TinyModel *m) {
+    char name[96];
     set_u32(g, m->arch, "attention.head_count_kv", 1);
     set_u32(g, m->arch, "attention.key_length", m->kv_rank + m->n_rot);
     set_u32(g, m->arch, "attention.value_length", m->kv_rank);
@@ -506,7 +516,8 @@ static void set_latent(Gguf *g, const TinyModel *m) {
     if (m->n_groups == 0) return;
     set_u32(g, m->arch, "expert_group_count", m->n_groups);
     set_u32(g, m->arch, "expert_group_used_count", (m->n_groups + 1) / 2);
-    gguf_set_bool(g, "deepseek2.expert_weights_norm", true);
+    snprintf(name, sizeof name, "%s.expert_weights_norm", m->arch);
+    gguf_set_bool(g, name, true);
 }
 
 static void set_recurrent(Gguf *g, const TinyModel *m) {

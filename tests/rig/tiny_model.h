@@ -19,7 +19,8 @@ typedef struct {
     // (four scalars), "smollm3", "mistral3" (YaRN, a temperature), "olmo2" (norms of whole Q and K, none in front),
     // "glm4" (gate and up fused, biases, RoPE on half a head), "qwen2moe" (experts and a shared one), "qwen3moe"
     // (experts), "gemma4" (two sizes of heads, shared K and V, per-layer embeddings; with n_experts its mixture kind,
-    // whose V is K), "deepseek2" (compressed K and V, one dense layer, then experts), "gpt-oss" (experts, sinks,
+    // whose V is K), "deepseek2" (compressed K and V, one dense layer, then experts),
+    // "mistral4" (the same with a temperature), "gpt-oss" (experts, sinks,
     // windows, YaRN, biases everywhere);
     // "muse-glimmer" (windows, RoPE in layers with a window alone, norms as gemma3, also of the embedding, attention
     // with a gate); "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated
