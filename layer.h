@@ -104,7 +104,8 @@ typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
 // The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
 // softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
-// chosen experts. ROUTE_SIGMOID: sigmoids as they are. Both sigmoid kinds choose by sigmoid + expert_bias.
+// chosen experts. ROUTE_SIGMOID: sigmoids as they are. Experts are chosen by the sigmoid, or by the softmax over all
+// experts, plus expert_bias.
 typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
 // Whether the norms of Q and K normalise each head separately or all heads of a row together.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;

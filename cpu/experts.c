@@ -76,9 +76,10 @@ static void route_sigmoid(const Layer *l, const float *logits, int *chosen, floa
     for (int k = 0; k < kind->n_used; k++) weight[k] = weight[k] / sum * kind->route_scale;
 }
 
-// Softmax weights of the chosen experts; the first has the largest logit.
+// Softmax weights of the chosen experts.
 static void weigh(const LayerKind *kind, const float *logits, const int *chosen, float *weight) {
     float max = logits[chosen[0]], sum = 0;
+    for (int k = 1; k < kind->n_used; k++) max = fmaxf(max, logits[chosen[k]]);
     for (int k = 0; k < kind->n_used; k++) weight[k] = expf(logits[chosen[k]] - max);
     if (kind->routing == ROUTE_CHOSEN)
         for (int k = 0; k < kind->n_used; k++) sum += weight[k];
@@ -87,14 +88,19 @@ static void weigh(const LayerKind *kind, const float *logits, const int *chosen,
     for (int k = 0; k < kind->n_used; k++) weight[k] = weight[k] / sum * kind->route_scale;
 }
 
-// Chooses a row's experts by their logits, and their weights by a softmax.
-static void route_softmax(const LayerKind *kind, const float *logits, int *chosen, float *weight) {
-    float by[MOST_EXPERTS];
-    if (kind->n_groups > 0) {
-        memcpy(by, logits, (size_t)kind->n_experts * sizeof *by);
-        keep_groups(kind, 1, by);
+// Chooses a row's experts by their logits, which are in the order of a softmax, or by the softmax plus expert_bias.
+// Their weights are a softmax.
+static void route_softmax(const Layer *l, const float *logits, int *chosen, float *weight) {
+    const LayerKind *kind = &l->kind;
+    float by[MOST_EXPERTS], max = -INFINITY, sum = 0;
+    memcpy(by, logits, (size_t)kind->n_experts * sizeof *by);
+    if (l->expert_bias) {
+        for (int i = 0; i < kind->n_experts; i++) max = fmaxf(max, logits[i]);
+        for (int i = 0; i < kind->n_experts; i++) sum += expf(logits[i] - max);
+        for (int i = 0; i < kind->n_experts; i++) by[i] = expf(logits[i] - max) / sum + l->expert_bias[i];
     }
-    choose(kind->n_groups > 0 ? by : logits, kind->n_experts, kind->n_used, chosen);
+    if (kind->n_groups > 0) keep_groups(kind, 1, by);
+    choose(by, kind->n_experts, kind->n_used, chosen);
     weigh(kind, logits, chosen, weight);
 }
 
@@ -111,7 +117,7 @@ static void route_rows(void *arg, int first, int last, int thread) {
         bool finite = true;
         for (int i = 0; i < kind->n_experts; i++) finite = finite && isfinite(logits[i]);
         if (finite && by_sigmoid(kind)) route_sigmoid(s->l, logits, chosen, weight);
-        else if (finite) route_softmax(kind, logits, chosen, weight);
+        else if (finite) route_softmax(s->l, logits, chosen, weight);
         for (int k = 0; finite && scale && k < kind->n_used; k++) weight[k] *= scale[chosen[k]];
         if (finite) continue;
         for (int k = 0; k < kind->n_used; k++) chosen[k] = k, weight[k] = NAN;

@@ -57,10 +57,12 @@ __device__ inline void weigh_sigmoids(const RouteJob &j, int row, const int *cho
     for (int k = lane; k < j.n_used; k += WARP) weight[k] = sigmoid_of_logit(j, row, chosen[k]) / sum * j.scale;
 }
 
-// The weights of a row's experts; the first has the largest logit. The order of summation is the CPU's.
+// The weights of a row's experts. Without expert_bias the first has the largest logit. The order of summation is the
+// CPU's.
 __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
     if (by_sigmoid(j.routing)) return weigh_sigmoids(j, row, chosen, weight, lane);
     float most = route_logit(j, row, chosen[0]), sum = 0;
+    for (int k = 1; k < j.n_used && j.expert_bias; k++) most = fmaxf(most, route_logit(j, row, chosen[k]));
     bool all = j.routing == ROUTE_ALL;
     int n = all ? j.n_experts : j.n_used;
     for (int first = 0; first < n; first += WARP) {
@@ -82,13 +84,29 @@ __device__ inline float group_score(const RouteJob &j, const float *score, int g
     return both && size > 1 ? best + second : best;
 }
 
+// The largest logit of a row, and the sum of a softmax over all its experts, in the CPU's order of summation.
+__device__ inline float softmax_sum(const RouteJob &j, int row, int lane, float *most) {
+    float mine = -INFINITY, sum = 0;
+    for (int i = lane; i < j.n_experts; i += WARP) mine = fmaxf(mine, route_logit(j, row, i));
+    *most = warp_max(mine);
+    for (int first = 0; first < j.n_experts; first += WARP) {
+        int i = first + lane < j.n_experts ? first + lane : j.n_experts - 1;
+        sum = add_lanes(sum, expf(route_logit(j, row, i) - *most), j.n_experts - first);
+    }
+    return sum;
+}
+
 // Computes the scores that a row's experts are chosen by (GpuExperts.score). A lane computes every 32nd expert and
 // decides every 32nd group.
 __device__ inline void score_row(const RouteJob &j, int row, float *score, int lane) {
     bool sigmoids = by_sigmoid(j.routing);
-    for (int i = lane; i < j.n_experts; i += WARP)
-        score[i] =
-            sigmoids ? sigmoid_of_logit(j, row, i) + (j.expert_bias ? j.expert_bias[i] : 0) : route_logit(j, row, i);
+    float most = 0, sum = !sigmoids && j.expert_bias ? softmax_sum(j, row, lane, &most) : 1;
+    for (int i = lane; i < j.n_experts; i += WARP) {
+        float v = sigmoids        ? sigmoid_of_logit(j, row, i)
+                  : j.expert_bias ? expf(route_logit(j, row, i) - most) / sum
+                                  : route_logit(j, row, i);
+        score[i] = v + (j.expert_bias ? j.expert_bias[i] : 0);
+    }
     __syncwarp();
     float best[MOST_GROUPS / WARP];
     for (int k = 0; k < MOST_GROUPS / WARP; k++)

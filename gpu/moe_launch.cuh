@@ -92,7 +92,7 @@ void gpu_route(const GpuExperts *e, const GpuLayer *l, const GpuBatch *b, bool b
                   l->expert_scale,
                   k.n_groups,
                   k.n_groups_used,
-                  by_sigmoid(k.routing) || k.n_groups > 0 ? e->score : (float *)NULL};
+                  by_sigmoid(k.routing) || l->expert_bias || k.n_groups > 0 ? e->score : (float *)NULL};
     if (b->n_rows <= ROUTE_FEW && !tiles) {
         int threads = (b->n_rows > ROUTE_WARPS ? ROUTE_MOST : ROUTE_WARPS) * WARP;
         LAUNCH_EARLY(tuning.early, route_few, 1, (unsigned)threads, 0, stream, j);
