@@ -55,6 +55,19 @@ static const Family families[] = {
     {.arch = "glm4", .rope_adjacent = true, .norms_behind = true},
     {.arch = "qwen2moe", .experts = EXPERTS_ALWAYS, .routing = ROUTE_ALL},
     {.arch = "qwen3moe", .qk_norm = true, .experts = EXPERTS_ALWAYS},
+    {.arch = "olmoe", .qk_norm = true, .qk_norm_of = QK_NORM_ROW, .experts = EXPERTS_MAYBE, .routing = ROUTE_ALL},
+    {.arch = "granitemoe", .rope_adjacent = true, .scales = true, .experts = EXPERTS_MAYBE},
+    {.arch = "ernie4_5-moe", .rope_adjacent = true, .experts = EXPERTS_ALWAYS},
+    {.arch = "glm4moe",
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID,
+     .ffn_norm = "post_attention_norm"},
+    {.arch = "bailingmoe2", .qk_norm = true, .experts = EXPERTS_ALWAYS, .routing = ROUTE_SIGMOID},
+    {.arch = "minimax-m2",
+     .qk_norm = true,
+     .qk_norm_of = QK_NORM_ROW,
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID_CHOSEN},
     {.arch = "deepseek2", // V2, V3, and other models with the same layers
      .rope_adjacent = true,
      .experts = EXPERTS_MAYBE,
@@ -100,6 +113,12 @@ static const Family families[] = {
      .rope_in_windows = true,
      .gate = GATE_OWN},
     {.arch = "lfm2", .qk_norm = true, .recurrent = MIXER_CONV, .norm_out = "token_embd_norm"},
+    {.arch = "lfm2moe",
+     .qk_norm = true,
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID_CHOSEN,
+     .recurrent = MIXER_CONV,
+     .norm_out = "token_embd_norm"},
 };
 
 const Family *families_at(int i) { return i < (int)ARRAY_LEN(families) ? &families[i] : NULL; }

@@ -20,7 +20,7 @@ static const char *text_of(const json_t *object, const char *key) {
 
 // ---- the number of experts ------------------------------------------------------------------------------------------
 
-static const char *const expert_keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+static const char *const expert_keys[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"};
 
 const char *hf_config_experts(const HfModel *m, int64_t *n) {
     *n = 0;
@@ -95,10 +95,22 @@ static Status check_types(const HfModel *m) {
                                           "block_ff_dim",
                                           "block_multiple_of",
                                           "block_ffn_dim_multiplier",
-                                          "no_rope_layer_interval"};
-    static const char *const boolean[] = {
-        "use_sliding_window", "norm_topk_prob", "tie_word_embeddings", "tie_embedding",   "attention_k_eq_v",
-        "enable_moe_block",   "conv_bias",      "use_double_wide_mlp", "rope_interleave", "block_auto_adjust_ff_dim"};
+                                          "no_rope_layer_interval",
+                                          "rotary_dim",
+                                          "moe_layer_interval",
+                                          "moe_layer_end_index",
+                                          "moe_norm_min"};
+    static const char *const boolean[] = {"use_sliding_window",
+                                          "norm_topk_prob",
+                                          "tie_word_embeddings",
+                                          "tie_embedding",
+                                          "attention_k_eq_v",
+                                          "enable_moe_block",
+                                          "conv_bias",
+                                          "use_double_wide_mlp",
+                                          "rope_interleave",
+                                          "block_auto_adjust_ff_dim",
+                                          "use_bias"};
     for (size_t i = 0; i < ARRAY_LEN(numeric); i++) {
         const json_t *v = json_object_get(m->config, numeric[i]);
         if (v && !json_is_null(v) && !json_is_number(v)) return hf_config_wrong(m, numeric[i], "a number");
@@ -180,7 +192,7 @@ static Status refuse_others(HfModel *m) {
     TRY(refuse_act(m));
     TRY(refuse_nope(m));
     TRY(read_quantization(m));
-    static const char *const switches[] = {"use_bidirectional_attention", "is_encoder_decoder"};
+    static const char *const switches[] = {"use_bidirectional_attention", "is_encoder_decoder", "use_bias"};
     for (size_t i = 0; i < ARRAY_LEN(switches); i++)
         if (is_true(m->config, switches[i]))
             return status_error(QUILL_MODEL,
@@ -191,6 +203,8 @@ static Status refuse_others(HfModel *m) {
     const char *bidirectional = text_of(m->config, "use_bidirectional_attention");
     if (bidirectional && strcmp(bidirectional, "all") == 0)
         return hf_config_wrong(m, "use_bidirectional_attention", "false or vision");
+    const json_t *clip = json_object_get(m->config, "clip_qkv"); // the limit of elements of Q, K and V
+    if (clip && !json_is_null(clip) && hf_class_has(m, "clip_qkv")) return hf_config_wrong(m, "clip_qkv", "null");
     const json_t *layers = json_object_get(m->config, "per_layer_config");
     if (json_object_size(layers) > 0 && m->family->names != HF_NAMES_GEMMA4)
         return hf_config_wrong(m, "per_layer_config", "no key of single layers");
@@ -216,6 +230,9 @@ static const struct {
     {"moe_intermediate_size", "expert_feed_forward_length", false},
     {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", false},
     {"n_shared_experts", "expert_shared_count", false},
+    {"moe_k", "expert_used_count", false},
+    {"moe_num_shared_experts", "expert_shared_count", false},
+    {"shared_intermediate_size", "expert_shared_feed_forward_length", false},
     {"kv_lora_rank", "attention.kv_lora_rank", false},
     {"q_lora_rank", "attention.q_lora_rank", false},
     {"v_head_dim", "attention.value_length_mla", false},
@@ -238,9 +255,9 @@ static Status set_counts(const HfModel *m) {
         // Without a common width: experts have their own (qwen3_next), or hf/recurrent.c computes it (lfm2).
         bool optional = m->family->recurrent && strcmp(counts[i].name, "intermediate_size") == 0;
         if ((!v || json_is_null(v)) && (optional || !counts[i].required)) continue;
-        int64_t n;
-        if (!hf_config_int(m->config, counts[i].name, &n) || n < 1 || n > INT32_MAX)
-            return hf_config_wrong(m, counts[i].name, "a whole number from 1 on");
+        int64_t n, low = strstr(counts[i].name, "shared_") ? 0 : 1; // no shared expert
+        if (!hf_config_int(m->config, counts[i].name, &n) || n < low || n > INT32_MAX)
+            return hf_config_wrong(m, counts[i].name, low ? "a whole number from 1 on" : "a whole number");
         gguf_set_u32(m->g, hf_key(m, counts[i].suffix, key), (uint32_t)n);
     }
     return OK;
@@ -266,6 +283,22 @@ static Status set_numbers(const HfModel *m) {
     return OK;
 }
 
+// Sets the width of experts, if it has no key of its own, and the width of a shared expert that has the width of
+// several ones. Other programs read both.
+static Status set_widths(const HfModel *m) {
+    char key[96];
+    int64_t width = 0, n = 0;
+    if (m->family->names == HF_NAMES_OSS || strcmp(m->family->arch, "minimax-m2") == 0) {
+        hf_config_int(m->config, "intermediate_size", &width);
+        gguf_set_u32(m->g, hf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
+    }
+    if (!hf_config_int(m->config, "moe_num_shared_experts", &n) || n == 0) return OK;
+    hf_config_int(m->config, "moe_intermediate_size", &width);
+    if (n * width > INT32_MAX) return hf_config_wrong(m, "moe_num_shared_experts", "a smaller number");
+    gguf_set_u32(m->g, hf_key(m, "expert_shared_feed_forward_length", key), (uint32_t)(n * width));
+    return OK;
+}
+
 // Sets the number of experts, and whether the weights of a row's experts are normalised to a sum of one.
 static Status set_experts(const HfModel *m) {
     char key[96];
@@ -276,7 +309,9 @@ static Status set_experts(const HfModel *m) {
     const json_t *norm = json_object_get(m->config, "norm_topk_prob");
     if (json_is_boolean(norm) && hf_class_has(m, "norm_topk_prob"))
         gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
-    double limit, alpha, step;
+    double limit, alpha, step, least;
+    if (hf_class_has(m, "moe_norm_min") && hf_config_number(m->config, "moe_norm_min", &least) && least > 1e-9)
+        return hf_config_wrong(m, "moe_norm_min", "at most 1e-9");
     if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7)
         return hf_config_wrong(m, "swiglu_limit", "7");
     if (hf_config_number(m->config, "swiglu_alpha", &alpha) && alpha != 1.702)
@@ -285,11 +320,7 @@ static Status set_experts(const HfModel *m) {
         return hf_config_wrong(m, "mlp_only_layers", "an empty list, which gives all layers experts,");
     if (name && hf_config_number(m->config, "decoder_sparse_step", &step) && step != 1)
         return hf_config_wrong(m, "decoder_sparse_step", "1, which gives all layers experts,");
-    if (m->family->names != HF_NAMES_OSS) return OK;
-    int64_t width = 0;
-    hf_config_int(m->config, "intermediate_size", &width);
-    gguf_set_u32(m->g, hf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
-    return OK;
+    return set_widths(m);
 }
 
 // Sets the groups of experts, if a row's experts are chosen from some of them.
@@ -308,18 +339,20 @@ static Status set_groups(const HfModel *m) {
     return OK;
 }
 
-// DeepSeek: sets how a row's experts are chosen and weighted. V2 has softmax, without groups unless topk_method says
-// so; V3 has sigmoids; Mistral 4 has softmax. (With softmax its groups differ from V2's.)
+// Sets how a row's experts are chosen and weighted. DeepSeek-V2 has no groups unless topk_method says so.
 static Status set_choice(const HfModel *m) {
+    static const char *const functions[] = {NULL, "softmax", "sigmoid"};
     char key[96];
-    bool v2 = hf_class_has(m, "topk_method"), grouped = true, mistral = strcmp(m->family->arch, "mistral4") == 0;
-    const char *usual = v2 || mistral ? "softmax" : "sigmoid", *scoring = text_of(m->config, "scoring_func");
-    int64_t groups = 1;
-    if (scoring && strcmp(scoring, usual) != 0) return hf_config_wrong(m, "scoring_func", usual);
-    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), v2 || mistral ? 1 : 2);
-    if (mistral && hf_config_int(m->config, "n_group", &groups) && groups != 1)
+    int gating = m->family->gating;
+    bool v2 = hf_class_has(m, "topk_method"), grouped = hf_class_has(m, "n_group");
+    const char *scoring = text_of(m->config, "scoring_func");
+    if (gating == 0) return OK;
+    if (scoring && strcmp(scoring, functions[gating]) != 0)
+        return hf_config_wrong(m, "scoring_func", functions[gating]);
+    gguf_set_u32(m->g, hf_key(m, "expert_gating_func", key), (uint32_t)gating);
+    int64_t groups = 1; // behind a softmax, only V2's groups are known: as good as their best expert
+    if (gating == 1 && !v2 && hf_config_int(m->config, "n_group", &groups) && groups != 1)
         return hf_config_wrong(m, "n_group", "1");
-    if (mistral) return OK;
     if (v2) {
         const char *method = text_of(m->config, "topk_method");
         grouped = method && strcmp(method, "group_limited_greedy") == 0;
@@ -331,18 +364,37 @@ static Status set_choice(const HfModel *m) {
     return grouped ? set_groups(m) : OK;
 }
 
-// DeepSeek: sets the sizes of compressed K and V, the layers with experts, and the choice of experts. Sets *n_rot.
+// Sets the layers with experts: all from a first one on.
+static Status set_expert_layers(const HfModel *m, int64_t n_layers) {
+    static const char *const firsts[] = {"first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"};
+    static const char *const steps[] = {"moe_layer_freq", "moe_layer_interval"};
+    char key[96];
+    int64_t n;
+    bool some = false;
+    for (size_t i = 0; i < ARRAY_LEN(firsts); i++) {
+        if (!hf_class_has(m, firsts[i])) continue;
+        some = true;
+        if (!hf_config_int(m->config, firsts[i], &n) || n < 0 || n > MAX_LAYERS)
+            return hf_config_wrong(m, firsts[i], "a whole number from 0 to 4096");
+        gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)n);
+    }
+    for (size_t i = 0; some && i < ARRAY_LEN(steps); i++)
+        if (hf_config_int(m->config, steps[i], &n) && n != 1) return hf_config_wrong(m, steps[i], "1");
+    if (!hf_class_has(m, "moe_layer_interval")) return OK;
+    gguf_set_u32(m->g, hf_key(m, "interleave_moe_layer_step", key), 1);
+    if (hf_config_int(m->config, "moe_layer_end_index", &n) && n != -1 && n < n_layers - 1)
+        return hf_config_wrong(m, "moe_layer_end_index", "-1, for the last layer,");
+    return OK;
+}
+
+// DeepSeek: sets the sizes of compressed K and V. Sets *n_rot.
 static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
-    int64_t plain, dense, every = 1;
+    int64_t plain;
     char key[96];
     if (!hf_config_int(m->config, "qk_nope_head_dim", &plain) || plain < 1 || plain > 1 << 15)
         return hf_config_wrong(m, "qk_nope_head_dim", "a whole number from 1 to 32768");
     if (!hf_config_int(m->config, "qk_rope_head_dim", n_rot) || *n_rot < 2 || *n_rot > 1 << 15)
         return hf_config_wrong(m, "qk_rope_head_dim", "a whole number from 2 to 32768");
-    if (!hf_config_int(m->config, "first_k_dense_replace", &dense) || dense < 0 || dense > MAX_LAYERS)
-        return hf_config_wrong(m, "first_k_dense_replace", "a whole number from 0 to 4096");
-    if (hf_config_int(m->config, "moe_layer_freq", &every) && every != 1)
-        return hf_config_wrong(m, "moe_layer_freq", "1");
     gguf_set_u32(m->g, hf_key(m, "attention.key_length_mla", key), (uint32_t)(plain + *n_rot));
     int64_t rank = 0;
     hf_config_int(m->config, "kv_lora_rank", &rank);
@@ -350,9 +402,8 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
     gguf_set_u32(m->g, hf_key(m, "attention.key_length", key), (uint32_t)(rank + *n_rot));
     gguf_set_u32(m->g, hf_key(m, "attention.value_length", key), (uint32_t)rank);
     gguf_set_u32(m->g, hf_key(m, "attention.head_count_kv", key), 1);
-    gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)dense);
     if (json_is_false(json_object_get(m->config, "rope_interleave"))) gguf_set_bool(m->g, "quill.rope.halves", true);
-    return set_choice(m);
+    return OK;
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------
@@ -434,6 +485,8 @@ Status hf_read_config(HfModel *m) {
     hf_config_int(m->config, "hidden_size", &dim);
     hf_config_int(m->config, "num_attention_heads", &n_heads);
     if (n_layers > MAX_LAYERS) return hf_config_wrong(m, "num_hidden_layers", "at most 4096");
+    TRY(set_choice(m));
+    TRY(set_expert_layers(m, n_layers));
     TRY(set_windows(m, n_layers));
     TRY(hf_read_recurrent(m, n_layers));
     bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);

@@ -4,6 +4,8 @@
 // Shapes in the directory, slowest dimension first; E experts of width W, dim H:
 //   mlp.experts.N.gate_proj|up_proj|down_proj.weight, block_sparse_moe.experts.N.w1|w3|w2.weight   one expert's matrix
 //   mlp.experts.gate_up_proj (E, 2W, H): gate's rows, then up's; mlp.experts.down_proj (E, H, W)
+//   block_sparse_moe.input_linear.weight and output_linear.weight, the same; with a shared expert of width S also
+//   shared_mlp.input_linear.weight (2S, H)
 // these also in FP8, with scales (hf/fp8.h), which become BF16;
 // and in gpt-oss, where matrices are transposed and rows of gate and up alternate:
 //   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
@@ -144,6 +146,20 @@ static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
     return OK;
 }
 
+// The rows of a shared expert's gate, then those of its up.
+static Status take_shared(const HfModel *m, long layer, const SafeTensor *t) {
+    static const char *const names[] = {"ffn_gate_shexp", "ffn_up_shexp"};
+    if (!is_shaped(t, 2) || t->dims[0] % 2) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions, gate and up,");
+    size_t width = (size_t)t->dims[0] / 2, dim = (size_t)t->dims[1];
+    for (size_t part = 0; part < 2; part++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%ld.%s.weight", layer, names[part]);
+        TRY(hf_view_add(m, t, name, hf_type_of(t), dim, width, 0,
+                        copy_rows(m, t, 1, width, dim, 0, part * width * dim, dim, 1)));
+    }
+    return OK;
+}
+
 static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool gate_up) {
     if (!is_shaped(t, 2) || (gate_up && t->dims[1] % 2)) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions");
     size_t n = (size_t)t->dims[0], width = (size_t)t->dims[1] / (gate_up ? 2 : 1);
@@ -212,10 +228,22 @@ static int part_of(const char *word) {
 
 bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, const char *part,
                      const SafeTensor *t, Status *st) {
-    static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts.", "experts."};
+    static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts.",
+                                        "experts."};
+    static const struct {
+        const char *part;
+        Status (*take)(const HfModel *m, long layer, const SafeTensor *t);
+    } whole[] = {{"block_sparse_moe.input_linear.weight", take_gate_up},
+                 {"block_sparse_moe.output_linear.weight", take_down},
+                 {"shared_mlp.input_linear.weight", take_shared}};
     const char *word = NULL;
     const char *end;
     long expert;
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
+        if (strcmp(part, whole[i].part) == 0) {
+            *st = whole[i].take(m, layer, t);
+            return true;
+        }
     for (size_t i = 0; i < ARRAY_LEN(roots) && !word; i++)
         if (strncmp(part, roots[i], strlen(roots[i])) == 0) word = part + strlen(roots[i]);
     if (!word) return false;

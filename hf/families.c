@@ -20,6 +20,12 @@
     "\"rms_norm_eps\": 1e-6, \"kv_lora_rank\": 512, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "                \
     "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"num_experts_per_tok\": 8"
 
+// Shared by the Granite classes with experts.
+#define GRANITE_MOE_DEFAULTS                                                                                           \
+    "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "                       \
+    "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0, "                           \
+    "\"num_local_experts\": 8, \"num_experts_per_tok\": 2"
+
 static const HfFamily families[] = {
     {.model_type = "llama",
      .arch = "llama",
@@ -170,6 +176,7 @@ static const HfFamily families[] = {
      .arch = "deepseek2",
      .act = "silu",
      .names = HF_NAMES_DEEPSEEK,
+     .gating = 1,
      .defaults = "{" DEEPSEEK_DEFAULTS ", \"max_position_embeddings\": 2048, "
                  "\"n_routed_experts\": 64, \"n_shared_experts\": 2, \"first_k_dense_replace\": 0, "
                  "\"moe_intermediate_size\": 1407, \"routed_scaling_factor\": 1.0, \"norm_topk_prob\": false, "
@@ -178,6 +185,7 @@ static const HfFamily families[] = {
      .arch = "deepseek2",
      .act = "silu",
      .names = HF_NAMES_DEEPSEEK,
+     .gating = 2,
      .defaults = "{" DEEPSEEK_DEFAULTS ", \"max_position_embeddings\": 4096, "
                  "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3, \"n_group\": 8, "
                  "\"topk_group\": 4, \"moe_intermediate_size\": 2048, "
@@ -186,6 +194,7 @@ static const HfFamily families[] = {
      .arch = "mistral4",
      .act = "silu",
      .names = HF_NAMES_DEEPSEEK,
+     .gating = 1,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 1048576, \"hidden_size\": 4096, "
                  "\"intermediate_size\": 12288, \"moe_intermediate_size\": 2048, \"num_hidden_layers\": 36, "
                  "\"num_attention_heads\": 32, \"kv_lora_rank\": 256, \"q_lora_rank\": 1024, "
@@ -196,6 +205,51 @@ static const HfFamily families[] = {
                  "\"rope_scaling\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 128.0, "
                  "\"original_max_position_embeddings\": 8192, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
                  "\"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1}}"},
+    {.model_type = "olmoe",
+     .arch = "olmoe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, \"num_experts\": 64, "
+                 "\"num_experts_per_tok\": 8, \"norm_topk_prob\": false, \"clip_qkv\": null}"},
+    {.model_type = "granitemoe",
+     .arch = "granitemoe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .halves = true,
+     .defaults = "{" GRANITE_MOE_DEFAULTS "}"},
+    {.model_type = "granitemoeshared",
+     .arch = "granitemoe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .halves = true,
+     .defaults = "{" GRANITE_MOE_DEFAULTS ", \"shared_intermediate_size\": 0}"},
+    {.model_type = "ernie4_5_moe",
+     .arch = "ernie4_5-moe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"num_key_value_heads\": 4, "
+                 "\"moe_num_experts\": 64, \"moe_k\": 6, \"moe_num_shared_experts\": 2, "
+                 "\"moe_intermediate_size\": 1536, \"moe_layer_start_index\": 1, \"moe_layer_end_index\": -1, "
+                 "\"moe_layer_interval\": 1, \"moe_norm_min\": 1e-12, \"use_bias\": false, "
+                 "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true}"},
+    {.model_type = "glm4_moe",
+     .arch = "glm4moe",
+     .act = "silu",
+     .names = HF_NAMES_GLM_MOE,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"num_key_value_heads\": 8, "
+                 "\"partial_rotary_factor\": 0.5, \"n_routed_experts\": 128, \"num_experts_per_tok\": 8, "
+                 "\"n_shared_experts\": 1, \"moe_intermediate_size\": 1408, \"first_k_dense_replace\": 1, "
+                 "\"n_group\": 1, \"topk_group\": 1, \"routed_scaling_factor\": 1.0, "
+                 "\"norm_topk_prob\": true}"},
+    {.model_type = "minimax_m2",
+     .arch = "minimax-m2",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 196608, \"num_key_value_heads\": 8, "
+                 "\"head_dim\": 128, \"num_local_experts\": 256, \"num_experts_per_tok\": 8, "
+                 "\"rope_theta\": 5000000.0, \"rotary_dim\": null, \"partial_rotary_factor\": null}"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .act = "silu",
@@ -257,6 +311,17 @@ static const HfFamily families[] = {
                  "\"intermediate_size\": 12288, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
                  "\"num_key_value_heads\": 8, \"conv_L_cache\": 3, \"block_multiple_of\": 256, "
                  "\"block_ffn_dim_multiplier\": 1.0, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
+    {.model_type = "lfm2_moe",
+     .arch = "lfm2moe",
+     .act = "silu",
+     .names = HF_NAMES_LFM,
+     .gating = 2,
+     .recurrent = "conv",
+     .defaults = "{\"norm_eps\": 1e-5, \"max_position_embeddings\": 128000, \"hidden_size\": 2048, "
+                 "\"intermediate_size\": 7168, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
+                 "\"num_key_value_heads\": 8, \"conv_L_cache\": 3, \"num_dense_layers\": 2, \"num_experts\": 32, "
+                 "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1792, \"routed_scaling_factor\": 1.0, "
+                 "\"norm_topk_prob\": true, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
 const HfFamily *hf_family(const char *model_type) {

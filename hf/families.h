@@ -16,6 +16,7 @@ typedef enum {
     HF_NAMES_GEMMA4 = 64,
     HF_NAMES_NEXT = 128, // Qwen3-Next and later: gated DeltaNet
     HF_NAMES_LFM = 256,
+    HF_NAMES_GLM_MOE = 512,
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.
@@ -42,6 +43,7 @@ typedef struct {
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one
     bool last_norm_plain;  // except the one behind the last layer
+    int gating;            // expert_gating_func: 1 softmax, 2 sigmoid; 0: its GGUF files have no such key
     const char *recurrent; // name of recurrent layers in layer_types; NULL: the family has none
     // JSON: defaults of the configuration's class for keys that config.json may leave out. Keys that are null: the
     // class has no default.

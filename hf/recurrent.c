@@ -74,7 +74,7 @@ static Status set_delta(const HfModel *m, int64_t n_layers, const uint8_t *recur
     return OK;
 }
 
-// Sets the width of the feed-forward, which its class computes from several keys.
+// Sets the width of the feed-forward, which LFM2's class computes from several keys.
 static Status set_width(const HfModel *m) {
     char key[96];
     int64_t width, multiple = 256;
@@ -109,7 +109,7 @@ static Status set_conv(const HfModel *m, int64_t n_layers, const uint8_t *recurr
     hf_set_ints(m, "attention.head_count_kv", heads, n_layers);
     free(heads);
     gguf_set_u32(m->g, hf_key(m, "shortconv.l_cache", key), (uint32_t)taps);
-    return set_width(m);
+    return hf_class_has(m, "block_multiple_of") ? set_width(m) : OK;
 }
 
 Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {

@@ -228,9 +228,12 @@ static Status refuse_two(const RopeReader *r) {
                 : wrong(r, "rope_scaling: the values of rope_parameters, which is there too, expected, others found");
 }
 
-// Reads the part of a head that is rotated. Only some classes have it.
+// Reads the part of a head that is rotated. Only some classes have it; MiniMax-M2 has the number of rotated elements.
 static Status read_part(const RopeReader *r, bool whole, double *part) {
+    double n_rot;
     *part = 1;
+    if (hf_class_has(r->m, "rotary_dim") && hf_config_number(r->m->config, "rotary_dim", &n_rot))
+        *part = n_rot / r->m->head_dim;
     hf_config_number(r->m->config, "partial_rotary_factor", part);
     hf_config_number(r->full, "partial_rotary_factor", part);
     // the part of a head of DeepSeek and its like is qk_rope_head_dim, from which some files compute this number

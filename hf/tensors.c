@@ -15,7 +15,8 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 // The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
-          HF_NAMES_GEMMA4 | HF_NAMES_NEXT,
+          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE,
+    SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE,
 };
 static const struct {
     const char *part, *gguf;
@@ -39,14 +40,17 @@ static const struct {
     {"self_attn.q_b_proj", "attn_q_b", HF_NAMES_DEEPSEEK},
     {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", HF_NAMES_DEEPSEEK},
     {"self_attn.kv_a_layernorm", "attn_kv_a_norm", HF_NAMES_DEEPSEEK},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", HF_NAMES_DEEPSEEK},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp", HF_NAMES_DEEPSEEK},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp", HF_NAMES_DEEPSEEK},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", SHARED},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp", SHARED},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "post_attention_norm",
-     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT},
-    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_NEXT},
+     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE},
+    {"mlp.gate", "ffn_gate_inp", SHARED | HF_NAMES_NEXT},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
+    {"block_sparse_moe.router", "ffn_gate_inp", HF_NAMES_LLAMA},
+    {"block_sparse_moe.router.layer", "ffn_gate_inp", HF_NAMES_LLAMA},
+    {"shared_mlp.output_linear", "ffn_down_shexp", HF_NAMES_LLAMA},
     {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
@@ -79,6 +83,7 @@ static const struct {
     {"feed_forward.w1", "ffn_gate", HF_NAMES_LFM},
     {"feed_forward.w3", "ffn_up", HF_NAMES_LFM},
     {"feed_forward.w2", "ffn_down", HF_NAMES_LFM},
+    {"feed_forward.gate", "ffn_gate_inp", HF_NAMES_LFM},
 };
 
 // Parts whose names have no last word, with their complete names in GGUF.
@@ -86,7 +91,12 @@ static const struct {
     const char *part, *gguf;
     int names;
 } bare_parts[] = {{"self_attn.sinks", "attn_sinks.weight", ALL},
-                  {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_DEEPSEEK},
+                  {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE},
+                  {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+                  {"mlp.gate.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+                  {"mlp.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+                  {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+                  {"feed_forward.expert_bias", "exp_probs_b.bias", HF_NAMES_LFM},
                   {"layer_scalar", "layer_output_scale.weight", HF_NAMES_GEMMA4},
                   {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
                   {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
@@ -229,7 +239,8 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
         TRY(read_fp8(r, t, &data));
         type = TYPE_BF16;
     } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
-    size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = t->n_dims == 2 ? (size_t)t->dims[0] : 0;
+    bool vector = t->n_dims == 1 || (t->dims[0] == 1 && str_has_suffix(str_of(name), ".bias")); // (1, n) too
+    size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = vector ? 0 : (size_t)t->dims[0];
     return hf_view_add(r->m, t, name, type, n_in, n_out, 0, data);
 }
 

@@ -43,10 +43,12 @@ static bool is_glm_flash(const Loader *l) {
 }
 
 // Reads how experts are weighted. expert_gating_func 1: softmax over all experts; 3: softmax over the chosen ones; 2:
-// sigmoids. expert_weights_norm decides whether the weights are divided by their sum.
+// sigmoids. expert_weights_norm decides whether the weights are divided by their sum. The family decides what a file
+// without these keys has.
 static Status load_routing(const Loader *l, Routing *out) {
     int gating;
     char key[96];
+    Routing usual = l->family->routing;
     bool renormalised;
     TRY(loader_int(l, "expert_gating_func", 0, 1 << 30, false, 0, &gating));
     if (gating > SOFTMAX_CHOSEN)
@@ -54,8 +56,9 @@ static Status load_routing(const Loader *l, Routing *out) {
                             "%s: %s.expert_gating_func: 1 or 3 (softmax), or 2 (sigmoid) expected, %d found", l->file,
                             l->family->arch, gating);
     snprintf(key, sizeof key, "%s.expert_weights_norm", l->family->arch);
-    TRY(gguf_bool(l->g, key, &renormalised, l->family->routing == ROUTE_CHOSEN));
-    if (gating == 0 && is_glm_flash(l)) gating = SIGMOID;
+    TRY(gguf_bool(l->g, key, &renormalised, usual == ROUTE_CHOSEN || usual == ROUTE_SIGMOID_CHOSEN));
+    bool sigmoids = usual == ROUTE_SIGMOID || usual == ROUTE_SIGMOID_CHOSEN || is_glm_flash(l);
+    if (gating == 0 && sigmoids) gating = SIGMOID;
     if (gating == SIGMOID) *out = renormalised ? ROUTE_SIGMOID_CHOSEN : ROUTE_SIGMOID;
     else *out = renormalised ? ROUTE_CHOSEN : ROUTE_ALL;
     return OK;
@@ -92,7 +95,8 @@ Status loader_experts_shape(Loader *l) {
     TRY(loader_layer_ints(l, "feed_forward_length", required ? 1 : 0, MAX_WIDTH, required, 0, &l->ffn));
     for (int i = 0; i < c->n_layers; i++) c->ffn = int_max(c->ffn, l->ffn[i]);
     if (c->n_experts == 0) return OK;
-    int dense = c->ffn, usual;
+    int dense = c->ffn, usual, step;
+    TRY(loader_int(l, "interleave_moe_layer_step", 1, 1, false, 1, &step)); // every layer has experts
     TRY(loader_int(l, "leading_dense_block_count", 0, c->n_layers, false, 0, &c->n_dense));
     if (c->n_dense > 0) c->ffn_dense = dense;
     if (c->n_dense > 0 && dense == 0)

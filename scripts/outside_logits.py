@@ -171,8 +171,151 @@ def muse_glimmer(file):
     return transformers.MuseGlimmerForConditionalGeneration, config, {**file.ends(prefix), **state}
 
 
+def mixture(file, root, bias=None, router="gate"):
+    """The experts of all layers, as a class has them in the module `root` of a layer."""
+    parts = {"ffn_gate_inp": f"{root}.{router}", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+             "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"}
+    out = file.layers(parts)
+    for i in range(file.get("block_count")):
+        layer = f"model.layers.{i}.{root}"
+        if f"blk.{i}.ffn_gate_exps.weight" not in file.tensors:
+            continue
+        gate, up = file.layer(i, "ffn_gate_exps.weight"), file.layer(i, "ffn_up_exps.weight")
+        out[f"{layer}.experts.gate_up_proj"] = torch.cat([gate, up], dim=1)
+        out[f"{layer}.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
+        if bias:
+            out[f"{layer}.{bias}"] = file.layer(i, "exp_probs_b.bias")
+    return out
+
+
+NORM = {"ffn_norm": "post_attention_layernorm"}
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+
+
+def part_of_rope(file):
+    """The keys of RoPE if it rotates a part of a head."""
+    part = file.get("rope.dimension_count") / file.get("attention.key_length")
+    return dict(rope_parameters={"rope_type": "default", "rope_theta": file.get("rope.freq_base"),
+                                 "partial_rotary_factor": part})
+
+
+def glm4moe(file):
+    width = file.get("expert_feed_forward_length")
+    config = {**file.common(), **part_of_rope(file)}
+    config.update(
+        moe_intermediate_size=width,
+        n_routed_experts=file.get("expert_count"),
+        num_experts_per_tok=file.get("expert_used_count"),
+        n_shared_experts=file.get("expert_shared_feed_forward_length") // width,
+        routed_scaling_factor=file.get("expert_weights_scale"),
+        n_group=file.get("expert_group_count", 1),
+        topk_group=file.get("expert_group_used_count", 1),
+        first_k_dense_replace=file.get("leading_dense_block_count"),
+        norm_topk_prob=file.get("expert_weights_norm"),
+        attention_bias=any(name.endswith("attn_q.bias") for name in file.tensors),
+        use_qk_norm=any(name.endswith("attn_q_norm.weight") for name in file.tensors),
+    )
+    norm = {"post_attention_norm": "post_attention_layernorm"} if file.arch == "glm4moe" else NORM
+    state = {**file.ends(), **file.layers({**ATTENTION, **GATED_FFN, **QK_NORMS, **norm}),
+             **mixture(file, "mlp", "gate.e_score_correction_bias")}
+    return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig(**config), state
+
+
+def bailingmoe2(file):
+    """Ling 2.0 has the arithmetic of GLM-4.5, with one matrix for Q, K and V."""
+    kind, config, state = glm4moe(file)
+    config.use_qk_norm = True
+    q, kv = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+    for i in range(config.num_hidden_layers):
+        rows = file.layer(i, "attn_qkv.weight").split([q, kv, kv])
+        state.update({f"model.layers.{i}.self_attn.{part}_proj.weight": w for part, w in zip("qkv", rows)})
+    return kind, config, state
+
+
+def lfm2moe(file):
+    config = file.common()
+    heads = config["num_key_value_heads"]
+    config.update(
+        num_key_value_heads=max(heads),
+        norm_eps=config.pop("rms_norm_eps"),
+        moe_intermediate_size=file.get("expert_feed_forward_length"),
+        num_experts=file.get("expert_count"),
+        num_experts_per_tok=file.get("expert_used_count"),
+        num_dense_layers=file.get("leading_dense_block_count"),
+        conv_L_cache=file.get("shortconv.l_cache"),
+        layer_types=["full_attention" if n else "conv" for n in heads],
+    )
+    parts = {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_q": "self_attn.q_proj",
+             "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.out_proj",
+             "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm",
+             "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
+             "shortconv.in_proj": "conv.in_proj", "shortconv.conv": "conv.conv", "shortconv.out_proj": "conv.out_proj"}
+    state = {**file.ends(), **file.layers(parts), **mixture(file, "feed_forward", "expert_bias")}
+    state["model.embedding_norm.weight"] = file.tensors["token_embd_norm.weight"]
+    state = {name: w.unsqueeze(1) if name.endswith("conv.conv.weight") else w for name, w in state.items()}
+    return transformers.Lfm2MoeForCausalLM, transformers.Lfm2MoeConfig(**config), state
+
+
+def ernie4_5_moe(file):
+    width = file.get("expert_feed_forward_length")
+    config = transformers.Ernie4_5_MoeConfig(
+        **file.common(),
+        moe_intermediate_size=width,
+        moe_num_experts=file.get("expert_count"),
+        moe_k=file.get("expert_used_count"),
+        moe_num_shared_experts=file.get("expert_shared_feed_forward_length") // width,
+        moe_layer_start_index=file.get("leading_dense_block_count"),
+    )
+    bias = "gate.moe_statics.e_score_correction_bias"
+    state = {**file.ends(), **file.layers({**ATTENTION, **GATED_FFN, **NORM}), **mixture(file, "mlp", bias)}
+    state = {name: w.unsqueeze(0) if name.endswith(bias) else w for name, w in state.items()}
+    return transformers.Ernie4_5_MoeForCausalLM, config, state
+
+
+def minimax_m2(file):
+    config = transformers.MiniMaxM2Config(**{**file.common(), **part_of_rope(file)},
+                                          num_local_experts=file.get("expert_count"),
+                                          num_experts_per_tok=file.get("expert_used_count"))
+    state = {**file.ends(), **file.layers({**ATTENTION, **QK_NORMS, **NORM}),
+             **mixture(file, "mlp", "e_score_correction_bias")}
+    return transformers.MiniMaxM2ForCausalLM, config, state
+
+
+def olmoe(file):
+    config = transformers.OlmoeConfig(**file.common(), num_experts=file.get("expert_count"),
+                                      num_experts_per_tok=file.get("expert_used_count"))
+    state = {**file.ends(), **file.layers({**ATTENTION, **QK_NORMS, **NORM}), **mixture(file, "mlp")}
+    return transformers.OlmoeForCausalLM, config, state
+
+
+def granitemoe(file):
+    config = transformers.GraniteMoeSharedConfig(
+        **file.common(),
+        num_local_experts=file.get("expert_count"),
+        num_experts_per_tok=file.get("expert_used_count"),
+        shared_intermediate_size=file.get("expert_shared_feed_forward_length", 0),
+        embedding_multiplier=file.get("embedding_scale"),
+        attention_multiplier=file.get("attention.scale"),
+        residual_multiplier=file.get("residual_scale"),
+        logits_scaling=file.get("logit_scale"),
+    )
+    state = {**file.ends(), **file.layers({**ATTENTION, **NORM}),
+             **mixture(file, "block_sparse_moe", router="router")}
+    state = {name: w for name, w in state.items() if "shared_experts" not in name}
+    for i in range(config.num_hidden_layers):
+        for part, n in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
+            name = f"model.layers.{i}.self_attn.{part}_proj.weight"
+            state[name] = in_halves(state[name], n)
+        shared = [file.layer(i, f"ffn_{part}_shexp.weight") for part in ("gate", "up", "down")]
+        state[f"model.layers.{i}.shared_mlp.input_linear.weight"] = torch.cat(shared[:2])
+        state[f"model.layers.{i}.shared_mlp.output_linear.weight"] = shared[2]
+    return transformers.GraniteMoeSharedForCausalLM, config, state
+
+
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
-FAMILIES = {"llama": llama, "mistral4": mistral4, "muse-glimmer": muse_glimmer}
+FAMILIES = {"llama": llama, "mistral4": mistral4, "muse-glimmer": muse_glimmer, "glm4moe": glm4moe, "bailingmoe2": bailingmoe2,
+            "lfm2moe": lfm2moe, "ernie4_5-moe": ernie4_5_moe, "minimax-m2": minimax_m2, "olmoe": olmoe,
+            "granitemoe": granitemoe}
 
 
 def logits(path):

@@ -1,6 +1,6 @@
-// tests/test_cuda_families.c: gemma4, whose layers differ, deepseek2, whose K and V are compressed, and muse-glimmer on
-// the GPU against the scalar reference: shapes, KV types, layers on both devices; what 16-bit types round; sequences
-// that are forked, truncated and preempted. No GPU is needed (tests/rig/cuda_rig.h).
+// tests/test_cuda_families.c: gemma4, whose layers differ, deepseek2, whose K and V are compressed, muse-glimmer, and
+// families with mixtures of experts on the GPU against the scalar reference: shapes, KV types, layers on both devices;
+// what 16-bit types round; sequences that are forked, truncated and preempted. No GPU is needed (tests/rig/cuda_rig.h).
 #include "tests/rig/testing.h"
 
 #include "gpu/cuda_scratch.h"
@@ -137,6 +137,42 @@ static void test_gates(void **state) {
          5e-3},
     };
     expect_shapes("muse-glimmer", all, ARRAY_LEN(all));
+}
+
+// Experts behind a dense layer, chosen by sigmoids or by a softmax with a bias, with a shared expert, behind norms of
+// whole Q and K. lfm2moe: tests/test_cuda_recurrent.c.
+static void test_mixtures(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        ShapeCase shape;
+    } all[] = {
+        {"olmoe", {"olmoe", {.head_dim = 20, .n_experts = 9}, {ALL_LAYERS, TYPE_F32, 7, .shuffle = 3}, SHORT, 1e-5}},
+        {"granitemoe", {"granitemoe", {.dim = 48, .ffn = 37}, {1, TYPE_F32, 4, .shuffle = 3}, SHORT, 1e-5}},
+        {"ernie4_5-moe",
+         {"ernie4_5-moe",
+          {.n_experts = 40, .n_used = 6, .ffn = 20},
+          {ALL_LAYERS, TYPE_F32, 4, .shuffle = 2},
+          SHORT,
+          1e-5}},
+        {"ernie4_5-moe",
+         {"ernie4_5-moe, experts on the host", {.ffn = 36}, {ALL_LAYERS, TYPE_F32, 4, .n_kept = 2}, SHORT, 1e-5}},
+        {"glm4moe",
+         {"glm4moe",
+          {.n_experts = 12, .n_groups = 4, .qk_norm = true, .qkv_bias = true, .ffn_shared = 256},
+          {2, TYPE_F32, 7, .shuffle = 5},
+          SHORT,
+          1e-5}},
+        {"bailingmoe2",
+         {"bailingmoe2",
+          {.n_experts = 36, .n_groups = 6, .ffn = 24},
+          {ALL_LAYERS, TYPE_F32, .block = 16},
+          SHORT,
+          1e-5}},
+        {"minimax-m2",
+         {"minimax-m2", {.head_dim = 18, .n_rot = 6, .ffn = 30}, {ALL_LAYERS, TYPE_F32, 4, .shuffle = 5}, SHORT, 1e-5}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) expect_shapes(all[i].arch, &all[i].shape, 1);
 }
 
 // ---- rounding -------------------------------------------------------------------------------------------------------
@@ -319,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_layers_that_differ),
         cmocka_unit_test(test_compressed_kv),
         cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_mixtures),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_expanded_kv),
         cmocka_unit_test(test_sequences),

@@ -6,7 +6,7 @@
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/two_texts.h"
 
-static const char *const families[] = {"qwen3next", "qwen35", "lfm2"}; // qwen35moe: test_experts_on_the_host
+static const char *const families[] = {"qwen3next", "qwen35", "lfm2", "lfm2moe"}; // qwen35moe: test_experts_on_the_host
 
 static TinyModel shape_of(const char *arch) {
     TinyModel m = cuda_rig_shape(arch);

@@ -122,7 +122,7 @@ static void test_convolve(void **state) {
 
 // ---- states ---------------------------------------------------------------------------------------------------------
 
-static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2"};
+static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2", "lfm2moe"};
 
 enum { LENGTH = 70, ALIKE = 37 };
 

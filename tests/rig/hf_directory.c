@@ -10,6 +10,7 @@
 #include "base/jsonio.h"
 #include "formats/types.h"
 #include "tests/rig/hf_directory_parts.h"
+#include "tests/rig/hf_experts.h"
 #include "tests/rig/hf_styles.h"
 
 _Noreturn void hf_directory_impossible(const char *what, const char *name) {
@@ -48,7 +49,8 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
         if (!hf) hf_directory_impossible("a name in directories expected", gguf);
         snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
-        if (strcmp(hf, "self_attn.sinks") == 0 || strstr(hf, "correction_bias")) *strrchr(out, '.') = 0;
+        if (strcmp(hf, "self_attn.sinks") == 0 || strstr(hf, "correction_bias") || strstr(hf, "expert_bias"))
+            *strrchr(out, '.') = 0;
         return true;
     }
     const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
@@ -143,7 +145,8 @@ static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf
              !(w->style->last_norm_plain && strcmp(gguf, "output_norm.weight") == 0))
         for (size_t i = 0; i < dims[0]; i++) buf_append(&w->data, &(float){((const float *)t->data)[i] - 1}, 4);
     else buf_append(&w->data, t->data, t->n_bytes);
-    add_header(w, name, dtype, dims, matrix ? 2 : 1, begin);
+    bool row = strstr(name, "moe_statics"); // ERNIE: (1, n)
+    add_header(w, name, dtype, row ? (size_t[]){1, dims[0]} : dims, matrix || row ? 2 : 1, begin);
 }
 
 // ---- experts --------------------------------------------------------------------------------------------------------
@@ -164,13 +167,12 @@ static void begin_expert(DirectoryWriter *w, json_t *map, const char *base, char
 // One tensor for each expert: gate_proj, up_proj, down_proj, or Mixtral's w1, w3, w2.
 static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int layer, int which, const GgufTensor *t) {
     static const char *const words[2][3] = {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
-    bool mixtral_names = strcmp(w->style->model_type, "mixtral") == 0;
+    const char *root = w->style->experts;
     size_t bytes = t->n_bytes / (size_t)t->dims[2];
     for (size_t e = 0; e < t->dims[2]; e++) {
         char part[96], name[160];
         size_t begin = w->data.n;
-        snprintf(part, sizeof part, "%s.experts.%zu.%s.weight", mixtral_names ? "block_sparse_moe" : "mlp", e,
-                 words[mixtral_names][which]);
+        snprintf(part, sizeof part, "%s.experts.%zu.%s.weight", root ? root : "mlp", e, words[root != NULL][which]);
         begin_expert(w, map, base, name, layer, part);
         const char *data = (const char *)t->data + e * bytes;
         if (w->how->fp8) {
@@ -183,12 +185,22 @@ static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int l
     }
 }
 
+static bool is_granite(const DirectoryWriter *w) { return strcmp(w->arch, "granitemoe") == 0; }
+
+static const char *fused_name(const DirectoryWriter *w, bool gate_up) {
+    static const char *const names[][2] = {
+        {"mlp.experts.down_proj", "mlp.experts.gate_up_proj"},
+        {"block_sparse_moe.output_linear.weight", "block_sparse_moe.input_linear.weight"},
+        {"feed_forward.experts.down_proj", "feed_forward.experts.gate_up_proj"}};
+    return names[is_granite(w) ? 1 : strcmp(w->arch, "lfm2moe") == 0 ? 2 : 0][gate_up];
+}
+
 // For each expert the rows of gate, then those of up; or the rows of down.
 static void fused_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
                           const GgufTensor *up) {
     char name[160];
     size_t begin = w->data.n, n = (size_t)t->dims[2], bytes = t->n_bytes / n;
-    begin_expert(w, map, base, name, layer, up ? "mlp.experts.gate_up_proj" : "mlp.experts.down_proj");
+    begin_expert(w, map, base, name, layer, fused_name(w, up));
     for (size_t e = 0; e < n; e++) {
         buf_append(&w->data, (const char *)t->data + e * bytes, bytes);
         if (up) buf_append(&w->data, (const char *)up->data + e * bytes, bytes);
@@ -265,12 +277,31 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     snprintf(other, sizeof other, "blk.%d.ffn_up_exps.%s", layer, bias ? "bias" : "weight");
     const GgufTensor *up = which == 0 ? gguf_tensor(w->g, other) : NULL;
     while (w->data.n % 4) buf_append(&w->data, "", 1);
-    if (!turned && !w->how->v5) each_expert(w, map, base, layer, which, t);
+    if (!turned && !w->how->v5 && !is_granite(w)) each_expert(w, map, base, layer, which, t);
     else if (which == 1) return true;
     else if (!turned && w->how->fp8) fused_fp8(w, map, base, layer, t, up);
     else if (!turned) fused_experts(w, map, base, layer, t, up);
     else if (t->type == TYPE_MXFP4) block_experts(w, map, base, layer, t, up);
     else turned_experts(w, map, base, layer, t, up, bias);
+    return true;
+}
+
+// Granite: the rows of the shared expert's gate, then those of its up. False: the tensor is neither.
+static bool add_shared_mlp(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *gate,
+                           const char *gguf) {
+    int layer;
+    char name[160], other[80];
+    if (!is_granite(w)) return false;
+    if (strstr(gguf, ".ffn_up_shexp.")) return true; // written together with the gate
+    if (sscanf(gguf, "blk.%d.ffn_gate_shexp.", &layer) != 1 || !strstr(gguf, ".ffn_gate_shexp.")) return false;
+    snprintf(other, sizeof other, "blk.%d.ffn_up_shexp.weight", layer);
+    const GgufTensor *up = gguf_tensor(w->g, other);
+    while (w->data.n % 4) buf_append(&w->data, "", 1);
+    size_t begin = w->data.n;
+    begin_expert(w, map, base, name, layer, "shared_mlp.input_linear.weight");
+    buf_append(&w->data, gate->data, gate->n_bytes);
+    buf_append(&w->data, up->data, up->n_bytes);
+    add_header(w, name, dtype_of(gate), (size_t[]){2 * (size_t)gate->dims[1], (size_t)gate->dims[0]}, 2, begin);
     return true;
 }
 
@@ -367,7 +398,8 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
             const GgufTensor *t = gguf_tensor_at(w->g, i);
             snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
             if (add_recurrent(w, map, base, t, gguf) || add_gemma4(w, map, base, t, gguf) ||
-                add_experts(w, map, base, t, gguf) || add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
+                add_experts(w, map, base, t, gguf) || add_shared_mlp(w, map, base, t, gguf) ||
+                add_kv_b(w, map, base, t, gguf) || !name_of(w->style, gguf, name))
                 continue;
             bool embedding = strcmp(gguf, "token_embd.weight") == 0;
             if (embedding && *head) {
@@ -601,6 +633,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, "tie_word_embeddings", json_boolean(!gguf_tensor(w->g, "output.weight")));
     jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
     put_rope(w, config, head_dim);
+    hf_experts_config(w->g, w->arch, config);
     if (is_latent(w)) put_deepseek(w, config);
     if (strcmp(w->arch, "gemma4") == 0) put_gemma4(w, config);
     if (strcmp(w->arch, "muse-glimmer") == 0) put_muse(w, config);

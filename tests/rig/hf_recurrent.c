@@ -121,8 +121,9 @@ static void put_int(json_t *config, const char *key, int n) { jsonio_put(config,
 void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config) {
     int inner = number(g, arch, "ssm.inner_size"), head_dim = number(g, arch, "attention.key_length");
     float eps;
+    char key[96];
     if (inner) put_int(config, "linear_value_head_dim", inner / number(g, arch, "ssm.time_step_rank"));
-    if (strcmp(arch, "lfm2") != 0) return;
+    if (strncmp(arch, "lfm2", 4) != 0) return;
     if (!head_dim) head_dim = number(g, arch, "embedding_length") / n_heads;
     json_t *types = json_array();
     for (int i = 0; i < number(g, arch, "block_count"); i++) {
@@ -134,6 +135,6 @@ void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *c
     }
     jsonio_put(config, "layer_types", types);
     jsonio_put(config, "block_auto_adjust_ff_dim", json_false());
-    if (!gguf_f32(g, "lfm2.attention.layer_norm_rms_epsilon", &eps, true, 0).code)
-        jsonio_put(config, "norm_eps", json_real((double)eps));
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    if (!gguf_f32(g, key, &eps, true, 0).code) jsonio_put(config, "norm_eps", json_real((double)eps));
 }

@@ -26,7 +26,9 @@ static const NamePair hf_lfm_names[] = {{"attn_norm", "operator_norm"},
                                         {"shortconv.out_proj", "conv.out_proj"},
                                         {"ffn_gate", "feed_forward.w1"},
                                         {"ffn_up", "feed_forward.w3"},
-                                        {"ffn_down", "feed_forward.w2"}};
+                                        {"ffn_down", "feed_forward.w2"},
+                                        {"ffn_gate_inp", "feed_forward.gate"},
+                                        {"exp_probs_b", "feed_forward.expert_bias"}};
 
 typedef struct {
     char name[64]; // follows the layer's number; empty: the part is in another tensor

@@ -25,7 +25,21 @@ static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                                     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                                     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
-static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
+static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
+                                   {"exp_probs_b", "block_sparse_moe.e_score_correction_bias"}};
+static const NamePair glm_moe[] = {{"ffn_gate_inp", "mlp.gate"},
+                                   {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                   {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                   {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                   {"post_attention_norm", "post_attention_layernorm"},
+                                   {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
+static const NamePair ernie[] = {{"ffn_gate_inp", "mlp.gate"},
+                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                 {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias"}};
+static const NamePair granite_moe[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                                       {"ffn_down_shexp", "shared_mlp.output_linear"}};
 static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                     {"attn_q_a_norm", "self_attn.q_a_layernorm"},
                                     {"attn_q_b", "self_attn.q_b_proj"},
@@ -58,6 +72,7 @@ typedef struct {
     bool no_qk_norms;                               // norms of Q and K are not tensors
     const NamePair *names;                          // searched before the usual names
     int n_names;
+    const char *experts; // the part that has experts, whose matrices are w1, w3 and w2; NULL: mlp, with other names
 } Style;
 
 static const Style styles[] = {
@@ -93,8 +108,23 @@ static const Style styles[] = {
      .no_qk_norms = true,
      .names = muse,
      .n_names = 4},
-    {.arch = "lfm2", .model_type = "lfm2", .names = hf_lfm_names, .n_names = 10},
-    {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
+    {.arch = "lfm2", .model_type = "lfm2", .names = hf_lfm_names, .n_names = ARRAY_LEN(hf_lfm_names)},
+    {.arch = "lfm2moe",
+     .model_type = "lfm2_moe",
+     .names = hf_lfm_names,
+     .n_names = ARRAY_LEN(hf_lfm_names),
+     .experts = "feed_forward"},
+    {.arch = "olmoe", .model_type = "olmoe", .names = qwen_moe, .n_names = 5},
+    {.arch = "granitemoe", .model_type = "granitemoe", .permuted = true, .names = granite_moe, .n_names = 2},
+    {.arch = "ernie4_5-moe", .model_type = "ernie4_5_moe", .names = ernie, .n_names = ARRAY_LEN(ernie)},
+    {.arch = "glm4moe", .model_type = "glm4_moe", .names = glm_moe, .n_names = ARRAY_LEN(glm_moe)},
+    {.arch = "minimax-m2", .model_type = "minimax_m2", .names = mixtral, .n_names = 2, .experts = "block_sparse_moe"},
+    {.arch = "mixtral",
+     .model_type = "mixtral",
+     .permuted = true,
+     .names = mixtral,
+     .n_names = 2,
+     .experts = "block_sparse_moe"},
 };
 
 static const Style *style_of(const char *arch) {

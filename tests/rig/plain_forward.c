@@ -74,8 +74,8 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama", "granite",   "smollm3",  "mistral3",
-                                           "glm4",  "deepseek2", "mistral4", "muse-glimmer"};
+    static const char *const families[] = {"llama",     "granite",  "smollm3",      "mistral3",   "glm4",
+                                           "deepseek2", "mistral4", "muse-glimmer", "granitemoe", "ernie4_5-moe"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -97,10 +97,12 @@ static void turn(const Plain *p, int layer, int pos, double *head) {
 
 static double capped(double v, double cap) { return cap > 0 ? cap * tanh(v / cap) : v; }
 
+static bool is_granite(const Plain *p) { return is(p, "granite") || is(p, "granitemoe"); }
+
 static double score_scale(const Plain *p) {
     bool by_dim = (is(p, "gemma2") && p->n_layers == 46) || (is(p, "gemma3") && p->n_layers == 62);
     double usual = is(p, "gemma4") ? 1 : 1 / sqrt(by_dim ? p->dim / p->n_heads : p->head_dim);
-    return is(p, "granite") ? number(p, "attention.scale", usual) : usual;
+    return is_granite(p) ? number(p, "attention.scale", usual) : usual;
 }
 
 // a (head_dim) of one head at position t, from K and V (.., kv_dim) of all positions up to it.
@@ -164,9 +166,12 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     for (int i = 0; i < q_dim; i++) q[i] *= temperature;
 }
 
+// What a file calls post_attention_norm: a norm of the mixer's output, or the norm before the feed-forward.
+static bool norm_is_behind(const Plain *p) { return !is(p, "gpt-oss") && !is(p, "glm4moe") && !is_qwen35(p); }
+
 // x += residual_scale * norm(branch)
 static void add_branch(const Plain *p, int layer, const char *behind, double *branch, double *x) {
-    double scale = is(p, "granite") ? number(p, "residual_scale", 1) : 1;
+    double scale = is_granite(p) ? number(p, "residual_scale", 1) : 1;
     Plain of = *p;
     if (is(p, "muse-glimmer")) of.eps = 1e-8;
     norm(&of, layer, behind, branch, p->dim);
@@ -185,7 +190,7 @@ static void dense(const Plain *p, int layer, const double *x, double *y) {
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, is_qwen35(p) ? "post_attention_norm" : "ffn_norm", h, p->dim);
+    norm(p, layer, norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
     product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
     product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
     for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
@@ -250,7 +255,9 @@ static void drop_groups(const Plain *p, double *by, int n, int n_best) {
 static void route(const Plain *p, int layer, const double *logits, int n, double *weight) {
     int n_used = (int)number(p, "expert_used_count", 0);
     bool sigmoids = number(p, "expert_gating_func", 0) == 2, used[512] = {false};
-    bool normed = !is(p, "qwen2moe") && !is_latent(p);
+    static const char *const unnormed[] = {"qwen2moe", "deepseek2", "mistral4", "olmoe", "glm4moe", "bailingmoe2"};
+    bool normed = true;
+    for (size_t i = 0; i < ARRAY_LEN(unnormed); i++) normed = normed && !is(p, unnormed[i]);
     const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
                      *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
     double by[512], part[512], all = 0, sum = 0;
@@ -259,10 +266,11 @@ static void route(const Plain *p, int layer, const double *logits, int n, double
     if (gguf_bool(p->g, key, &normed, normed).code) abort();
     for (int i = 0; i < n; i++) {
         part[i] = sigmoids ? 1 / (1 + exp(-logits[i])) : exp(logits[i]);
-        by[i] = part[i] + (bias ? (double)((const float *)bias->data)[i] : 0);
         all += sigmoids ? 0 : part[i];
         weight[i] = 0;
     }
+    for (int i = 0; i < n; i++)
+        by[i] = part[i] / (sigmoids ? 1 : all) + (bias ? (double)((const float *)bias->data)[i] : 0);
     if (number(p, "expert_group_count", 1) > 1) drop_groups(p, by, n, sigmoids ? 2 : 1);
     for (int k = 0; k < n_used; k++) {
         int best = best_left(by, used, n);
@@ -290,11 +298,7 @@ static void experts(const Plain *p, int layer, double *x) {
     int n = (int)number(p, "expert_count", 0);
     bool beside = is(p, "gemma4");
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer,
-         beside                             ? "pre_ffw_norm_2"
-         : is(p, "gpt-oss") || is_qwen35(p) ? "post_attention_norm"
-                                            : "ffn_norm",
-         h, p->dim);
+    norm(p, layer, beside ? "pre_ffw_norm_2" : norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
     router_input(p, layer, x, h, in);
     product(p, layer, "ffn_gate_inp", 0, n, in, logits);
     route(p, layer, logits, n, weight);
@@ -556,7 +560,7 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
         if (latent) attend_latent(p, layer, t, row, p->k[layer], p->v[layer], a);
         else attend_heads(p, layer, t, row, a);
         product(p, layer, "attn_output", 0, p->dim, a, out);
-        add_branch(p, layer, is(p, "gpt-oss") || is_qwen35(p) ? "none" : "post_attention_norm", out, row);
+        add_branch(p, layer, norm_is_behind(p) ? "post_attention_norm" : "none", out, row);
         feed(p, layer, row);
         end_layer(p, layer, t, row);
     }
@@ -601,7 +605,9 @@ static double *hidden_of(Plain *p, const int *tokens, int n) {
     p->x0 = x0;
     p->tokens = tokens;
     for (int layer = 0; layer < p->n_layers; layer++) run_layer(p, layer, x, n);
-    for (int t = 0; t < n; t++) norm(p, -1, is(p, "lfm2") ? "token_embd_norm" : "output_norm", x + t * p->dim, p->dim);
+    for (int t = 0; t < n; t++)
+        norm(p, -1, gguf_tensor(p->g, "output_norm.weight") ? "output_norm" : "token_embd_norm", x + t * p->dim,
+             p->dim);
     free(x0);
     return x;
 }

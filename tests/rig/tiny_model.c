@@ -29,6 +29,10 @@ typedef struct {
     int ctx_orig;
     float freq_base, temperature;
     bool gemma4, latent; // tensors that tiny_extras adds
+    // experts in all layers but the first one; chosen with a bias; no gate for the shared one; no key for their width
+    bool dense_first, choice_bias, plain_shared, no_width;
+    bool ffn_norm_post; // the norm of the feed-forward is called post_attention_norm
+    int gating;         // expert_gating_func; 0: no such key
 } Arch;
 
 static const Arch archs[] = {
@@ -98,6 +102,54 @@ static const Arch archs[] = {
     {.name = "glm4", .pre = "glm4", .qkv_bias = true, .norms_behind = true, .fused_ffn = true, .half_rope = true},
     {.name = "qwen2moe", .qkv_bias = true, .experts = true, .shared = true},
     {.name = "qwen3moe", .qk_norm = true, .experts = true},
+    {.name = "olmoe", .pre = "olmo", .qk_norm = true, .norms_of_rows = true, .experts = true, .no_width = true},
+    {.name = "granitemoe",
+     .pre = "refact",
+     .scales = true,
+     .experts = true,
+     .shared = true,
+     .plain_shared = true,
+     .no_width = true},
+    {.name = "ernie4_5-moe",
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .n_layers = 3,
+     .experts = true,
+     .shared = true,
+     .dense_first = true,
+     .choice_bias = true,
+     .plain_shared = true},
+    {.name = "glm4moe",
+     .pre = "glm4",
+     .n_layers = 3,
+     .experts = true,
+     .shared = true,
+     .half_rope = true,
+     .dense_first = true,
+     .choice_bias = true,
+     .plain_shared = true,
+     .ffn_norm_post = true,
+     .gating = 2},
+    {.name = "bailingmoe2",
+     .pre = "bailingmoe2",
+     .n_layers = 3,
+     .qk_norm = true,
+     .experts = true,
+     .shared = true,
+     .fused_qkv = true,
+     .half_rope = true,
+     .dense_first = true,
+     .choice_bias = true,
+     .plain_shared = true,
+     .gating = 2},
+    {.name = "minimax-m2",
+     .pre = "minimax-m2",
+     .qk_norm = true,
+     .norms_of_rows = true,
+     .experts = true,
+     .half_rope = true,
+     .choice_bias = true,
+     .gating = 2},
     {.name = "gpt-oss",
      .pre = "gpt-4o",
      .qkv_bias = true,
@@ -135,6 +187,16 @@ static const Arch archs[] = {
      .gate_own = true,
      .logit_factor = true},
     {.name = "lfm2", .n_layers = 3, .qk_norm = true, .conv = true, .norm_out = "token_embd_norm"},
+    {.name = "lfm2moe",
+     .pre = "lfm2",
+     .n_layers = 3,
+     .qk_norm = true,
+     .experts = true,
+     .conv = true,
+     .norm_out = "token_embd_norm",
+     .dense_first = true,
+     .choice_bias = true,
+     .gating = 2},
 };
 
 static const Arch *arch_of(const TinyModel *m) { // any other name: like qwen, without differences
@@ -217,9 +279,9 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
         add_matrix(g, layer_name(name, layer, part), m->type, i < 2 ? m->dim : m->ffn_shared,
                    i < 2 ? m->ffn_shared : m->dim, random);
     }
-    if (m->ffn_shared && !a->latent)
+    if (m->ffn_shared && !a->latent && !a->plain_shared)
         add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
-    if (m->n_groups && !m->softmax)
+    if ((m->n_groups && !m->softmax) || a->choice_bias)
         add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
 }
 
@@ -302,10 +364,11 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
     }
-    const char *ffn_norm = a->sinks || a->delta ? "post_attention_norm.weight" : "ffn_norm.weight";
+    bool post = a->sinks || a->delta || a->ffn_norm_post;
+    const char *ffn_norm = post ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
     if (a->gemma4) add_gemma4_layer(g, m, layer, random);
-    if (m->n_experts && !a->gemma4 && !(a->latent && layer == 0)) {
+    if (m->n_experts && !a->gemma4 && !((a->latent || a->dense_first) && layer == 0)) {
         add_experts(g, m, layer, random);
         return;
     }
@@ -458,6 +521,25 @@ static void set_latent(Gguf *g, const TinyModel *m) {
     gguf_set_bool(g, name, true);
 }
 
+// Keys of families whose experts begin behind a dense layer or are chosen by sigmoids.
+static void set_choice(Gguf *g, const TinyModel *m) {
+    const Arch *a = arch_of(m);
+    char name[96];
+    if (a->dense_first) set_u32(g, m->arch, "leading_dense_block_count", 1);
+    if (!a->gating) set_u32(g, m->arch, "interleave_moe_layer_step", 1);
+    if (!a->gating) return;
+    set_u32(g, m->arch, "expert_gating_func", a->gating);
+    if (a->plain_shared) {
+        snprintf(name, sizeof name, "%s.expert_weights_norm", m->arch);
+        gguf_set_bool(g, name, !m->softmax);
+        set_f32(g, m->arch, "expert_weights_scale", 1.7f);
+        set_u32(g, m->arch, "expert_shared_count", m->ffn_shared / m->ffn);
+    }
+    if (m->n_groups == 0) return;
+    set_u32(g, m->arch, "expert_group_count", m->n_groups);
+    set_u32(g, m->arch, "expert_group_used_count", (m->n_groups + 1) / 2);
+}
+
 static void set_recurrent(Gguf *g, const TinyModel *m) {
     if (arch_of(m)->delta) {
         set_u32(g, m->arch, "full_attention_interval", 3);
@@ -489,8 +571,9 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     if (m->n_experts) {
         set_u32(g, m->arch, "expert_count", m->n_experts);
         set_u32(g, m->arch, "expert_used_count", m->n_used);
-        if (arch_of(m)->experts) set_u32(g, m->arch, "expert_feed_forward_length", m->ffn);
+        if (arch_of(m)->experts && !arch_of(m)->no_width) set_u32(g, m->arch, "expert_feed_forward_length", m->ffn);
         if (m->ffn_shared) set_u32(g, m->arch, "expert_shared_feed_forward_length", m->ffn_shared);
+        if (arch_of(m)->dense_first || arch_of(m)->gating) set_choice(g, m);
     }
     set_u32(g, m->arch, "attention.head_count", m->n_heads);
     if (!arch_of(m)->conv) set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);

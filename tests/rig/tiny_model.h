@@ -24,7 +24,10 @@ typedef struct {
     // windows, YaRN, biases everywhere);
     // "muse-glimmer" (windows, RoPE in layers with a window alone, norms as gemma3, also of the embedding, attention
     // with a gate); "qwen3next", "qwen35" and "qwen35moe" (gated DeltaNet in all layers but each third, gated
-    // attention, RoPE on half a head), "lfm2" (short convolutions in all layers but each third)
+    // attention, RoPE on half a head), "lfm2" (short convolutions in all layers but each third);
+    // more mixtures of experts: "olmoe", "granitemoe" (with a shared one), and with a dense layer before the others and
+    // a bias for the choice "ernie4_5-moe", "glm4moe", "bailingmoe2", "lfm2moe"; "minimax-m2" has the bias in all
+    // layers
     const char *arch;
     int dim;      // 0: 64
     int n_layers; // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, to have layers of both
@@ -35,16 +38,17 @@ typedef struct {
     int ffn;        // 0: 2 x dim
     int n_experts;  // 0: 8 for families with experts, none for the others; `ffn` is the width of an expert
     int n_used;     // experts that a row uses; 0: 3
-    int ffn_shared; // 0: ffn for "qwen2moe", none for the others
+    int ffn_shared; // 0: ffn for families with a shared expert, none for the others
     // gemma4: number of last layers that share K and V of earlier ones; 0: half of the layers, with experts none
     int n_shared;
     int per;     // gemma4: per-layer values of a token; 0: 32, with experts none
     int kv_rank; // deepseek2: elements of the compressed vector of K and V; 0: 2 x head_dim
     int q_rank;  // deepseek2: elements of the compressed vector of Q; 0: Q is computed from x
     int v_dim;   // deepseek2: elements of a head of V; 0: head_dim
-    // deepseek2: groups of experts, of which a row uses half, with sigmoids; 0: no groups, with a softmax
+    // deepseek2: groups of experts, of which a row uses half, with sigmoids; 0: no groups, with a softmax. glm4moe and
+    // bailingmoe2: the same groups, always with sigmoids
     int n_groups;
-    bool softmax;    // with groups: a softmax too
+    bool softmax;    // with groups: a softmax too; glm4moe and bailingmoe2: the weights of experts are not normalised
     int expert_type; // type of the experts' matrices; 0: `type`
     int key_heads;   // key heads of gated DeltaNet; 0: 2
     int value_heads; // value heads of gated DeltaNet; 0: twice key_heads
