@@ -9,6 +9,16 @@ static const Family families[] = {
     {.arch = "llama", .rope_adjacent = true, .experts = EXPERTS_MAYBE}, // Mixtral too, which has experts
     {.arch = "qwen2"},
     {.arch = "qwen3", .qk_norm = true},
+    {.arch = "seed_oss", .ffn_norm = "post_attention_norm"},
+    {.arch = "ernie4_5", .rope_adjacent = true},
+    {.arch = "exaone4", // layers with a window in the 32B alone
+     .qk_norm = true,
+     .norms_behind = true,
+     .no_norms_before = true,
+     .full_every = 4,
+     .window_optional = true,
+     .rope_in_windows = true},
+    {.arch = "gemma", .act = ACT_GELU, .embd_sqrt = true},
     {.arch = "gemma2",
      .norms_behind = true,
      .act = ACT_GELU,

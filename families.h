@@ -33,7 +33,7 @@ typedef struct {
     bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
     float window_base;    // its base if the file lacks that key; 0: the base of the other layers
     int rope_skip_every;  // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
-    bool rope_in_windows; // only layers with a window have RoPE
+    bool rope_in_windows; // in a file with a window only the layers that have it have RoPE
     bool rope_switch;     // rope.scaling.finetuned = false in the file means that no layer has RoPE
     FamilyExperts experts;
     Routing routing;      // of experts; the file may override it

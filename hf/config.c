@@ -113,7 +113,9 @@ static Status check_types(const HfModel *m) {
                                           "use_bias"};
     for (size_t i = 0; i < ARRAY_LEN(numeric); i++) {
         const json_t *v = json_object_get(m->config, numeric[i]);
-        if (v && !json_is_null(v) && !json_is_number(v)) return hf_config_wrong(m, numeric[i], "a number");
+        bool pattern = json_is_string(v) && m->family->rope_in_windows && // EXAONE 4's "LLLG"
+                       strcmp(numeric[i], "sliding_window_pattern") == 0;
+        if (v && !json_is_null(v) && !json_is_number(v) && !pattern) return hf_config_wrong(m, numeric[i], "a number");
     }
     for (size_t i = 0; i < ARRAY_LEN(boolean); i++) {
         const json_t *v = json_object_get(m->config, boolean[i]);
@@ -129,6 +131,7 @@ static Status refuse_act(const HfModel *m) {
         m->family->names == HF_NAMES_GEMMA || m->family->names == HF_NAMES_GEMMA4; // gemma4's classes ignore hidden_act
     const char *key = gemma ? "hidden_activation" : "hidden_act", *act = text_of(m->config, key);
     if (!act || strcmp(act, m->family->act) == 0) return OK;
+    if (strcmp(m->family->arch, "gemma") == 0 && strcmp(act, "gelu") == 0) return OK; // means the tanh form there
     return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
 }
 
@@ -412,6 +415,7 @@ static Status set_deepseek(const HfModel *m, int64_t *n_rot) {
 static bool slides(const HfModel *m, int64_t i, int64_t n_layers) {
     int64_t every = m->family->full_every, limit = 0;
     bool on = is_true(m->config, "use_sliding_window");
+    const char *pattern = text_of(m->config, "sliding_window_pattern");
     hf_config_int(m->config, "max_window_layers", &limit);
     switch (m->family->window) {
     case HF_WINDOW_ALL: return true;
@@ -420,6 +424,7 @@ static bool slides(const HfModel *m, int64_t i, int64_t n_layers) {
     case HF_WINDOW_ODD: return on && i < limit && i % 2 == 0;
     case HF_WINDOW_UNROTATED: return on && (i + 1) % 4 == 0;
     case HF_WINDOW_PATTERN:
+        if (pattern && *pattern) return pattern[(size_t)i % strlen(pattern)] == 'L'; // "LLLG": L local, G global
         if (!hf_config_int(m->config, "sliding_window_pattern", &every))
             hf_config_int(m->config, "_sliding_window_pattern", &every);
         return every < 1 || (i + 1) % every != 0;
@@ -457,7 +462,8 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     uint8_t *windowed = mem_alloc((size_t)n_layers);
     Status st = read_layer_types(m, n_layers, windowed);
     const json_t *size = json_object_get(m->config, "sliding_window");
-    bool some = !st.code && memchr(windowed, 1, (size_t)n_layers) && size && !json_is_null(size);
+    bool counts = !st.code && (m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers));
+    bool some = counts && size && !json_is_null(size);
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
         st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
     if (!st.code && (some || m->family->full_every > 0)) {

@@ -17,6 +17,7 @@ typedef enum {
     HF_NAMES_NEXT = 128, // Qwen3-Next and later: gated DeltaNet
     HF_NAMES_LFM = 256,
     HF_NAMES_GLM_MOE = 512,
+    HF_NAMES_SEED = 1024,
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.
@@ -40,6 +41,7 @@ typedef struct {
     HfNames names;
     HfWindow window;
     int full_every;
+    bool rope_in_windows;  // layers without a window have no RoPE, even if no layer has the window
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one
     bool last_norm_plain;  // except the one behind the last layer

@@ -15,7 +15,7 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 // The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
-          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE,
+          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED,
     SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE,
 };
 static const struct {
@@ -45,7 +45,8 @@ static const struct {
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
     {"post_attention_layernorm", "post_attention_norm",
-     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE},
+     HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE |
+         HF_NAMES_SEED},
     {"mlp.gate", "ffn_gate_inp", SHARED | HF_NAMES_NEXT},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"block_sparse_moe.router", "ffn_gate_inp", HF_NAMES_LLAMA},

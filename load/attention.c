@@ -128,7 +128,7 @@ Status loader_attention_shape(Loader *l) {
     const Family *f = l->family;
     TRY(loader_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
     bool has_window = f->full_every > 0 && !f->window_optional && f->window == 0;
-    int least = f->rope_in_windows; // a model without windows would have no RoPE at all
+    int least = f->rope_in_windows && !f->window_optional; // a model without windows would have no RoPE at all
     TRY(loader_int(l, "attention.sliding_window", least, 1 << 30, has_window, f->window, &c->window));
     TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));

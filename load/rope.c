@@ -174,7 +174,7 @@ Status loader_rope(const Loader *l) {
         return status_error(QUILL_MODEL, "%s: %s.rope.freq_base_swa: freq_base's %g expected, %g found", l->file,
                             c->arch, (double)c->rope_base, (double)window_base);
     if (f->window_rope && c->n_windowed > 0) TRY(new_rope(l, window_base, window_rot, &other));
-    if (f->rope_skip_every > 0 || f->rope_in_windows) TRY(new_rope(l, c->rope_base, 0, &other));
+    if (f->rope_skip_every > 0 || (f->rope_in_windows && c->window > 0)) TRY(new_rope(l, c->rope_base, 0, &other));
     return OK;
 }
 
@@ -182,7 +182,7 @@ Status loader_rope(const Loader *l) {
 // otherwise 0.
 int loader_layer_rope(const Loader *l, int i) {
     const Family *f = l->family;
-    bool skips = (f->rope_skip_every > 0 && (i + 1) % f->rope_skip_every == 0) ||
-                 (f->rope_in_windows && loader_window(l, i) == 0);
+    bool skips = f->rope_skip_every > 0 && (i + 1) % f->rope_skip_every == 0;
+    skips = skips || (f->rope_in_windows && l->m->c.window > 0 && loader_window(l, i) == 0);
     return skips || (f->window_rope && loader_window(l, i) > 0) ? 1 : 0;
 }

@@ -17,8 +17,9 @@ import transformers
 
 N_TOKENS, STEP = 24, 40  # as in tests/test_outside.c
 
-# transformers rounds angles and norms to float32 with these two, whatever the model's type is
-torch.float, torch.Tensor.float = torch.float64, torch.Tensor.double
+# transformers rounds angles, norms and attention weights to float32 with these, whatever the model's type is
+torch.float = torch.float32 = torch.float64
+torch.Tensor.float = torch.Tensor.double
 
 
 def tokens(n_vocab):
@@ -85,61 +86,29 @@ def in_halves(w, n_heads):
     return w.reshape(n_heads, rows // n_heads // 2, 2, *rest).transpose(1, 2).reshape(w.shape)
 
 
-def llama(file):
-    """The rows of Q and K in transformers' order."""
-    config = transformers.LlamaConfig(**file.common())
-    state = {**file.ends(), **file.layers({**ATTENTION, **GATED_FFN, "ffn_norm": "post_attention_layernorm"})}
-    for name in state:
-        if "q_proj" in name:
-            state[name] = in_halves(state[name], config.num_attention_heads)
-        elif "k_proj" in name:
-            state[name] = in_halves(state[name], config.num_key_value_heads)
-    return transformers.LlamaForCausalLM, config, state
+def like_llama(kind, norms=None, halves=False, minus_one=False, keys=lambda file: {}):
+    """A family that differs from Llama in names and keys alone. norms: the names of those that not all families have.
+    halves: the rows of Q and K have transformers' order. minus_one: norms are stored minus one."""
+    def family(file):
+        config = getattr(transformers, kind + "Config")(**{**file.common(), **keys(file)})
+        parts = {**ATTENTION, **GATED_FFN, **({"ffn_norm": "post_attention_layernorm"} if norms is None else norms)}
+        state = {**file.ends(), **file.layers(parts)}
+        for name in state:
+            if halves and "q_proj" in name:
+                state[name] = in_halves(state[name], config.num_attention_heads)
+            elif halves and "k_proj" in name:
+                state[name] = in_halves(state[name], config.num_key_value_heads)
+            elif minus_one and "norm" in name:
+                state[name] = state[name] - 1
+        return getattr(transformers, kind + "ForCausalLM"), config, state
+    return family
 
 
-def mistral4(file):
-    config = file.common()
-    factor = file.get("rope.scaling.factor")
-    del config["head_dim"]
-    config.update(
-        num_key_value_heads=config["num_attention_heads"],
-        moe_intermediate_size=file.get("expert_feed_forward_length"),
-        kv_lora_rank=file.get("attention.kv_lora_rank"),
-        q_lora_rank=file.get("attention.q_lora_rank"),
-        qk_rope_head_dim=file.get("rope.dimension_count"),
-        qk_nope_head_dim=file.get("attention.key_length_mla") - file.get("rope.dimension_count"),
-        v_head_dim=file.get("attention.value_length_mla"),
-        n_routed_experts=file.get("expert_count"),
-        num_experts_per_tok=file.get("expert_used_count"),
-        n_shared_experts=file.get("expert_shared_feed_forward_length") // file.get("expert_feed_forward_length"),
-        first_k_dense_replace=file.get("leading_dense_block_count"),
-        routed_scaling_factor=file.get("expert_weights_scale"),
-        norm_topk_prob=bool(file.get("expert_weights_norm", False)),
-        rope_parameters={
-            "rope_type": "yarn", "rope_theta": file.get("rope.freq_base"), "factor": factor,
-            "original_max_position_embeddings": file.get("rope.scaling.original_context_length"),
-            "beta_fast": file.get("rope.scaling.yarn_beta_fast"), "beta_slow": file.get("rope.scaling.yarn_beta_slow"),
-            "mscale": 10 * file.get("rope.scaling.yarn_log_multiplier"),
-            "mscale_all_dim": 10 * file.get("rope.scaling.yarn_log_multiplier"),
-            "llama_4_scaling_beta": file.get("attention.temperature_scale"),
-        },
-    )
-    names = {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
-             "attn_q_b": "self_attn.q_b_proj", "attn_q": "self_attn.q_proj",
-             "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
-             "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_norm": "input_layernorm",
-             "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate",
-             **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")}}
-    state = {**file.ends(), **file.layers({**GATED_FFN, **names})}
-    for i in range(config["num_hidden_layers"]):
-        k, v = file.layer(i, "attn_k_b.weight"), file.layer(i, "attn_v_b.weight")
-        both = torch.cat([k.transpose(1, 2), v], dim=1)
-        state[f"model.layers.{i}.self_attn.kv_b_proj.weight"] = both.reshape(-1, both.shape[-1])
-        if f"blk.{i}.ffn_gate_exps.weight" in file.tensors:
-            parts = [file.layer(i, f"ffn_{part}_exps.weight") for part in ("gate", "up")]
-            state[f"model.layers.{i}.mlp.experts.gate_up_proj"] = torch.cat(parts, dim=1)
-            state[f"model.layers.{i}.mlp.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
-    return transformers.Mistral4ForCausalLM, transformers.Mistral4Config(**config), state
+def windows(file):
+    """The window of all layers but each fourth."""
+    window, n = file.get("attention.sliding_window"), file.get("block_count")
+    kinds = ["sliding_attention" if window and (i + 1) % 4 else "full_attention" for i in range(n)]
+    return dict(sliding_window=window, layer_types=kinds)
 
 
 def muse_glimmer(file):
@@ -313,9 +282,24 @@ def granitemoe(file):
 
 
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
-FAMILIES = {"llama": llama, "mistral4": mistral4, "muse-glimmer": muse_glimmer, "glm4moe": glm4moe, "bailingmoe2": bailingmoe2,
-            "lfm2moe": lfm2moe, "ernie4_5-moe": ernie4_5_moe, "minimax-m2": minimax_m2, "olmoe": olmoe,
-            "granitemoe": granitemoe}
+QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+BEHIND = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm", **QK_NORM}
+FAMILIES = {
+    "llama": like_llama("Llama", halves=True),
+    "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
+    "ernie4_5": like_llama("Ernie4_5"),
+    "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
+    "gemma": like_llama("Gemma", minus_one=True),
+    "muse-glimmer": muse_glimmer,
+    "mistral4": mistral4,
+    "glm4moe": glm4moe,
+    "bailingmoe2": bailingmoe2,
+    "lfm2moe": lfm2moe,
+    "ernie4_5-moe": ernie4_5_moe,
+    "minimax-m2": minimax_m2,
+    "olmoe": olmoe,
+    "granitemoe": granitemoe,
+}
 
 
 def logits(path):
@@ -330,7 +314,7 @@ def logits(path):
                 module.variance_epsilon = file.get("attention.layer_norm_rms_epsilon")
     missing, unexpected = model.load_state_dict(state, strict=False)
     model.tie_weights()
-    missing = [n for n in missing if "vision" not in n and not (n == "lm_head.weight" and config.tie_word_embeddings)]
+    missing = [n for n in missing if "vis" not in n and not (n == "lm_head.weight" and config.tie_word_embeddings)]
     if missing or unexpected:
         sys.exit(f"{path}: tensors missing: {missing}; not expected: {unexpected}")
     n_vocab = file.tensors["token_embd.weight"].shape[0]

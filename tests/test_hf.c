@@ -91,7 +91,7 @@ static void test_families(void **state) {
     for (int f = 0; families_at(f); f++) {
         const char *arch = families_at(f)->arch;
         if (strcmp(arch, "bailingmoe2") == 0) continue; // transformers has no class for it
-        bool permuted = families_at(f)->rope_adjacent && strcmp(arch, "glm4") != 0 && strcmp(arch, "ernie4_5-moe") != 0;
+        bool permuted = hf_directory_permutes(arch);
         for (size_t t = 0; t < ARRAY_LEN(types); t++) {
             TinyModel shape = {.arch = arch, .type = types[t], .tied = strncmp(arch, "gemma", 5) == 0};
             if (strcmp(arch, "gemma3") == 0) shape.n_layers = 7;

@@ -204,6 +204,9 @@ static void test_windows(void **state) {
         {"qwen3_moe", "\"use_sliding_window\": false", "qwen3moe", NULL},
         {"muse_glimmer_text", "\"head_dim\": 16", "muse-glimmer", "w.www."}, // counted from the last layer
         {"gemma4_text", "\"hidden_size_per_layer_input\": 0", "gemma4", "wwwww."},
+        {"exaone4", "\"use_cache\": true", "exaone4", "www.ww"},
+        {"exaone4", "\"sliding_window_pattern\": 2", "exaone4", "w.w.w."},
+        {"exaone4", "\"sliding_window_pattern\": \"LLG\"", "exaone4", "ww.ww."},
         // the last layer of Gemma 4 sees all of the text, whatever the list says
         {"gemma4_text",
          "\"layer_types\": [\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\", "
@@ -224,6 +227,23 @@ static void test_windows(void **state) {
         if (!v != !cases[i].windows) fail_msg("%s: windows: %s", config, v ? "found" : "none");
         for (int k = 0; v && k < 6; k++)
             if (v->data[k] != (cases[i].windows[k] == 'w')) fail_msg("%s: layer %d: %d", config, k, v->data[k]);
+        gguf_close(g);
+    }
+}
+
+// A window of EXAONE 4 says that the layers without it have no RoPE, also if no layer has it. null: there is none.
+static void test_windows_that_no_layer_has(void **state) {
+    (void)state;
+    static const char *const windows[] = {"9", "null"};
+    for (int i = 0; i < 2; i++) {
+        Gguf *g = gguf_new("d");
+        char config[400];
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"exaone4\", " SHAPE ", \"sliding_window\": %s, \"layer_types\": "
+                 "[\"full_attention\", \"full_attention\", \"full_attention\"]}",
+                 windows[i]);
+        assert_ok(hf_config_memory("d", str_of(config), g));
+        assert_int_equal(u32(g, "exaone4.attention.sliding_window"), i == 0 ? 9 : 0);
         gguf_close(g);
     }
 }
@@ -454,6 +474,7 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4 found"},
         {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
+        {"{\"model_type\": \"gemma\", \"hidden_act\": \"relu\"}", "hidden_act: gelu_pytorch_tanh expected, relu found"},
         {"{\"model_type\": \"qwen2\", \"quantization_config\": {\"quant_method\": \"gptq\"}}", "gptq found"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"rms_norm_eps\": 0}", "rms_norm_eps: a positive number"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
@@ -586,6 +607,7 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_no_soft_caps),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows_that_no_layer_has),
         cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),

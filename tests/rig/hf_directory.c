@@ -36,6 +36,13 @@ void hf_directory_json(const char *dir, const char *file, json_t *value) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
+bool hf_directory_permutes(const char *arch) {
+    bool permutes = false; // also for a family that transformers has no class for
+    for (size_t i = 0; i < ARRAY_LEN(styles); i++)
+        permutes = permutes || (strcmp(styles[i].arch, arch) == 0 && styles[i].permuted);
+    return permutes;
+}
+
 // False: the directory has no tensor for this one.
 static bool name_of(const Style *style, const char *gguf, char out[160]) {
     int layer, at = 0;
@@ -620,6 +627,8 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, "model_type", json_string(w->style->model_type));
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) put(config, keys[i].hf, number(w->g, w->arch, keys[i].gguf));
     if (json_integer_value(json_object_get(config, "sliding_window")) == 0) json_object_del(config, "sliding_window");
+    if (strcmp(w->arch, "exaone4") == 0 && isnan(number(w->g, w->arch, "attention.sliding_window")))
+        jsonio_put(config, "sliding_window", json_null()); // the class has a default
     double width = number(w->g, w->arch, "expert_feed_forward_length");
     bool qwen = strncmp(w->arch, "qwen", 4) == 0;
     put(config, qwen ? "num_experts" : "num_local_experts", number(w->g, w->arch, "expert_count"));

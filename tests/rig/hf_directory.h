@@ -20,6 +20,7 @@ typedef struct {
 
 // Makes the directory, or replaces its files. Ends the test program if the model cannot be written.
 void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how);
+bool hf_directory_permutes(const char *arch); // whether the rows of Q and K have another order in directories
 void hf_directory_text(const char *dir, const char *file, const char *text); // writes one file of it
 
 #endif

@@ -63,6 +63,7 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                   {"inp_gate", "per_layer_input_gate"},
                                   {"proj", "per_layer_projection"},
                                   {"post_norm", "post_per_layer_input_norm"}};
+static const NamePair seed[] = {{"post_attention_norm", "post_attention_layernorm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // The differences of a family in a directory.
@@ -79,6 +80,10 @@ static const Style styles[] = {
     {.arch = "llama", .model_type = "llama", .permuted = true},
     {.arch = "qwen2", .model_type = "qwen2"},
     {.arch = "qwen3", .model_type = "qwen3"},
+    {.arch = "seed_oss", .model_type = "seed_oss", .names = seed, .n_names = 1},
+    {.arch = "ernie4_5", .model_type = "ernie4_5"},
+    {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
+    {.arch = "gemma", .model_type = "gemma", .norm_minus_one = true},
     {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "phi3", .model_type = "phi3", .names = phi, .n_names = 1},

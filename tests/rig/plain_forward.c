@@ -10,10 +10,10 @@ static bool slides(const Plain *p, int layer) {
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->arch);
     const GgufValue *v = gguf_value(p->g, key);
     if (v && v->elem_type == GGUF_BOOL && v->type == GGUF_ARRAY) return p->window > 0 && v->data[layer];
-    int every = is(p, "gemma2") || is(p, "gpt-oss")       ? 2
-                : is(p, "gemma3")                         ? 6
-                : is(p, "olmo2") || is(p, "muse-glimmer") ? 4
-                                                          : 0;
+    int every = is(p, "gemma2") || is(p, "gpt-oss")                           ? 2
+                : is(p, "gemma3")                                             ? 6
+                : is(p, "olmo2") || is(p, "muse-glimmer") || is(p, "exaone4") ? 4
+                                                                              : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
 
@@ -21,6 +21,7 @@ static bool has_rope(const Plain *p, int layer) {
     bool on = true;
     if (is(p, "muse-glimmer")) return slides(p, layer);
     if (is(p, "granite")) gguf_bool(p->g, "granite.rope.scaling.finetuned", &on, true);
+    if (is(p, "exaone4")) on = p->window == 0 || slides(p, layer);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
 
@@ -74,8 +75,9 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama",     "granite",  "smollm3",      "mistral3",   "glm4",
-                                           "deepseek2", "mistral4", "muse-glimmer", "granitemoe", "ernie4_5-moe"};
+    static const char *const families[] = {"llama",        "granite",    "smollm3",     "mistral3",
+                                           "glm4",         "deepseek2",  "ernie4_5",    "mistral4",
+                                           "muse-glimmer", "granitemoe", "ernie4_5-moe"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -167,7 +169,9 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
 }
 
 // What a file calls post_attention_norm: a norm of the mixer's output, or the norm before the feed-forward.
-static bool norm_is_behind(const Plain *p) { return !is(p, "gpt-oss") && !is(p, "glm4moe") && !is_qwen35(p); }
+static bool norm_is_behind(const Plain *p) {
+    return !is(p, "gpt-oss") && !is(p, "seed_oss") && !is(p, "glm4moe") && !is_qwen35(p);
+}
 
 // x += residual_scale * norm(branch)
 static void add_branch(const Plain *p, int layer, const char *behind, double *branch, double *x) {
@@ -180,7 +184,7 @@ static void add_branch(const Plain *p, int layer, const char *behind, double *br
 
 static double activated(const Plain *p, double g) {
     double cubic = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
-    bool gelu = is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
+    bool gelu = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
     return gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g));
 }
 
@@ -592,7 +596,7 @@ static void close_plain(Plain *p) {
 
 // The hidden vectors of n tokens, behind the last layer and its norm: (n, dim), which the caller frees.
 static double *hidden_of(Plain *p, const int *tokens, int n) {
-    bool gemma = is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
+    bool gemma = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
     double scale = gemma ? sqrt(p->dim) : number(p, "embedding_scale", 1);
     double *x = malloc((size_t)(n * p->dim) * sizeof *x);
     for (int t = 0; t < n; t++) {

@@ -27,7 +27,11 @@ typedef struct {
     // attention, RoPE on half a head), "lfm2" (short convolutions in all layers but each third);
     // more mixtures of experts: "olmoe", "granitemoe" (with a shared one), and with a dense layer before the others and
     // a bias for the choice "ernie4_5-moe", "glm4moe", "bailingmoe2", "lfm2moe"; "minimax-m2" has the bias in all
-    // layers
+    // layers;
+    // "seed_oss" (biases), "ernie4_5", "exaone4" (norms behind
+    // alone; with a window each fourth layer has none and no RoPE), "hunyuan-dense" (norms of Q and K after RoPE),
+    // "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
+    // "cohere2" (the same with windows)
     const char *arch;
     int dim;      // 0: 64
     int n_layers; // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, to have layers of both

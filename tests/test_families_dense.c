@@ -1,0 +1,83 @@
+// tests/test_families_dense.c: families without experts or states: the logits of odd shapes against the formulas in
+// double, which layers have RoPE, and what is refused.
+#include "tests/rig/testing.h"
+
+#include "tests/rig/formulas.h"
+#include "tests/rig/tiny_model.h"
+
+static const TinyModel shapes[] = {
+    {.arch = "seed_oss"},
+    {.arch = "seed_oss", .dim = 44, .n_heads = 6, .n_kv_heads = 2, .head_dim = 18, .ffn = 52, .tied = true},
+    {.arch = "ernie4_5", .tied = true},
+    {.arch = "ernie4_5", .dim = 60, .n_heads = 3, .n_kv_heads = 1, .head_dim = 22, .n_rot = 10, .qkv_bias = true},
+    {.arch = "exaone4"},
+    {.arch = "exaone4", .rope_freqs = true, .dim = 52, .n_heads = 2, .head_dim = 26, .ffn = 36, .tied = true},
+    {.arch = "exaone4", .window = 7, .n_layers = 9, .dim = 40, .n_heads = 6, .n_kv_heads = 3, .head_dim = 14},
+    {.arch = "gemma", .tied = true},
+    {.arch = "gemma", .dim = 48, .n_heads = 3, .n_kv_heads = 1, .head_dim = 40, .ffn = 84, .tied = true},
+};
+
+static void test_formulas(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        TinyModel shape = shapes[i];
+        char name[64];
+        shape.seed = 60 + i;
+        snprintf(name, sizeof name, "shape %zu, %s", i, shape.arch);
+        Gguf *g = tiny_model(&shape);
+        expect_formulas(g, 0, 90 + i, name);
+        gguf_close(g);
+    }
+}
+
+static Status load(const Gguf *g, Model *m) {
+    const Backend *be;
+    assert_ok(cpu_backend("scalar", &be));
+    return model_load(m, g, be);
+}
+
+// In EXAONE 4 a window means that only the layers that have it have RoPE. Without a window all layers have it.
+static void test_rope_of_windows(void **state) {
+    (void)state;
+    for (int window = 0; window < 10; window += 9) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "exaone4", .window = window, .n_layers = 8});
+        Model m;
+        assert_ok(load(g, &m));
+        for (int i = 0; i < 8; i++) {
+            bool slides = window > 0 && i % 4 < 3;
+            assert_int_equal(m.layers[i].heads.window, slides ? window : 0);
+            assert_int_equal(m.layers[i].rope.n_rot, slides || window == 0 ? m.c.head_dim : 0);
+        }
+        model_free(&m);
+        gguf_close(g);
+    }
+}
+
+static void test_refused_tensors(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *tensor;
+    } cases[] = {{"seed_oss", "blk.1.post_attention_norm.weight"},
+                 {"exaone4", "blk.3.post_attention_norm.weight"},
+                 {"exaone4", "blk.0.attn_k_norm.weight"},
+                 {"gemma", "blk.1.ffn_gate.weight"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *whole = tiny_model(&(TinyModel){.arch = cases[i].arch}), *g = tiny_without(whole, cases[i].tensor);
+        Model m;
+        Status st = load(g, &m);
+        if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].tensor))
+            fail_msg("%s: code %d: %s", cases[i].tensor, st.code, st.message);
+        model_free(&m);
+        gguf_close(g);
+        gguf_close(whole);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_rope_of_windows),
+        cmocka_unit_test(test_refused_tensors),
+    };
+    return cmocka_run_group_tests(tests, isa_print, NULL);
+}
