@@ -18,6 +18,7 @@ static const Family families[] = {
      .full_every = 4,
      .window_optional = true,
      .rope_in_windows = true},
+    {.arch = "hunyuan-dense", .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
     {.arch = "gemma", .act = ACT_GELU, .embd_sqrt = true},
     {.arch = "gemma2",
      .norms_behind = true,

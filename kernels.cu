@@ -191,6 +191,7 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
     j.norm_q = norms_rows(l) ? NULL : l->norm_q;
     j.norm_k = norms_rows(l) ? NULL : l->norm_k;
     j.norm_v = l->norm_v;
+    j.norm_turned = l->kind.qk_norm == QK_NORM_TURNED;
     j.v_is_k = qkv_parts(l) == 2;
     j.n_finished = l->heads.n_heads + (qkv_parts(l) - 1) * l->heads.n_kv_heads;
     j.eps = l->kind.eps;

@@ -107,8 +107,9 @@ typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activatio
 // chosen experts. ROUTE_SIGMOID: sigmoids as they are. Experts are chosen by the sigmoid, or by the softmax over all
 // experts, plus expert_bias.
 typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
-// Whether the norms of Q and K normalise each head separately or all heads of a row together.
-typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
+// Whether the norms of Q and K normalise each head separately or all heads of a row together. QK_NORM_TURNED: each head
+// separately, after RoPE instead of before it.
+typedef enum { QK_NORM_HEAD, QK_NORM_ROW, QK_NORM_TURNED } QkNorm;
 // The gate of attention, whose sigmoid multiplies `a`. GATE_IN_WQ: for each head Wq has head_dim rows of Q, then
 // head_dim rows of the gate. GATE_OWN: w_mix has the gate's rows.
 typedef enum { GATE_NONE, GATE_IN_WQ, GATE_OWN } AttentionGate;
@@ -188,7 +189,8 @@ typedef struct {
     // A further term of x: per_out (act(per_gate x) * the layer's part of Workspace.per); no data: none
     Tensor per_gate, per_out;         // (Ends.per, dim), (dim, Ends.per)
     const float *norm_att, *norm_ffn; // (dim) before the mixer and before the feed-forward
-    // (layer_norm_q, layer_norm_k) of Q and K, before RoPE; for MIXER_LATENT norm_k is of the compressed vector
+    // (layer_norm_q, layer_norm_k) of Q and K, around RoPE as qk_norm says; for MIXER_LATENT norm_k is of the
+    // compressed vector
     const float *norm_q, *norm_k;
     const float *norm_att_out, *norm_ffn_out; // (dim) of the outputs of mixer and feed-forward, before they are added
     const float *norm_v;                      // (v_dim) of each head of V

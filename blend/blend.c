@@ -48,13 +48,15 @@ Status blend_check(const Model *m, const KvPool *kv) {
     TRY(kvcache_check_alike(kv, m->c.n_layers, "--chunk"));
     bool fixed = strcmp(m->c.rope_scaling, "longrope") != 0;
     for (int i = 0; i < m->c.n_layers; i++) {
-        Mixer mixer = m->layers[i].kind.mixer;
-        fixed = fixed && (mixer == MIXER_ATTENTION || mixer == MIXER_NONE);
+        const LayerKind *kind = &m->layers[i].kind;
+        fixed = fixed && (kind->mixer == MIXER_ATTENTION || kind->mixer == MIXER_NONE);
+        fixed = fixed && kind->qk_norm != QK_NORM_TURNED; // the weights of the norm follow the rotation
     }
     if (fixed) return OK;
     return status_error(QUILL_MODEL,
-                        "--chunk: a model whose K can be rotated to other positions expected, found %s, whose K and V "
-                        "depend on the length or on all text before them; give the files with -f instead",
+                        "--chunk: a model whose K can be rotated to other positions expected, found %s, whose K has "
+                        "a norm after RoPE, or whose K and V depend on the length or on all text before them; give the "
+                        "files with -f instead",
                         m->c.arch);
 }
 

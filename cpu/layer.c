@@ -157,8 +157,10 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
 // Applies norm (NULL: none), RoPE and the Hadamard rotation to a head of Q or K.
 static void finish_head(const RowStep *s, float *head, const float *norm, int row) {
     const Layer *l = s->l;
-    if (norm) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
+    bool behind = l->kind.qk_norm == QK_NORM_TURNED;
+    if (norm && !behind) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
     row_heads_turn(s->k, s->w, l, head, row);
+    if (norm && behind) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
     if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
 }
 

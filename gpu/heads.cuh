@@ -13,6 +13,7 @@ struct HeadJob {
     const float *norm_q, *norm_k, *norm_v; // norms of a head, or NULL
     bool v_is_k;                           // V is the product of K, before its norm
     int n_finished; // heads of a row that this launch finishes: of Q, and of K and V if the layer has them
+    bool norm_turned; // norm_q and norm_k come after RoPE
     float eps;
     int layer;
     KvPool kv;
@@ -90,9 +91,11 @@ __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, in
     int n = j.heads.head_dim, slot = j.b.slot[row];
     const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : j.norm_v;
     __syncwarp();
-    if (norm) norm_head(v, norm, j.eps, n, lane);
+    bool behind = j.norm_turned && kind != HEAD_V;
+    if (norm && !behind) norm_head(v, norm, j.eps, n, lane);
     if (kind != HEAD_V) turn_head(v, j, row, lane);
     __syncwarp();
+    if (norm && behind) norm_head(v, norm, j.eps, n, lane);
     if (kind == HEAD_Q && j.rope.temperature != 0) {
         float temperature = rope_temperature(&j.rope, j.b.pos[row]);
         for (int i = lane; i < n; i += WARP) v[i] *= temperature;

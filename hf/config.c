@@ -24,6 +24,7 @@ static const char *const expert_keys[] = {"num_experts", "num_local_experts", "n
 
 const char *hf_config_experts(const HfModel *m, int64_t *n) {
     *n = 0;
+    if (m->family->names == HF_NAMES_HUNYUAN) return NULL; // its files have keys of the same class's mixtures
     for (size_t i = 0; i < ARRAY_LEN(expert_keys); i++) {
         const json_t *v = json_object_get(m->config, expert_keys[i]);
         if (!v || json_is_null(v)) continue; // null in dense models of families that may have experts (Gemma 4)
@@ -253,8 +254,11 @@ static const struct {
 
 static Status set_counts(const HfModel *m) {
     char key[96];
+    int64_t n_experts;
+    bool dense = !hf_config_experts(m, &n_experts);
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         const json_t *v = json_object_get(m->config, counts[i].name);
+        if (dense && strncmp(counts[i].suffix, "expert_", 7) == 0) continue;
         // Without a common width: experts have their own (qwen3_next), or hf/recurrent.c computes it (lfm2).
         bool optional = m->family->recurrent && strcmp(counts[i].name, "intermediate_size") == 0;
         if ((!v || json_is_null(v)) && (optional || !counts[i].required)) continue;

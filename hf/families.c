@@ -76,6 +76,11 @@ static const HfFamily families[] = {
      .rope_in_windows = true,
      .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"num_key_value_heads\": 32, "
                  "\"sliding_window\": 4096}"},
+    {.model_type = "hunyuan_v1_dense",
+     .arch = "hunyuan-dense",
+     .act = "silu",
+     .names = HF_NAMES_HUNYUAN,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048}"},
     {.model_type = "gemma",
      .arch = "gemma",
      .act = "gelu_pytorch_tanh",

@@ -18,6 +18,7 @@ typedef enum {
     HF_NAMES_LFM = 256,
     HF_NAMES_GLM_MOE = 512,
     HF_NAMES_SEED = 1024,
+    HF_NAMES_HUNYUAN = 2048,
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.

@@ -167,9 +167,25 @@ static Status read_temperature(const RopeReader *r) {
     return OK;
 }
 
+// Hunyuan: type "dynamic" with a number alpha is a larger base, whatever the length of the text.
+static bool has_alpha(const RopeReader *r) {
+    double alpha;
+    return r->m->family->names == HF_NAMES_HUNYUAN && strcmp(rope_type(r->full), "dynamic") == 0 &&
+           hf_config_number(r->full, "alpha", &alpha) && alpha != 0;
+}
+
+static Status read_alpha(RopeReader *r) {
+    double alpha;
+    if (!has_alpha(r)) return OK;
+    TRY(get_number(r, "alpha", 0, &alpha));
+    if (r->n_rot < 4) return wrong(r, "dynamic with alpha: heads of at least 4 elements expected");
+    r->theta *= pow(alpha, r->n_rot / (r->n_rot - 2.0));
+    return isfinite((float)r->theta) ? OK : wrong(r, "alpha: a smaller number expected");
+}
+
 static Status read_scaling(const RopeReader *r) {
     const char *type = rope_type(r->full);
-    if (strcmp(type, "default") == 0) return OK;
+    if (strcmp(type, "default") == 0 || has_alpha(r)) return OK;
     if (strcmp(type, "llama3") == 0) return read_llama3(r);
     if (strcmp(type, "yarn") == 0) return read_yarn(r);
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return read_longrope(r);
@@ -263,6 +279,7 @@ Status hf_read_rope(const HfModel *m) {
     if (r.n_rot < 2 || r.n_rot % 2)
         return status_error(QUILL_MODEL, "%s/config.json: RoPE: an even number of dimensions expected, %d found",
                             m->dir, r.n_rot);
+    TRY(read_alpha(&r));
     set_u32(&r, "rope.dimension_count", r.n_rot);
     set_f32(&r, "rope.freq_base", r.theta);
     TRY(whole ? read_proportional(&r, part) : read_scaling(&r));

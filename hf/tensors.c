@@ -15,7 +15,7 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 // The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
-          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED,
+          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN,
     SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE,
 };
 static const struct {
@@ -43,10 +43,12 @@ static const struct {
     {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", SHARED},
     {"mlp.shared_experts.up_proj", "ffn_up_shexp", SHARED},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
-    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK},
+    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN},
     {"post_attention_layernorm", "post_attention_norm",
      HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE |
          HF_NAMES_SEED},
+    {"self_attn.query_layernorm", "attn_q_norm", HF_NAMES_HUNYUAN},
+    {"self_attn.key_layernorm", "attn_k_norm", HF_NAMES_HUNYUAN},
     {"mlp.gate", "ffn_gate_inp", SHARED | HF_NAMES_NEXT},
     {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
     {"block_sparse_moe.router", "ffn_gate_inp", HF_NAMES_LLAMA},

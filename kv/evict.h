@@ -41,8 +41,8 @@ Status evict_parse(const char *text, EvictPlan *out);
 typedef struct Evict Evict;
 
 // QUILL_USAGE: the plan needs more slots than a sequence may use, or a KV type is sealed, or layers differ in
-// the shape of K and V or share them (kvcache_check_alike). QUILL_MODEL: the model has recurrent layers. QUILL_MEMORY:
-// a device has no memory for the attention sums of its layers.
+// the shape of K and V or share them (kvcache_check_alike). QUILL_MODEL: the model has recurrent layers, or norms of K
+// after RoPE. QUILL_MEMORY: a device has no memory for the attention sums of its layers.
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out);
 void evict_free(Evict *e);
 bool evict_endless(const Evict *e); // false: the prompt must fit, and the context is limited (snapkv)

@@ -284,11 +284,14 @@ def granitemoe(file):
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
 QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 BEHIND = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm", **QK_NORM}
+HUNYUAN = {"ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.query_layernorm",
+           "attn_k_norm": "self_attn.key_layernorm"}
 FAMILIES = {
     "llama": like_llama("Llama", halves=True),
     "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
+    "hunyuan-dense": like_llama("HunYuanDenseV1", HUNYUAN),
     "gemma": like_llama("Gemma", minus_one=True),
     "muse-glimmer": muse_glimmer,
     "mistral4": mistral4,

@@ -1,7 +1,8 @@
 // tests/test_families_dense.c: families without experts or states: the logits of odd shapes against the formulas in
-// double, which layers have RoPE, and what is refused.
+// double, which layers have RoPE, norms of K behind RoPE, and what is refused.
 #include "tests/rig/testing.h"
 
+#include "kv/evict.h"
 #include "tests/rig/formulas.h"
 #include "tests/rig/tiny_model.h"
 
@@ -13,6 +14,8 @@ static const TinyModel shapes[] = {
     {.arch = "exaone4"},
     {.arch = "exaone4", .rope_freqs = true, .dim = 52, .n_heads = 2, .head_dim = 26, .ffn = 36, .tied = true},
     {.arch = "exaone4", .window = 7, .n_layers = 9, .dim = 40, .n_heads = 6, .n_kv_heads = 3, .head_dim = 14},
+    {.arch = "hunyuan-dense", .tied = true},
+    {.arch = "hunyuan-dense", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .n_rot = 12, .rope = "yarn"},
     {.arch = "gemma", .tied = true},
     {.arch = "gemma", .dim = 48, .n_heads = 3, .n_kv_heads = 1, .head_dim = 40, .ffn = 84, .tied = true},
 };
@@ -53,6 +56,23 @@ static void test_rope_of_windows(void **state) {
     }
 }
 
+// The weights of a norm behind RoPE are those of a position's elements, so that a stored K cannot be rotated.
+static void test_turned_norms_stay(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "hunyuan-dense"});
+    Rig r;
+    EvictPlan plan;
+    Evict *evict;
+    assert_true(rig_open(&r, g, (Setup){.isa = "scalar"}));
+    assert_ok(evict_parse("sinks,sink=2,window=8", &plan));
+    Status st = evict_new(&plan, &r.m, &r.kv, &evict);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "hunyuan-dense"));
+    assert_null(evict);
+    rig_close(&r);
+    gguf_close(g);
+}
+
 static void test_refused_tensors(void **state) {
     (void)state;
     static const struct {
@@ -60,6 +80,7 @@ static void test_refused_tensors(void **state) {
     } cases[] = {{"seed_oss", "blk.1.post_attention_norm.weight"},
                  {"exaone4", "blk.3.post_attention_norm.weight"},
                  {"exaone4", "blk.0.attn_k_norm.weight"},
+                 {"hunyuan-dense", "blk.1.attn_q_norm.weight"},
                  {"gemma", "blk.1.ffn_gate.weight"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *whole = tiny_model(&(TinyModel){.arch = cases[i].arch}), *g = tiny_without(whole, cases[i].tensor);
@@ -77,6 +98,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_rope_of_windows),
+        cmocka_unit_test(test_turned_norms_stay),
         cmocka_unit_test(test_refused_tensors),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
+#include <math.h>
+
 #include "hf/hf.h"
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/hf_compare.h"
@@ -248,6 +250,22 @@ static void test_windows_that_no_layer_has(void **state) {
     }
 }
 
+// Hunyuan calls a larger base "dynamic" scaling. Its dense models have keys of mixtures.
+static void test_hunyuan(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"head_dim\": 16, "
+                                      "\"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": 1.0}, "
+                                      "\"num_experts\": 1, \"moe_intermediate_size\": [96, 96]}"),
+                               g));
+    assert_true(fabs(f32(g, "hunyuan-dense.rope.freq_base") / (1e4 * pow(1000, 16.0 / 14)) - 1) < 1e-6);
+    assert_null(gguf_value(g, "hunyuan-dense.rope.scaling.type"));
+    assert_null(gguf_value(g, "hunyuan-dense.expert_count"));
+    assert_null(gguf_value(g, "hunyuan-dense.expert_feed_forward_length"));
+    gguf_close(g);
+}
+
 // Dense Gemma 4 models have keys of experts, which are null.
 static void test_no_experts(void **state) {
     (void)state;
@@ -475,6 +493,10 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
         {"{\"model_type\": \"gemma\", \"hidden_act\": \"relu\"}", "hidden_act: gelu_pytorch_tanh expected, relu found"},
+        {"{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "rope_type: default, linear, llama3, yarn or longrope expected, dynamic found"},
+        {"{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": -2}}",
+         "alpha: a positive number expected"},
         {"{\"model_type\": \"qwen2\", \"quantization_config\": {\"quant_method\": \"gptq\"}}", "gptq found"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"rms_norm_eps\": 0}", "rms_norm_eps: a positive number"},
         {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
@@ -608,6 +630,7 @@ int main(void) {
         cmocka_unit_test(test_no_soft_caps),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_that_no_layer_has),
+        cmocka_unit_test(test_hunyuan),
         cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),

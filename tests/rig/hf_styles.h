@@ -64,6 +64,8 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                   {"proj", "per_layer_projection"},
                                   {"post_norm", "post_per_layer_input_norm"}};
 static const NamePair seed[] = {{"post_attention_norm", "post_attention_layernorm"}};
+static const NamePair hunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
+                                   {"attn_k_norm", "self_attn.key_layernorm"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // The differences of a family in a directory.
@@ -83,6 +85,7 @@ static const Style styles[] = {
     {.arch = "seed_oss", .model_type = "seed_oss", .names = seed, .n_names = 1},
     {.arch = "ernie4_5", .model_type = "ernie4_5"},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
+    {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
     {.arch = "gemma", .model_type = "gemma", .norm_minus_one = true},
     {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},

@@ -159,11 +159,13 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     if (own && (fused || has_v))
         product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
     else if (own) memcpy(v, k, (size_t)kv_dim * sizeof *v);
-    norm(p, layer, "attn_q_norm", q, q_dim);
-    if (own) norm(p, layer, "attn_k_norm", k, kv_dim);
+    for (int behind = 0; behind < 2; behind++) { // norms come before RoPE or behind it
+        if (behind == is(p, "hunyuan-dense")) norm(p, layer, "attn_q_norm", q, q_dim);
+        if (behind == is(p, "hunyuan-dense") && own) norm(p, layer, "attn_k_norm", k, kv_dim);
+        for (int i = 0; i < p->n_heads && !behind; i++) turn(p, layer, pos, q + i * hd);
+        for (int i = 0; i < n_kv && own && !behind; i++) turn(p, layer, pos, k + i * hd);
+    }
     if (own && is(p, "gemma4")) norm_by(p, NULL, v, kv_dim, hd);
-    for (int i = 0; i < p->n_heads; i++) turn(p, layer, pos, q + i * hd);
-    for (int i = 0; i < n_kv && own; i++) turn(p, layer, pos, k + i * hd);
     double temperature = temperature_at(p, pos);
     for (int i = 0; i < q_dim; i++) q[i] *= temperature;
 }

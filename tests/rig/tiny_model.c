@@ -47,6 +47,7 @@ static const Arch archs[] = {
      .qk_norm = true,
      .norms_behind = true,
      .no_norms_before = true},
+    {.name = "hunyuan-dense", .pre = "hunyuan-dense", .qk_norm = true},
     {.name = "gemma", .tokens = "llama", .pre = "llama-bpe"},
     {.name = "gemma2",
      .n_layers = 3,
