@@ -19,6 +19,7 @@ static const Family families[] = {
      .window_optional = true,
      .rope_in_windows = true},
     {.arch = "hunyuan-dense", .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
+    {.arch = "arcee", .rope_adjacent = true, .act = ACT_RELU, .ungated = true},
     {.arch = "gemma", .act = ACT_GELU, .embd_sqrt = true},
     {.arch = "gemma2",
      .norms_behind = true,

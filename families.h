@@ -20,6 +20,7 @@ typedef struct {
     bool norms_behind;    // outputs of the mixer and of the feed-forward are normalised before they are added to x
     bool no_norms_before; // the inputs of the mixer and of the feed-forward are not normalised
     Activation act;       // of the feed-forward's gate
+    bool ungated;         // the feed-forward has no gate: the product of up is multiplied by its own activation
     bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
     bool embd_norm;       // the embedding is normalised, without weights
     bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits

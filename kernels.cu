@@ -168,9 +168,12 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 // The number of products of the layer. 1: Q; 2: Q and K, if V is K; 3: Q, K and V.
 static int qkv_parts(const GpuLayer *l) { return l->wv.n_out > 0 ? 3 : l->wk.n_out > 0 ? 2 : 1; }
 
+// The matrix whose product is multiplied by the activation of the gate's.
+static const DeviceTensor &factor_of(const GpuLayer *l) { return l->w_up.n_out > 0 ? l->w_up : l->w_gate; }
+
 int gpu_decode_rows(const GpuLayer *l) {
     const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
-    const DeviceTensor *const ffn[] = {&l->w_gate, &l->w_up};
+    const DeviceTensor *const ffn[] = {&l->w_gate, &factor_of(l)};
     bool all =
         skinny_type_of(in, qkv_parts(l)) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) && skinny_type_of(down, 1);
     return tuning.skinny && all ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
@@ -275,7 +278,7 @@ void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b
 }
 
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
-    glu(h, x, l->w_gate, l->w_up, l, b->n_rows, how, stream);
+    glu(h, x, l->w_gate, factor_of(l), l, b->n_rows, how, stream);
 }
 
 void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,

@@ -101,7 +101,8 @@ typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // ACT_SILU: act(v) = v * sigmoid(v).
 // ACT_GELU: act(v) = v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU in its tanh form.
 // ACT_SWIGLU_CLAMPED (experts only): v * sigmoid(1.702 v) with v = min(gate, 7), times clamp(up, -7, 7) + 1.
-typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
+// ACT_RELU (only without w_up): act(v) = max(v, 0).
+typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, ACT_RELU, N_ACTIVATIONS } Activation;
 // The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
 // softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
 // chosen experts. ROUTE_SIGMOID: sigmoids as they are. Experts are chosen by the sigmoid, or by the softmax over all
@@ -117,7 +118,7 @@ typedef enum { GATE_NONE, GATE_IN_WQ, GATE_OWN } AttentionGate;
 #define GELU_CUBE 0.044715f
 #define SWIGLU_SLOPE 1.702f
 #define SWIGLU_LIMIT 7.0f
-// act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them.
+// act(v) = v * sigmoid(sigmoid_of(act, v)) for all but ACT_RELU, for floats and vectors of them.
 #define sigmoid_of(act, v)                                                                                             \
     ((act) == ACT_GELU             ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v))                                 \
      : (act) == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE * (v)                                                                \
@@ -171,8 +172,10 @@ typedef struct {
     // without wk uses the K and V of an earlier layer, the one with the same kv_kind and kv_layer. With wk but without
     // wv, V is K before its norm and RoPE.
     Tensor wq, wk, wv, wo;
-    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts
-    Tensor router;               // (n_experts, dim) of FFN_EXPERTS
+    // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts. FFN_GATED without w_up (no data): the product of
+    // w_gate is multiplied by its own activation, as relu squared
+    Tensor w_gate, w_up, w_down;
+    Tensor router; // (n_experts, dim) of FFN_EXPERTS
     // The shared expert, which every row uses in addition; no data: there is none. Its output is multiplied by
     // sigmoid(shared_route x) if shared_route has data.
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)

@@ -104,6 +104,10 @@ static Status load_ffn(const Loader *l, int i) {
     char name[96];
     snprintf(name, sizeof name, "blk.%d.ffn_up.weight", i);
     const GgufTensor *up = gguf_tensor(l->g, name);
+    if (l->family->ungated) {
+        TRY(loader_layer_matrix(l, i, "ffn_up", &y->w_gate, ffn, c->dim));
+        return loader_layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, ffn);
+    }
     FusedPart gate_up[] = {{&y->w_gate, ffn}, {&y->w_up, ffn}};
     if (!loader_layer_has(l, i, "ffn_gate") && up && up->dims[1] == 2 * (uint64_t)ffn) {
         TRY(loader_layer_fused(l, i, "ffn_up", gate_up, 2, c->dim));

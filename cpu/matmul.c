@@ -59,7 +59,8 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
 const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, const Tensor *up, const Tensor *down,
                                       int n_rows, bool decodes) {
     const MatrixKernel *m = matmul_kernel(k, gate, n_rows, decodes), *next = matmul_kernel(k, down, n_rows, decodes);
-    bool packs = m && m->run_glu && gate->type == up->type && !gate->bias && !up->bias && next && next->pack == m->pack;
+    bool packs = m && m->run_glu && up->data && gate->type == up->type && !gate->bias && !up->bias && next &&
+                 next->pack == m->pack;
     size_t room = (size_t)n_rows * (size_t)down->n_in * sizeof(float);
     return packs && m->packed_bytes(n_rows, down->n_in) <= room ? m : NULL;
 }

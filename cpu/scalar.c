@@ -61,7 +61,7 @@ static void gate(Activation act, float *gate, const float *up, int n) {
             u = (u > SWIGLU_LIMIT ? SWIGLU_LIMIT : u < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : u) + 1;
         }
         float s = sigmoid_of(act, v);
-        gate[i] = v / (1 + expf(-s)) * u;
+        gate[i] = (act == ACT_RELU ? (v < 0 ? 0 : v) : v / (1 + expf(-s))) * u;
     }
 }
 

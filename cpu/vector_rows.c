@@ -45,9 +45,10 @@ void vector_rope(float *head, const float *restrict cosine, const float *restric
     }
 }
 
-// act(gate) * up; all activations are gate * sigmoid(of something).
+// act(gate) * up; all activations but ACT_RELU are gate * sigmoid(of something).
 INLINE vf gated(Activation act, vf gate, vf up) {
     const vf limit = vset(SWIGLU_LIMIT);
+    if (act == ACT_RELU) return vselect(gate < vset(0), vset(0), gate) * up;
     if (act == ACT_SWIGLU_CLAMPED) {
         gate = vselect(gate > limit, limit, gate);
         up = vselect(up > limit, limit, vselect(up < -limit, -limit, up)) + 1.0f;
@@ -70,6 +71,7 @@ INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
 void vector_gate(Activation act, float *gate, const float *up, int n) {
     if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
     else if (act == ACT_SWIGLU_CLAMPED) gate_all(ACT_SWIGLU_CLAMPED, gate, up, n);
+    else if (act == ACT_RELU) gate_all(ACT_RELU, gate, up, n);
     else gate_all(ACT_SILU, gate, up, n);
 }
 

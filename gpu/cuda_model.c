@@ -194,7 +194,7 @@ static void stack_layer(CudaLayer *c) {
     c->stack[OUT] = stack_of((const DeviceTensor *[]){&g->wo}, 1);
     c->stack[GATE_UP] = stack_of(experts ? (const DeviceTensor *[]){&g->shared_gate, &g->shared_up}
                                          : (const DeviceTensor *[]){&g->w_gate, &g->w_up},
-                                 2);
+                                 experts || g->w_up.n_out > 0 ? 2 : 1);
     c->stack[DOWN] = stack_of((const DeviceTensor *[]){experts ? &g->shared_down : &g->w_down}, 1);
     c->stack[MIX] = stack_of((const DeviceTensor *[]){&g->w_mix, &g->w_z}, g->w_z.n_out > 0 ? 2 : 1);
     c->stack[RATES] =

@@ -31,7 +31,10 @@ __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *n
         store_as(type, out, (size_t)blockIdx.x * (size_t)dim + (size_t)i, x[i] * scale * norm[i]);
 }
 
-__device__ __forceinline__ float activate(Activation act, float v) { return v / (1 + expf(-sigmoid_of(act, v))); }
+__device__ __forceinline__ float activate(Activation act, float v) {
+    if (act == ACT_RELU) return v < 0 ? 0 : v;
+    return v / (1 + expf(-sigmoid_of(act, v)));
+}
 
 // act(gate) * up for one feature.
 __device__ __forceinline__ float gated(Activation act, float gate, float up) {

@@ -292,6 +292,7 @@ FAMILIES = {
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
     "hunyuan-dense": like_llama("HunYuanDenseV1", HUNYUAN),
+    "arcee": like_llama("Arcee", halves=True),
     "gemma": like_llama("Gemma", minus_one=True),
     "muse-glimmer": muse_glimmer,
     "mistral4": mistral4,

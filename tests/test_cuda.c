@@ -7,7 +7,7 @@
 
 static const char *const archs[] = {"llama",    "qwen2",   "qwen3",         "gemma2",   "gemma3", "phi3",
                                     "olmo2",    "granite", "smollm3",       "mistral3", "glm4",   "seed_oss",
-                                    "ernie4_5", "exaone4", "hunyuan-dense", "gemma"};
+                                    "ernie4_5", "exaone4", "hunyuan-dense", "arcee",    "gemma"};
 enum { N_WIDE = 4 }; // the first N_WIDE are tested with every type of KV, the others with one type each
 
 enum { N_BATCHINGS = 4 };

@@ -1,5 +1,5 @@
 // tests/test_families_dense.c: families without experts or states: the logits of odd shapes against the formulas in
-// double, which layers have RoPE, norms of K behind RoPE, and what is refused.
+// double, which layers have RoPE, norms of K behind RoPE, a feed-forward without a gate, and what is refused.
 #include "tests/rig/testing.h"
 
 #include "kv/evict.h"
@@ -16,6 +16,8 @@ static const TinyModel shapes[] = {
     {.arch = "exaone4", .window = 7, .n_layers = 9, .dim = 40, .n_heads = 6, .n_kv_heads = 3, .head_dim = 14},
     {.arch = "hunyuan-dense", .tied = true},
     {.arch = "hunyuan-dense", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .n_rot = 12, .rope = "yarn"},
+    {.arch = "arcee"},
+    {.arch = "arcee", .dim = 60, .n_heads = 4, .n_kv_heads = 1, .head_dim = 18, .ffn = 100, .rope_freqs = true},
     {.arch = "gemma", .tied = true},
     {.arch = "gemma", .dim = 48, .n_heads = 3, .n_kv_heads = 1, .head_dim = 40, .ffn = 84, .tied = true},
 };
@@ -73,6 +75,7 @@ static void test_turned_norms_stay(void **state) {
     gguf_close(g);
 }
 
+// Tensors that are missing, and a gate that the family does not have.
 static void test_refused_tensors(void **state) {
     (void)state;
     static const struct {
@@ -81,6 +84,7 @@ static void test_refused_tensors(void **state) {
                  {"exaone4", "blk.3.post_attention_norm.weight"},
                  {"exaone4", "blk.0.attn_k_norm.weight"},
                  {"hunyuan-dense", "blk.1.attn_q_norm.weight"},
+                 {"arcee", "blk.0.ffn_up.weight"},
                  {"gemma", "blk.1.ffn_gate.weight"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *whole = tiny_model(&(TinyModel){.arch = cases[i].arch}), *g = tiny_without(whole, cases[i].tensor);

@@ -492,6 +492,7 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4 found"},
         {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
+        {"{\"model_type\": \"arcee\", \"hidden_act\": \"silu\"}", "hidden_act: relu2 expected, silu found"},
         {"{\"model_type\": \"gemma\", \"hidden_act\": \"relu\"}", "hidden_act: gelu_pytorch_tanh expected, relu found"},
         {"{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
          "rope_type: default, linear, llama3, yarn or longrope expected, dynamic found"},

@@ -86,6 +86,7 @@ static const Style styles[] = {
     {.arch = "ernie4_5", .model_type = "ernie4_5"},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
     {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
+    {.arch = "arcee", .model_type = "arcee", .permuted = true},
     {.arch = "gemma", .model_type = "gemma", .norm_minus_one = true},
     {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},

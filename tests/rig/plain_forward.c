@@ -75,9 +75,9 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama",        "granite",    "smollm3",     "mistral3",
-                                           "glm4",         "deepseek2",  "ernie4_5",    "mistral4",
-                                           "muse-glimmer", "granitemoe", "ernie4_5-moe"};
+    static const char *const families[] = {"llama",    "granite",      "smollm3",    "mistral3",
+                                           "glm4",     "deepseek2",    "ernie4_5",   "arcee",
+                                           "mistral4", "muse-glimmer", "granitemoe", "ernie4_5-moe"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -186,18 +186,19 @@ static void add_branch(const Plain *p, int layer, const char *behind, double *br
 
 static double activated(const Plain *p, double g) {
     double cubic = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
+    if (is(p, "arcee")) return fmax(g, 0);
     bool gelu = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
     return gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g));
 }
 
-// y = down(act(gate(norm(x))) * up(norm(x)))
+// y = down(act(gate(norm(x))) * up(norm(x))). arcee has no gate: act(up) * up.
 static void dense(const Plain *p, int layer, const double *x, double *y) {
-    bool fused = !tensor_of(p, layer, "ffn_gate", "weight");
+    bool fused = !tensor_of(p, layer, "ffn_gate", "weight") && !is(p, "arcee");
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer, norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
-    product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
+    product(p, layer, fused || is(p, "arcee") ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
     product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
     for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
     product(p, layer, "ffn_down", 0, p->dim, gate, y);

@@ -19,6 +19,7 @@ typedef struct {
     bool qkv_bias, qk_norm, norms_behind;
     bool experts, shared, sinks, all_biases; // sinks: also another name for the norm of the feed-forward
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
+    bool ungated;                           // the feed-forward has no gate
     bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate in Wq
     bool gate_own, logit_factor;            // attention with a gate of its own; logit_scale multiplies
     const char *norm_out;                   // NULL: output_norm
@@ -48,6 +49,7 @@ static const Arch archs[] = {
      .norms_behind = true,
      .no_norms_before = true},
     {.name = "hunyuan-dense", .pre = "hunyuan-dense", .qk_norm = true},
+    {.name = "arcee", .pre = "llama-bpe", .ungated = true},
     {.name = "gemma", .tokens = "llama", .pre = "llama-bpe"},
     {.name = "gemma2",
      .n_layers = 3,
@@ -382,7 +384,8 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
         add_experts(g, m, layer, random);
         return;
     }
-    if (!a->fused_ffn) add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, ffn, random);
+    if (!a->fused_ffn && !a->ungated)
+        add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, (a->fused_ffn ? 2 : 1) * ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, ffn, m->dim, random);
 }

@@ -30,7 +30,7 @@ typedef struct {
     // layers;
     // "seed_oss" (biases), "ernie4_5", "exaone4" (norms behind
     // alone; with a window each fourth layer has none and no RoPE), "hunyuan-dense" (norms of Q and K after RoPE),
-    // "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
+    // "arcee" (relu squared, no gate), "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
     // "cohere2" (the same with windows)
     const char *arch;
     int dim;      // 0: 64
