@@ -17,6 +17,8 @@ typedef struct {
     bool rope_adjacent;   // RoPE rotates pairs (2i, 2i+1); otherwise (i, i + n_rot/2). The file may override it
     bool qk_norm;         // Q and K have norms: their tensors must be there
     QkNorm qk_norm_of;    // whether these norms are per head or per row, and before RoPE or after it
+    bool layer_norms;     // norms of x subtract the mean: LayerNorms without biases
+    bool parallel;        // LayerKind.parallel; both parts have the norm attn_norm
     bool norms_behind;    // outputs of the mixer and of the feed-forward are normalised before they are added to x
     bool no_norms_before; // the inputs of the mixer and of the feed-forward are not normalised
     Activation act;       // of the feed-forward's gate

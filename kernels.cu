@@ -537,6 +537,10 @@ void gpu_add_normed(float *x, const float *y, const float *bias, const float *no
     LAUNCH(add_normed_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, x, y, bias, norm, eps, dim);
 }
 
+void gpu_centre(float *x, int dim, int n, GpuStream stream) {
+    LAUNCH(centre_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, x, dim);
+}
+
 void gpu_softcap(float *x, float cap, size_t n, GpuStream stream) {
     LAUNCH(softcap_all, blocks_for(n, THREADS), THREADS, 0, stream, x, cap, n);
 }

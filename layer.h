@@ -141,6 +141,10 @@ typedef struct {
     int n_groups, n_groups_used; // consecutive experts form groups; a row's experts come from its best groups; 0: none
     float out_scale;             // factor of the residual stream after the layer; 0: no scaling
     float eps_out;               // of norm_att_out and norm_ffn_out; 0: eps
+    // 1: the mean of the residual stream is subtracted from it after the layer (Ends.centred: after the embedding), so
+    // that RMSNorms of it are LayerNorms
+    int centred;
+    int parallel; // 1: the feed-forward gets the residual stream as it is before the mixer's output is added
 } LayerKind;
 
 HOST_DEVICE static inline float kind_eps_out(const LayerKind *k) { return k->eps_out != 0 ? k->eps_out : k->eps; }
@@ -282,6 +286,7 @@ typedef struct {
     float embd_scale; // x = embd_scale * row of tok_embd
     float embd_eps;   // x is then normalised with this eps, without weights; 0: it is not
     float softcap;    // logits become softcap * tanh(logit / softcap); 0: no cap
+    int centred;      // 1: the mean of x is subtracted (LayerKind.centred)
     // Per-layer embeddings: each layer gets `per` additional values for a token, its part of
     // (norm_per(per_proj x) + sqrt(per) * row of per_embd) / sqrt(2).
     int per;                   // 0: the model has none

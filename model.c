@@ -262,6 +262,13 @@ static void host_feed_forward(const Model *m, Workspace *w, const Layer *l, cons
     l->be->memory->give(w, b);
 }
 
+// x += norm(Wo a)
+static void add_mixed(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    if (kv && b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
+    watch_feed(b, FEEDS_ATTENTION_OUT, w, l);
+    l->be->attn_out(w, l, b);
+}
+
 // Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
@@ -277,15 +284,12 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     if (mixes) be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table; or the recurrence from row to row
     if (recurrent) narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
-    if (mixes) {
-        if (kv && b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
-        watch_feed(b, FEEDS_ATTENTION_OUT, w, l);
-        be->attn_out(w, l, b); // x += norm(Wo a)
-    }
+    if (mixes && !l->kind.parallel) add_mixed(w, l, kv, b);
     if (l->kind.ffn == FFN_NONE) return;
     if (l->host_ffn && be->memory) return host_feed_forward(m, w, l, b);
     watch_feed(b, FEEDS_FFN_IN, w, l);
     be->ffn_in(w, l, b); // norm -> gate, up -> act(gate) * up
+    if (mixes && l->kind.parallel) add_mixed(w, l, kv, b);
     watch_feed(b, FEEDS_FFN_OUT, w, l);
     be->ffn_out(w, l, b); // x += norm(Wdown h)
 }

@@ -66,7 +66,8 @@ static Status load_shape(Loader *l) {
     TRY(loader_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
     TRY(loader_experts_shape(l));
     TRY(loader_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
-    TRY(loader_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
+    TRY(loader_float(l, l->family->layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+                     true, 0, &c->eps));
     TRY(loader_recurrent_shape(l));
     TRY(loader_attention_shape(l));
     return OK;
@@ -89,7 +90,9 @@ static Status describe_layer(const Loader *l, int i) {
                  .qk_norm = f->qk_norm_of,
                  .gate = f->gate,
                  .eps = scaled_eps(l),
-                 .eps_out = f->eps_out},
+                 .eps_out = f->eps_out,
+                 .centred = f->layer_norms,
+                 .parallel = f->parallel},
         .index = i,
         .state_layer = -1,
         .be = l->m->be,
@@ -145,7 +148,8 @@ static Status load_layer(const Loader *l, int i) {
     TRY(loader_is_recurrent(l, i) ? loader_recurrent(l, i) : loader_attention(l, i));
     if (behind) TRY(loader_layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true));
     const char *ffn_norm = l->family->ffn_norm ? l->family->ffn_norm : "ffn_norm";
-    if (before) TRY(loader_layer_vector(l, i, ffn_norm, &y->norm_ffn, dim, true));
+    if (l->family->parallel) y->norm_ffn = y->norm_att;
+    else if (before) TRY(loader_layer_vector(l, i, ffn_norm, &y->norm_ffn, dim, true));
     TRY(loader_has_experts(l, i) ? loader_experts(l, i) : load_ffn(l, i));
     if (behind) TRY(loader_layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, dim, true));
     return load_layer_end(l, i);
@@ -178,6 +182,7 @@ static Status load_ends(const Loader *l) {
                             "%s: tokenizer.ggml.tokens: at most the embedding's %d tokens expected, %llu found",
                             l->file, c->n_vocab, (unsigned long long)tokens->n);
     e->eps = scaled_eps(l);
+    e->centred = l->family->layer_norms;
     e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : l->embedding / l->branches;
     if (l->family->embd_norm) e->embd_eps = e->eps;
     TRY(loader_cap(l, "final_logit_softcapping", l->family->logit_cap, &e->softcap));

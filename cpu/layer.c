@@ -74,6 +74,14 @@ static void normalise(float *x, int n, float eps) {
     for (int i = 0; i < n; i++) x[i] *= scale;
 }
 
+// Subtracts the mean from a row.
+static void centre(float *x, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i];
+    float mean = (float)(sum / n);
+    for (int i = 0; i < n; i++) x[i] -= mean;
+}
+
 static void embed_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     RowStep *s = arg;
@@ -84,6 +92,7 @@ static void embed_rows(void *arg, int first, int last, int thread) {
         if (s->ends->embd_scale != 1)
             for (int k = 0; k < w->dim; k++) x[k] *= s->ends->embd_scale;
         if (s->ends->embd_eps != 0) normalise(x, w->dim, s->ends->embd_eps);
+        if (s->ends->centred) centre(x, w->dim);
         for (int r = 0; r < s->ends->n_ropes; r++) compute_rope(w, &s->ends->ropes[r], i, s->b->pos[i]);
     }
 }
@@ -359,6 +368,12 @@ static void scale_rows(void *arg, int first, int last, int thread) {
     for (size_t i = (size_t)first * dim; i < (size_t)last * dim; i++) s->w->x[i] *= s->l->kind.out_scale;
 }
 
+static void centre_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    for (int i = first; i < last; i++) centre(s->w->x + (size_t)i * (size_t)s->w->dim, s->w->dim);
+}
+
 void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     MatmulRows rows = matmul_rows(w->h, w->ffn, b);
     if (l->kind.ffn == FFN_EXPERTS) experts_out(w, l, b);
@@ -369,6 +384,7 @@ void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     if (l->per_gate.data) add_per_layer(w, l, b);
     RowStep s = {.w = w, .l = l};
     if (l->kind.out_scale != 0) tasks_over_rows(w, b->n_rows, w->dim, scale_rows, &s);
+    if (l->kind.centred) tasks_over_rows(w, b->n_rows, 2.0 * w->dim, centre_rows, &s);
 }
 
 // ---- the head -------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ void cuda_layers_start(CudaScratch *s) {
     if (!e) return;
     const CudaMatrix *m = e->tok_embd.device;
     gpu_embed(s->x, &m->t, e->embd_scale, e->embd_eps, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+    if (e->centred) gpu_centre(s->x, e->tok_embd.n_in, s->batch.n_rows, cuda_device.stream);
     cuda_per_layer_embed(s, e);
     s->embeds = NULL;
 }
@@ -223,8 +224,9 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
                        cuda_device.stream);
         return;
     }
-    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-    cuda_products_gated(s, k, s->xn, n, l->kind.act, s->h, c->stack[DOWN].type);
+    void *xn = l->kind.parallel ? (void *)s->q : s->xn; // in a parallel layer xn has the result of attention
+    gpu_rmsnorm(xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
+    cuda_products_gated(s, k, xn, n, l->kind.act, s->h, c->stack[DOWN].type);
 }
 
 // The feed-forward without experts.
@@ -244,6 +246,8 @@ void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     if (l->kind.ffn == FFN_EXPERTS) cuda_experts_out(w, c, fused);
     else dense_out(w, l, fused);
     cuda_per_layer_end(w, c, fused);
+    CudaScratch *s = w->device;
+    if (l->kind.centred) gpu_centre(s->x, w->dim, s->batch.n_rows, cuda_device.stream);
 }
 
 // Many rows use cuBLAS, one slice of the head at a time, if their normalised copy fits into `xn`.

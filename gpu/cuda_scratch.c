@@ -63,8 +63,8 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
     if (latent == 0) s->expansion_bytes = 0;
     const ScratchPart parts[] = {
         {(void **)&s->x, rows * dim * 4},
-        {(void **)&s->y, rows * y * 4 + 16}, // the shared expert's part begins at 16 bytes
-        {(void **)&s->q, rows * q_dim * 4},
+        {(void **)&s->y, rows * y * 4 + 16},             // the shared expert's part begins at 16 bytes
+        {(void **)&s->q, rows * larger(q_dim, dim) * 4}, // in parallel layers later the input of the feed-forward
         {(void **)&s->a, rows * a_dim * 4},
         {(void **)&s->mix, rows * mix * 4},
         {(void **)&s->per, rows * (size_t)w->per_dim * 4},

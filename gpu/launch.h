@@ -247,6 +247,8 @@ void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStr
 // x (n, dim) += norm(y + bias); bias may be NULL.
 void gpu_add_normed(float *x, const float *y, const float *bias, const float *norm, float eps, int dim, int n,
                     GpuStream stream);
+// Subtracts the mean from each of the n rows of x (n, dim).
+void gpu_centre(float *x, int dim, int n, GpuStream stream);
 // x (n) = softcap(x, cap)
 void gpu_softcap(float *x, float cap, size_t n, GpuStream stream);
 // out (n) of `type` = x (n) f32

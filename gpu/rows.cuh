@@ -100,6 +100,16 @@ __global__ void add_normed_rows(float *x, const float *y, const float *bias, con
         x[i] += (y[i] + (bias ? bias[i] : 0)) * scale * norm[i];
 }
 
+// Subtracts the mean from each row. One block for each row.
+__global__ void centre_rows(float *x, int dim) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), sum = 0;
+    x += (size_t)blockIdx.x * (size_t)dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) sum += x[i];
+    float mean = block_sum(sum, sums) / (float)dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) x[i] -= mean;
+}
+
 __global__ void softcap_all(float *x, float cap, size_t n) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] = softcap(x[i], cap);

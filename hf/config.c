@@ -250,6 +250,7 @@ static const struct {
     {"embedding_multiplier", "embedding_scale"},          {"residual_multiplier", "residual_scale"},
     {"attention_multiplier", "attention.scale"},          {"logits_scaling", "logit_scale"},
     {"routed_scaling_factor", "expert_weights_scale"},    {"output_multiplier", "logit_scale"},
+    {"layer_norm_eps", "attention.layer_norm_epsilon"},   {"logit_scale", "logit_scale"},
 };
 
 static Status set_counts(const HfModel *m) {
@@ -468,6 +469,8 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     const json_t *size = json_object_get(m->config, "sliding_window");
     bool counts = !st.code && (m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers));
     bool some = counts && size && !json_is_null(size);
+    // A Cohere 2 without a window would have no RoPE at all; an EXAONE 4 has it in all layers then.
+    if (!st.code && strcmp(m->family->arch, "cohere2") == 0) some = true;
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
         st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
     if (!st.code && (some || m->family->full_every > 0)) {

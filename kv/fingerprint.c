@@ -39,7 +39,7 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads, LayerKind and Recurrence consist of words without padding and are hashed as bytes, so that new fields are
 // hashed, too. Any other new field of a layer fails these assertions: hash it here if it influences K and V.
 _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 14 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 16 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(
@@ -58,6 +58,7 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
                           l->expert_bias,  l->expert_scale, l->norm_shared_out, l->norm_experts_out};
     add(hash, &l->kind, offsetof(LayerKind, eps_out));
     if (l->kind.eps_out != 0) add_f32(hash, l->kind.eps_out); // files from before this field stay valid
+    if (l->kind.centred || l->kind.parallel) add_u64(hash, (uint64_t)(l->kind.centred + 2 * l->kind.parallel));
     add(hash, &l->heads, sizeof l->heads);
     if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);
     add(hash, norms, sizeof norms);

@@ -295,5 +295,10 @@ Status loader_attention(const Loader *l, int i) {
     if (l->branches != 1 && (y->norm_q || y->norm_k))
         return status_error(QUILL_MODEL, "%s: %s.residual_scale: none expected with norms of Q and K, %g found",
                             l->file, c->arch, (double)l->branches);
+    if (l->family->layer_norms && (y->norm_q || y->norm_k))
+        return status_error(QUILL_MODEL,
+                            "%s: tensor blk.%d.attn_%c_norm.weight: none expected in %s models, whose norms are "
+                            "LayerNorms, one found",
+                            l->file, i, y->norm_q ? 'q' : 'k', c->arch);
     return loader_layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim);
 }

@@ -111,6 +111,55 @@ def windows(file):
     return dict(sliding_window=window, layer_types=kinds)
 
 
+def cohere(file):
+    return dict(layer_norm_eps=file.get("attention.layer_norm_epsilon"), logit_scale=file.get("logit_scale"))
+
+
+def mistral4(file):
+    config = file.common()
+    factor = file.get("rope.scaling.factor")
+    del config["head_dim"]
+    config.update(
+        num_key_value_heads=config["num_attention_heads"],
+        moe_intermediate_size=file.get("expert_feed_forward_length"),
+        kv_lora_rank=file.get("attention.kv_lora_rank"),
+        q_lora_rank=file.get("attention.q_lora_rank"),
+        qk_rope_head_dim=file.get("rope.dimension_count"),
+        qk_nope_head_dim=file.get("attention.key_length_mla") - file.get("rope.dimension_count"),
+        v_head_dim=file.get("attention.value_length_mla"),
+        n_routed_experts=file.get("expert_count"),
+        num_experts_per_tok=file.get("expert_used_count"),
+        n_shared_experts=file.get("expert_shared_feed_forward_length") // file.get("expert_feed_forward_length"),
+        first_k_dense_replace=file.get("leading_dense_block_count"),
+        routed_scaling_factor=file.get("expert_weights_scale"),
+        norm_topk_prob=bool(file.get("expert_weights_norm", False)),
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": file.get("rope.freq_base"), "factor": factor,
+            "original_max_position_embeddings": file.get("rope.scaling.original_context_length"),
+            "beta_fast": file.get("rope.scaling.yarn_beta_fast"), "beta_slow": file.get("rope.scaling.yarn_beta_slow"),
+            "mscale": 10 * file.get("rope.scaling.yarn_log_multiplier"),
+            "mscale_all_dim": 10 * file.get("rope.scaling.yarn_log_multiplier"),
+            "llama_4_scaling_beta": file.get("attention.temperature_scale"),
+        },
+    )
+    names = {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+             "attn_q_b": "self_attn.q_b_proj", "attn_q": "self_attn.q_proj",
+             "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+             "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_norm": "input_layernorm",
+             "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate",
+             **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")}}
+    state = {**file.ends(), **file.layers({**GATED_FFN, **names})}
+    for i in range(config["num_hidden_layers"]):
+        k, v = file.layer(i, "attn_k_b.weight"), file.layer(i, "attn_v_b.weight")
+        both = torch.cat([k.transpose(1, 2), v], dim=1)
+        state[f"model.layers.{i}.self_attn.kv_b_proj.weight"] = both.reshape(-1, both.shape[-1])
+        if f"blk.{i}.ffn_gate_exps.weight" in file.tensors:
+            parts = [file.layer(i, f"ffn_{part}_exps.weight") for part in ("gate", "up")]
+            state[f"model.layers.{i}.mlp.experts.gate_up_proj"] = torch.cat(parts, dim=1)
+            state[f"model.layers.{i}.mlp.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
+    return transformers.Mistral4ForCausalLM, transformers.Mistral4Config(**config), state
+
+
 def muse_glimmer(file):
     text = file.common()
     heads, kv_heads = text["num_attention_heads"], text["num_key_value_heads"]
@@ -293,6 +342,8 @@ FAMILIES = {
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
     "hunyuan-dense": like_llama("HunYuanDenseV1", HUNYUAN),
     "arcee": like_llama("Arcee", halves=True),
+    "command-r": like_llama("Cohere", {}, keys=cohere),
+    "cohere2": like_llama("Cohere2", {}, keys=lambda file: {**cohere(file), **windows(file)}),
     "gemma": like_llama("Gemma", minus_one=True),
     "muse-glimmer": muse_glimmer,
     "mistral4": mistral4,

@@ -18,6 +18,10 @@ static const TinyModel shapes[] = {
     {.arch = "hunyuan-dense", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .n_rot = 12, .rope = "yarn"},
     {.arch = "arcee"},
     {.arch = "arcee", .dim = 60, .n_heads = 4, .n_kv_heads = 1, .head_dim = 18, .ffn = 100, .rope_freqs = true},
+    {.arch = "command-r", .tied = true},
+    {.arch = "command-r", .dim = 60, .n_heads = 3, .n_kv_heads = 1, .head_dim = 20, .ffn = 52, .qkv_bias = true},
+    {.arch = "cohere2", .tied = true},
+    {.arch = "cohere2", .dim = 40, .n_heads = 5, .n_kv_heads = 1, .head_dim = 8, .ffn = 36, .n_layers = 9, .window = 5},
     {.arch = "gemma", .tied = true},
     {.arch = "gemma", .dim = 48, .n_heads = 3, .n_kv_heads = 1, .head_dim = 40, .ffn = 84, .tied = true},
 };

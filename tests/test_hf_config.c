@@ -209,6 +209,8 @@ static void test_windows(void **state) {
         {"exaone4", "\"use_cache\": true", "exaone4", "www.ww"},
         {"exaone4", "\"sliding_window_pattern\": 2", "exaone4", "w.w.w."},
         {"exaone4", "\"sliding_window_pattern\": \"LLG\"", "exaone4", "ww.ww."},
+        {"cohere2", "\"use_cache\": true", "cohere2", "www.ww"},
+        {"cohere2", "\"sliding_window_pattern\": 3", "cohere2", "ww.ww."},
         // the last layer of Gemma 4 sees all of the text, whatever the list says
         {"gemma4_text",
          "\"layer_types\": [\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\", "
@@ -494,6 +496,8 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
         {"{\"model_type\": \"arcee\", \"hidden_act\": \"silu\"}", "hidden_act: relu2 expected, silu found"},
         {"{\"model_type\": \"gemma\", \"hidden_act\": \"relu\"}", "hidden_act: gelu_pytorch_tanh expected, relu found"},
+        {"{\"model_type\": \"cohere2\", " SHAPE ", \"sliding_window\": null}",
+         "sliding_window: a whole number from 1 on expected"},
         {"{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
          "rope_type: default, linear, llama3, yarn or longrope expected, dynamic found"},
         {"{\"model_type\": \"hunyuan_v1_dense\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": -2}}",

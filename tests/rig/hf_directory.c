@@ -620,6 +620,8 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
                                     {"ssm.conv_kernel", "linear_conv_kernel_dim"},
                                     {"shortconv.l_cache", "conv_L_cache"},
                                     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+                                    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+                                    {"logit_scale", "logit_scale"},
                                     {"logit_scale", "logits_scaling"}};
     json_t *config = json_object(), *over = w->how->config ? json_loads(w->how->config, 0, NULL) : NULL, *value;
     const char *key;

@@ -87,6 +87,8 @@ static const Style styles[] = {
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
     {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
     {.arch = "arcee", .model_type = "arcee", .permuted = true},
+    {.arch = "command-r", .model_type = "cohere"},
+    {.arch = "cohere2", .model_type = "cohere2"},
     {.arch = "gemma", .model_type = "gemma", .norm_minus_one = true},
     {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},

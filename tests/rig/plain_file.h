@@ -40,6 +40,9 @@ static inline bool is(const Plain *p, const char *arch) { return strcmp(p->arch,
 static inline bool is_latent(const Plain *p) { return is(p, "deepseek2") || is(p, "mistral4"); }
 static inline bool is_qwen35(const Plain *p) { return is(p, "qwen3next") || is(p, "qwen35") || is(p, "qwen35moe"); }
 
+// Families whose layers have one norm, a LayerNorm, and a feed-forward in parallel to attention.
+static inline bool is_cohere(const Plain *p) { return is(p, "command-r") || is(p, "cohere2"); }
+
 static inline const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
     char name[96];
     if (layer < 0) snprintf(name, sizeof name, "%s.%s", part, kind);
@@ -71,7 +74,9 @@ static inline void product(const Plain *p, int layer, const char *part, int firs
 // Normalises x in pieces of `width`, with the weights w, or without weights if w is NULL.
 static inline void norm_by(const Plain *p, const GgufTensor *w, double *x, int n, int width) {
     for (int at = 0; at < n; at += width) {
-        double squares = 0;
+        double squares = 0, mean = 0;
+        for (int i = 0; i < width && is_cohere(p); i++) mean += x[at + i] / width;
+        for (int i = 0; i < width; i++) x[at + i] -= mean;
         for (int i = 0; i < width; i++) squares += x[at + i] * x[at + i];
         double scale = 1 / sqrt(squares / width + p->eps);
         for (int i = 0; i < width; i++) x[at + i] *= scale * (w ? (double)((const float *)w->data)[i] : 1);

@@ -10,10 +10,10 @@ static bool slides(const Plain *p, int layer) {
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->arch);
     const GgufValue *v = gguf_value(p->g, key);
     if (v && v->elem_type == GGUF_BOOL && v->type == GGUF_ARRAY) return p->window > 0 && v->data[layer];
-    int every = is(p, "gemma2") || is(p, "gpt-oss")                           ? 2
-                : is(p, "gemma3")                                             ? 6
-                : is(p, "olmo2") || is(p, "muse-glimmer") || is(p, "exaone4") ? 4
-                                                                              : 0;
+    int every = is(p, "gemma2") || is(p, "gpt-oss")                                               ? 2
+                : is(p, "gemma3")                                                                 ? 6
+                : is(p, "olmo2") || is(p, "muse-glimmer") || is(p, "exaone4") || is(p, "cohere2") ? 4
+                                                                                                  : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
 
@@ -21,7 +21,7 @@ static bool has_rope(const Plain *p, int layer) {
     bool on = true;
     if (is(p, "muse-glimmer")) return slides(p, layer);
     if (is(p, "granite")) gguf_bool(p->g, "granite.rope.scaling.finetuned", &on, true);
-    if (is(p, "exaone4")) on = p->window == 0 || slides(p, layer);
+    if (is(p, "exaone4") || is(p, "cohere2")) on = p->window == 0 || slides(p, layer);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
 
@@ -75,9 +75,9 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama",    "granite",      "smollm3",    "mistral3",
-                                           "glm4",     "deepseek2",    "ernie4_5",   "arcee",
-                                           "mistral4", "muse-glimmer", "granitemoe", "ernie4_5-moe"};
+    static const char *const families[] = {"llama",     "granite",      "smollm3",    "mistral3",    "glm4",
+                                           "deepseek2", "ernie4_5",     "arcee",      "command-r",   "cohere2",
+                                           "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -197,16 +197,17 @@ static void dense(const Plain *p, int layer, const double *x, double *y) {
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
+    norm(p, layer, is_cohere(p) ? "attn_norm" : norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
     product(p, layer, fused || is(p, "arcee") ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
     product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
     for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
     product(p, layer, "ffn_down", 0, p->dim, gate, y);
 }
 
-static void feed_forward(const Plain *p, int layer, double *x) {
+// Adds the feed-forward of `from` to x.
+static void feed_forward(const Plain *p, int layer, const double *from, double *x) {
     double y[4096];
-    dense(p, layer, x, y);
+    dense(p, layer, from, y);
     add_branch(p, layer, "post_ffw_norm", y, x);
 }
 
@@ -541,7 +542,7 @@ static void gated_delta(const Plain *p, int layer, double *x, int n) {
 
 static void feed(const Plain *p, int layer, double *row) {
     if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, row);
-    else feed_forward(p, layer, row);
+    else feed_forward(p, layer, row, row);
 }
 
 // Computes a recurrent layer; false: the layer is not recurrent.
@@ -558,17 +559,19 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
     if (run_recurrent(p, layer, x, n)) return;
     int a_dim = (int)tensor_of(p, layer, "attn_output", "weight")->dims[0];
     size_t room = (size_t)n * (size_t)p->n_heads * (size_t)(p->head_dim + p->n_rot) * 4;
-    double a[8192], out[4096];
+    double a[8192], out[4096], before[4096];
     if (a_dim > (int)ARRAY_LEN(a)) abort();
     p->k[layer] = malloc(room * sizeof **p->k);
     p->v[layer] = malloc(room * sizeof **p->v);
     for (int t = 0; t < n; t++) { // later rows have no effect on row t
         double *row = x + t * p->dim;
+        memcpy(before, row, (size_t)p->dim * sizeof *row);
         if (latent) attend_latent(p, layer, t, row, p->k[layer], p->v[layer], a);
         else attend_heads(p, layer, t, row, a);
         product(p, layer, "attn_output", 0, p->dim, a, out);
         add_branch(p, layer, norm_is_behind(p) ? "post_attention_norm" : "none", out, row);
-        feed(p, layer, row);
+        if (is_cohere(p)) feed_forward(p, layer, before, row);
+        else feed(p, layer, row);
         end_layer(p, layer, t, row);
     }
 }
@@ -585,7 +588,7 @@ static Plain open_plain(const Gguf *g, int n_ctx) {
     p.head_dim = (int)number(&p, "attention.key_length", p.dim / p.n_heads);
     p.n_rot = (int)number(&p, "rope.dimension_count", p.head_dim);
     p.window = (int)number(&p, "attention.sliding_window", 0);
-    p.eps = number(&p, "attention.layer_norm_rms_epsilon", 0);
+    p.eps = number(&p, "attention.layer_norm_rms_epsilon", number(&p, "attention.layer_norm_epsilon", 0));
     p.k = calloc((size_t)p.n_layers + 1, sizeof *p.k); // the last one is the prediction head's
     p.v = calloc((size_t)p.n_layers + 1, sizeof *p.v);
     return p;
@@ -632,7 +635,7 @@ float *plain_forward(const Gguf *g, int n_ctx, const int *tokens, int n) {
     double *x = hidden_of(&p, tokens, n), *out = malloc((size_t)n_vocab * sizeof *out);
     float *logits = malloc((size_t)(n * n_vocab) * sizeof *logits);
     double scale = number(&p, "logit_scale", 1);
-    if (!is(&p, "muse-glimmer")) scale = 1 / scale;
+    if (!is(&p, "muse-glimmer") && !is_cohere(&p)) scale = 1 / scale;
     for (int t = 0; t < n; t++) {
         product(&p, -1, head, 0, n_vocab, x + t * p.dim, out);
         for (int i = 0; i < n_vocab; i++)

@@ -19,6 +19,7 @@ typedef struct {
     bool qkv_bias, qk_norm, norms_behind;
     bool experts, shared, sinks, all_biases; // sinks: also another name for the norm of the feed-forward
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
+    bool cohere;                            // layers of one norm, which is a LayerNorm
     bool ungated;                           // the feed-forward has no gate
     bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate in Wq
     bool gate_own, logit_factor;            // attention with a gate of its own; logit_scale multiplies
@@ -50,6 +51,8 @@ static const Arch archs[] = {
      .no_norms_before = true},
     {.name = "hunyuan-dense", .pre = "hunyuan-dense", .qk_norm = true},
     {.name = "arcee", .pre = "llama-bpe", .ungated = true},
+    {.name = "command-r", .pre = "command-r", .cohere = true, .logit_factor = true},
+    {.name = "cohere2", .pre = "command-r", .n_layers = 4, .window = 12, .cohere = true, .logit_factor = true},
     {.name = "gemma", .tokens = "llama", .pre = "llama-bpe"},
     {.name = "gemma2",
      .n_layers = 3,
@@ -378,7 +381,7 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     }
     bool post = a->sinks || a->delta || a->ffn_norm_post;
     const char *ffn_norm = post ? "post_attention_norm.weight" : "ffn_norm.weight";
-    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
+    if (!a->no_norms_before && !a->cohere) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
     if (a->gemma4) add_gemma4_layer(g, m, layer, random);
     if (m->n_experts && !a->gemma4 && !((a->latent || a->dense_first) && layer == 0)) {
         add_experts(g, m, layer, random);
@@ -595,7 +598,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "attention.value_length", m->head_dim);
     set_u32(g, m->arch, "rope.dimension_count", m->n_rot);
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
-    set_f32(g, m->arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    set_f32(g, m->arch, arch_of(m)->cohere ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            1e-5f);
     if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
     if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
     if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
