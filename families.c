@@ -9,6 +9,8 @@ static const Family families[] = {
     {.arch = "llama", .rope_adjacent = true, .experts = EXPERTS_MAYBE}, // Mixtral too, which has experts
     {.arch = "qwen2"},
     {.arch = "qwen3", .qk_norm = true},
+    {.arch = "qwen2vl"}, // Qwen2.5-VL too; both without images
+    {.arch = "qwen3vl", .qk_norm = true},
     {.arch = "seed_oss", .ffn_norm = "post_attention_norm"},
     {.arch = "ernie4_5", .rope_adjacent = true},
     {.arch = "exaone4", // layers with a window in the 32B alone

@@ -26,6 +26,11 @@
     "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0, "                           \
     "\"num_local_experts\": 8, \"num_experts_per_tok\": 2"
 
+// Shared by Qwen2-VL and Qwen2.5-VL.
+#define QWEN2_VL_DEFAULTS                                                                                              \
+    "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 32768, \"num_key_value_heads\": 8, "                        \
+    "\"sliding_window\": 4096, \"max_window_layers\": 80}"
+
 static const HfFamily families[] = {
     {.model_type = "llama",
      .arch = "llama",
@@ -55,6 +60,27 @@ static const HfFamily families[] = {
      .window = HF_WINDOW_SWITCH,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 128, "
                  "\"sliding_window\": 4096, \"max_window_layers\": 28}"},
+    {.model_type = "qwen2_vl_text",
+     .arch = "qwen2vl",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .sections = true,
+     .defaults = QWEN2_VL_DEFAULTS},
+    {.model_type = "qwen2_5_vl_text",
+     .arch = "qwen2vl",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .sections = true,
+     .defaults = QWEN2_VL_DEFAULTS},
+    {.model_type = "qwen3_vl_text",
+     .arch = "qwen3vl",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .sections = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 128000, \"head_dim\": 128, "
+                 "\"rope_theta\": 500000.0}"},
     {.model_type = "seed_oss",
      .arch = "seed_oss",
      .act = "silu",

@@ -43,6 +43,7 @@ typedef struct {
     HfWindow window;
     int full_every;
     bool rope_in_windows;  // layers without a window have no RoPE, even if no layer has the window
+    bool sections;         // RoPE has positions of several parts (mrope_section), which are equal in a text
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one
     bool last_norm_plain;  // except the one behind the last layer

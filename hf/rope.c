@@ -183,9 +183,25 @@ static Status read_alpha(RopeReader *r) {
     return isfinite((float)r->theta) ? OK : wrong(r, "alpha: a smaller number expected");
 }
 
+// Sets the parts of a head that have the positions of time, height and width. A text has equal positions in all parts,
+// but other programs need the key.
+static Status read_sections(const RopeReader *r) {
+    const json_t *list = json_object_get(r->full, "mrope_section");
+    int32_t sections[4] = {0};
+    char key[96];
+    if (!r->m->family->sections || !list) return OK;
+    for (size_t i = 0; i < 3; i++) sections[i] = hf_config_id(json_array_get(list, i));
+    if (json_array_size(list) != 3 || sections[0] < 1 || sections[1] < 1 || sections[2] < 1)
+        return wrong(r, "mrope_section: three whole numbers from 1 on expected");
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", r->m->family->arch);
+    gguf_set_ints(r->m->g, key, sections, 4);
+    return OK;
+}
+
 static Status read_scaling(const RopeReader *r) {
     const char *type = rope_type(r->full);
     if (strcmp(type, "default") == 0 || has_alpha(r)) return OK;
+    if (r->m->family->sections && strcmp(type, "mrope") == 0) return OK;
     if (strcmp(type, "llama3") == 0) return read_llama3(r);
     if (strcmp(type, "yarn") == 0) return read_yarn(r);
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return read_longrope(r);
@@ -283,6 +299,7 @@ Status hf_read_rope(const HfModel *m) {
     set_u32(&r, "rope.dimension_count", r.n_rot);
     set_f32(&r, "rope.freq_base", r.theta);
     TRY(whole ? read_proportional(&r, part) : read_scaling(&r));
+    TRY(read_sections(&r));
     TRY(read_temperature(&r));
     return read_sliding(&r);
 }

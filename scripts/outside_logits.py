@@ -331,12 +331,27 @@ def granitemoe(file):
 
 
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
+def with_vision(kind, sections, parts):
+    """The text model of a model with images. sections: of RoPE, for heads of 16 elements."""
+    def family(file):
+        text = file.common()
+        text["rope_parameters"]["mrope_section"] = sections
+        config = getattr(transformers, kind + "Config")(text_config=text, vision_config=TINY_VISION,
+                                                        tie_word_embeddings=text["tie_word_embeddings"])
+        prefix = "model.language_model."
+        state = file.layers({**ATTENTION, **GATED_FFN, "ffn_norm": "post_attention_layernorm", **parts}, prefix + "layers.")
+        return getattr(transformers, kind + "ForConditionalGeneration"), config, {**file.ends(prefix), **state}
+    return family
+
+
 QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 BEHIND = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm", **QK_NORM}
 HUNYUAN = {"ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.query_layernorm",
            "attn_k_norm": "self_attn.key_layernorm"}
 FAMILIES = {
     "llama": like_llama("Llama", halves=True),
+    "qwen2vl": with_vision("Qwen2_5_VL", [2, 3, 3], {}),
+    "qwen3vl": with_vision("Qwen3VL", [4, 2, 2], QK_NORM),
     "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),

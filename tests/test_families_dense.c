@@ -7,6 +7,8 @@
 #include "tests/rig/tiny_model.h"
 
 static const TinyModel shapes[] = {
+    {.arch = "qwen2vl", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .tied = true},
+    {.arch = "qwen3vl", .dim = 52, .n_heads = 4, .n_kv_heads = 1, .head_dim = 26},
     {.arch = "seed_oss"},
     {.arch = "seed_oss", .dim = 44, .n_heads = 6, .n_kv_heads = 2, .head_dim = 18, .ffn = 52, .tied = true},
     {.arch = "ernie4_5", .tied = true},

@@ -252,6 +252,28 @@ static void test_windows_that_no_layer_has(void **state) {
     }
 }
 
+// Vision models: the text model, and the sections of RoPE, which other programs need. Older files of Qwen2-VL have no
+// text_config.
+static void test_sections(void **state) {
+    (void)state;
+    static const char *const files[] = {
+        "{\"model_type\": \"qwen2_5_vl\", " SHAPE ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": "
+        "[2, 3, 3]}}",
+        "{\"model_type\": \"qwen2_vl\", \"text_config\": {\"model_type\": \"qwen2_vl_text\", " SHAPE
+        ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e4, \"mrope_section\": [2, 3, 3]}}}"};
+    for (int i = 0; i < 2; i++) {
+        Gguf *g = gguf_new("d");
+        int32_t sections[4];
+        assert_ok(hf_config_memory("d", str_of(files[i]), g));
+        const GgufValue *v = gguf_value(g, "qwen2vl.rope.dimension_sections");
+        assert_true(v && v->n == 4);
+        assert_ok(gguf_ints(g, v, sections));
+        assert_memory_equal(sections, ((int32_t[]){2, 3, 3, 0}), sizeof sections);
+        assert_null(gguf_value(g, "qwen2vl.rope.scaling.type"));
+        gguf_close(g);
+    }
+}
+
 // Hunyuan calls a larger base "dynamic" scaling. Its dense models have keys of mixtures.
 static void test_hunyuan(void **state) {
     (void)state;
@@ -494,6 +516,8 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4 found"},
         {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
         {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
+        {"{\"model_type\": \"qwen3_vl\", " SHAPE ", \"rope_scaling\": {\"mrope_section\": [2, 3]}}",
+         "mrope_section: three whole numbers"},
         {"{\"model_type\": \"arcee\", \"hidden_act\": \"silu\"}", "hidden_act: relu2 expected, silu found"},
         {"{\"model_type\": \"gemma\", \"hidden_act\": \"relu\"}", "hidden_act: gelu_pytorch_tanh expected, relu found"},
         {"{\"model_type\": \"cohere2\", " SHAPE ", \"sliding_window\": null}",
@@ -636,6 +660,7 @@ int main(void) {
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_that_no_layer_has),
         cmocka_unit_test(test_hunyuan),
+        cmocka_unit_test(test_sections),
         cmocka_unit_test(test_no_experts),
         cmocka_unit_test(test_names_of_experts),
         cmocka_unit_test(test_per_layer_config),

@@ -82,6 +82,8 @@ static const Style styles[] = {
     {.arch = "llama", .model_type = "llama", .permuted = true},
     {.arch = "qwen2", .model_type = "qwen2"},
     {.arch = "qwen3", .model_type = "qwen3"},
+    {.arch = "qwen2vl", .model_type = "qwen2_vl_text"},
+    {.arch = "qwen3vl", .model_type = "qwen3_vl_text"},
     {.arch = "seed_oss", .model_type = "seed_oss", .names = seed, .n_names = 1},
     {.arch = "ernie4_5", .model_type = "ernie4_5"},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},

@@ -41,6 +41,8 @@ static const Arch archs[] = {
     {.name = "llama", .tokens = "llama", .pre = "llama-bpe"},
     {.name = "qwen2", .qkv_bias = true},
     {.name = "qwen3", .qk_norm = true},
+    {.name = "qwen2vl", .qkv_bias = true},
+    {.name = "qwen3vl", .qk_norm = true},
     {.name = "seed_oss", .pre = "seed-coder", .qkv_bias = true, .ffn_norm_post = true},
     {.name = "ernie4_5", .tokens = "llama", .pre = "llama-bpe"},
     {.name = "exaone4",
