@@ -20,7 +20,7 @@
 //     K and V: for each sequence one read of every slot that at least one of its rows sees, from the first slot that
 //              its first row sees to the slot of its last row; and one write for each row
 //     states of recurrent layers: one read and one write for each sequence. Their FLOPs for each row and layer:
-//              2 channels taps + 6 n_values key_dim value_dim
+//              2 channels taps + 6 n_values key_dim value_dim   (MIXER_SSD: 4)
 //   Activations are not counted: they stay in the processor's caches.
 //
 // Sums are doubles: exact up to 2^53.
@@ -95,7 +95,8 @@ static double mixer_flops(const Layer *l, int slot) {
     const Heads *h = &l->heads;
     const Recurrence *r = &l->rec;
     if (mixer_is_recurrent(l->kind.mixer))
-        return 2.0 * r->channels * r->taps + 6.0 * r->n_values * r->key_dim * r->value_dim;
+        return 2.0 * r->channels * r->taps +
+               (l->kind.mixer == MIXER_SSD ? 4.0 : 6.0) * r->n_values * r->key_dim * r->value_dim;
     return 2.0 * seen(l, slot) * h->n_heads * (h->head_dim + heads_v_dim(h));
 }
 

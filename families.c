@@ -64,6 +64,12 @@ static const Family families[] = {
      .dense_beside = true},
     {.arch = "phi3"},
     {.arch = "granite", .rope_adjacent = true, .scales = true, .rope_switch = true},
+    {.arch = "granitehybrid", // Granite 4.0 H
+     .rope_adjacent = true,
+     .scales = true,
+     .rope_switch = true,
+     .experts = EXPERTS_MAYBE,
+     .recurrent = MIXER_SSD},
     {.arch = "smollm3", .rope_adjacent = true, .rope_skip_every = 4},
     {.arch = "mistral3", .rope_adjacent = true},
     {.arch = "olmo2", // OLMo 3 too, which has windows

@@ -47,8 +47,8 @@ typedef struct {
     float score_scale;    // factor of the scores; 0: 1/sqrt(head_dim), but see n_layers_by_dim
     bool latent;          // K and V are compressed: MIXER_LATENT
     bool dense_beside;    // a layer with experts also has a plain FFN, whose output is added to theirs
-    // The mixer of layers without attention: MIXER_DELTA or MIXER_CONV; MIXER_NONE: all layers have attention. The file
-    // says which layers these are
+    // The mixer of layers without attention: MIXER_DELTA, MIXER_CONV or MIXER_SSD; MIXER_NONE: all layers have
+    // attention. The file says which layers these are
     Mixer recurrent;
     bool key_heads_grouped; // Recurrence.grouped
     AttentionGate gate;     // of attention

@@ -92,10 +92,11 @@ static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim :
 // MIXER_ATTENTION and MIXER_LATENT have K and V. MIXER_LATENT is attention to compressed K and V (DeepSeek-V2): a slot
 // has one KV head, which is the compressed vector (used as V) followed by the rotated part of K. A matrix of each head
 // maps Q into the compressed space (k_b), and another one maps the attention output out of it (v_b).
-// The two recurrent mixers have a state of fixed size for each sequence instead (StatePool): MIXER_DELTA is gated
-// DeltaNet (Yang et al. 2024), MIXER_CONV a short convolution between two gates (LFM2).
-typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT, MIXER_DELTA, MIXER_CONV } Mixer;
-static inline bool mixer_is_recurrent(Mixer m) { return m == MIXER_DELTA || m == MIXER_CONV; }
+// The three recurrent mixers have a state of fixed size for each sequence instead (StatePool): MIXER_DELTA is gated
+// DeltaNet (Yang et al. 2024), MIXER_CONV a short convolution between two gates (LFM2), MIXER_SSD state space duality
+// (Mamba-2; Dao and Gu 2024).
+typedef enum { MIXER_NONE, MIXER_ATTENTION, MIXER_LATENT, MIXER_DELTA, MIXER_CONV, MIXER_SSD } Mixer;
+static inline bool mixer_is_recurrent(Mixer m) { return m == MIXER_DELTA || m == MIXER_CONV || m == MIXER_SSD; }
 typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // The activation of the gate in FFN_GATED and in every expert.
 // ACT_SILU: act(v) = v * sigmoid(v).
@@ -140,7 +141,7 @@ typedef struct {
     float route_scale;
     int n_groups, n_groups_used; // consecutive experts form groups; a row's experts come from its best groups; 0: none
     float out_scale;             // factor of the residual stream after the layer; 0: no scaling
-    float eps_out;               // of norm_att_out and norm_ffn_out; 0: eps
+    float eps_out;               // of norm_att_out, norm_ffn_out and norm_state; 0: eps
     // 1: the mean of the residual stream is subtracted from it after the layer (Ends.centred: after the embedding), so
     // that RMSNorms of it are LayerNorms
     int centred;
@@ -159,12 +160,26 @@ HOST_DEVICE static inline float kind_eps_out(const LayerKind *k) { return k->eps
 // a = norm(M^T q) * silu(z). Value head h uses q and k of key head h / (n_values / n_keys) if `grouped`, else of
 // h % n_keys. If there is no w_alpha, w_beta holds both: for each key head the rows of beta of its value heads, then
 // those of alpha.
+// MIXER_SSD: in = w_mix h, and silu(u + conv_bias) holds v, k and q in this order; Mamba-2 calls them x, B and C. Each
+// value head has a matrix M as above: with dt = softplus(w_beta h + dt_bias), M *= exp(decay * dt); M += k (dt v)^T;
+// o = M^T q + skip v. Then a = norm(o * silu(z)), normalised over the value heads of a key head together.
 typedef struct {
     int channels, taps;
-    int n_keys, n_values, key_dim, value_dim; // MIXER_DELTA; otherwise 0
+    int n_keys, n_values, key_dim, value_dim; // of mixers with matrices M; otherwise 0
     int grouped;
 } Recurrence;
 #define DELTA_EPS 1e-6f
+
+// Where q, k and v begin among the channels.
+HOST_DEVICE static inline int recurrence_q_at(Mixer m, const Recurrence *r) {
+    return m == MIXER_SSD ? r->n_values * r->value_dim + r->n_keys * r->key_dim : 0;
+}
+HOST_DEVICE static inline int recurrence_k_at(Mixer m, const Recurrence *r) {
+    return m == MIXER_SSD ? r->n_values * r->value_dim : r->n_keys * r->key_dim;
+}
+HOST_DEVICE static inline int recurrence_v_at(Mixer m, const Recurrence *r) {
+    return m == MIXER_SSD ? 0 : 2 * r->n_keys * r->key_dim;
+}
 
 // A layer: hyper-parameters and weights. Every norm is an RMSNorm with weights; NULL: the layer does not have it.
 typedef struct {
@@ -187,9 +202,10 @@ typedef struct {
     // The input matrix of recurrent mixers: (channels, dim), for MIXER_CONV (3 dim, dim). Their output matrix is wo
     // (dim, layer_mixed). The gate's matrix of GATE_OWN: (n_heads*head_dim, dim)
     Tensor w_mix;
-    Tensor w_z, w_beta, w_alpha;               // MIXER_DELTA: (n_values*value_dim, dim), 2 x (n_values, dim)
-    const float *conv;                         // (channels, taps)
-    const float *decay, *dt_bias, *norm_state; // MIXER_DELTA: 2 x (n_values), (value_dim)
+    Tensor w_z, w_beta, w_alpha;               // with matrices M: (n_values*value_dim, dim), 2 x (n_values, dim)
+    const float *conv, *conv_bias;             // (channels, taps), (channels)
+    const float *decay, *dt_bias, *norm_state; // with matrices M: 2 x (n_values), (layer_norm_state)
+    const float *skip;                         // MIXER_SSD: (n_values)
     // MIXER_LATENT. wk (v_dim + n_rot, dim) computes the stored vector; wq (n_heads * (n + n_rot), dim or q_a.n_out)
     Tensor q_a;      // (any, dim) applied before wq; no data: wq takes x
     Tensor k_b, v_b; // stacks of n_heads: (v_dim, n) for the unrotated part of Q, (v, v_dim) for the attention output
@@ -232,17 +248,23 @@ static inline int layer_norm_k(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
 }
 
+// The same of the norm of a recurrent mixer's output.
+static inline int layer_norm_state(const Layer *l) {
+    return l->kind.mixer == MIXER_SSD ? l->rec.n_values * l->rec.value_dim : l->rec.value_dim;
+}
+
 // Elements of a row of Workspace.a, the input of Wo.
 static inline int layer_mixed(const Layer *l) {
     if (!mixer_is_recurrent(l->kind.mixer)) return l->heads.n_heads * l->heads.head_dim;
-    return l->kind.mixer == MIXER_DELTA ? l->rec.n_values * l->rec.value_dim : l->rec.channels;
+    return l->kind.mixer == MIXER_CONV ? l->rec.channels : l->rec.n_values * l->rec.value_dim;
 }
-// Elements of a row of Workspace.mix. MIXER_DELTA: the outputs of w_mix, w_z, w_beta and w_alpha, then the final beta
-// and decay of each value head. MIXER_CONV: the output of w_mix. GATE_IN_WQ: the output of Wq. GATE_OWN: the gates.
+// Elements of a row of Workspace.mix. MIXER_DELTA and MIXER_SSD: the outputs of w_mix, w_z, w_beta and w_alpha, then
+// the final beta (or dt) and decay of each value head. MIXER_CONV: the output of w_mix. GATE_IN_WQ: the output of Wq.
+// GATE_OWN: the gates.
 static inline int layer_mix_width(const Layer *l) {
     const Recurrence *r = &l->rec;
     if (l->kind.mixer == MIXER_CONV) return 3 * r->channels;
-    if (l->kind.mixer == MIXER_DELTA) return r->channels + r->n_values * (r->value_dim + 4);
+    if (mixer_is_recurrent(l->kind.mixer)) return r->channels + r->n_values * (r->value_dim + 4);
     return (l->kind.gate == GATE_IN_WQ ? 2 : l->kind.gate == GATE_OWN) * l->heads.n_heads * l->heads.head_dim;
 }
 // Gated attention: where the first head's gate is in a row of Workspace.mix, and elements from there to the next one's.
@@ -270,8 +292,9 @@ static inline size_t recurrence_floats(const Recurrence *r) {
     EACH_RECURRENT_MATRIX(X)
 #define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
     X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
-#define EACH_RECURRENT_VECTOR(X, r) \
-    X(conv, (r)->channels * (r)->taps) X(decay, (r)->n_values) X(dt_bias, (r)->n_values) X(norm_state, (r)->value_dim)
+#define EACH_RECURRENT_VECTOR(X, l) \
+    X(conv, (l)->rec.channels * (l)->rec.taps) X(conv_bias, (l)->rec.channels) X(decay, (l)->rec.n_values) \
+    X(dt_bias, (l)->rec.n_values) X(norm_state, layer_norm_state(l)) X(skip, (l)->rec.n_values)
 #define EACH_FAMILY_VECTOR(X, dim, l) /* that only some families have; without norm_v, which is all ones */ \
     X(norm_q_a, (l)->q_a.n_out) X(norm_per, dim) X(norm_router, dim) \
     X(norm_experts, dim) X(norm_shared_out, dim) X(norm_experts_out, dim) \

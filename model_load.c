@@ -305,8 +305,7 @@ int layer_norm_floats(const Layer *l, int dim) {
 #define ADD_NORM(field, size) n += l->field ? (size) : 0;
     EACH_LAYER_VECTOR(ADD_NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
     EACH_FAMILY_VECTOR(ADD_NORM, dim, l)
-    if (l->conv) n += l->rec.channels * l->rec.taps;
-    if (l->kind.mixer == MIXER_DELTA) n += 2 * l->rec.n_values + l->rec.value_dim;
+    EACH_RECURRENT_VECTOR(ADD_NORM, l)
     return n + (l->kind.out_scale != 0);
 }
 

@@ -118,10 +118,11 @@ typedef struct {
     size_t stride;        // floats from one row to the next
 } ConvolveTask;
 
-// One value head of MIXER_DELTA over consecutive rows of one sequence. q, k, v, beta and decay point to the values of
-// the first row; rows are `stride` floats apart. decay is the logarithm of the factor of M.
+// One value head of MIXER_DELTA or MIXER_SSD over consecutive rows of one sequence. q, k, v, beta and decay point to
+// the values of the first row; rows are `stride` floats apart. decay is the logarithm of the factor of M.
 typedef struct {
     int n_rows, key_dim, value_dim;
+    bool plain; // MIXER_SSD: k beta v^T is added to M; otherwise k beta (v - M^T k)^T
     const float *q, *k, *v, *beta, *decay;
     size_t stride;
     float *out; // (n_rows, value_dim) M^T q

@@ -1,7 +1,8 @@
 // cpu/recurrent.c: see cpu/recurrent.h.
 //
-// A row of w->mix: MIXER_DELTA: q, k, v (channels), z (n_values * value_dim), then four arrays of n_values: the
-// products for beta and alpha, then beta and the decay as the recurrence uses them. MIXER_CONV: B, C, X.
+// A row of w->mix: MIXER_DELTA and MIXER_SSD: q, k, v (channels), z (n_values * value_dim), then four arrays of
+// n_values: the products for beta and alpha, then beta and the decay as the recurrence uses them; MIXER_SSD has no
+// alpha, and beta is dt. MIXER_CONV: B, C, X.
 #include "cpu/recurrent.h"
 
 #include "cpu/cpu.h"
@@ -42,7 +43,7 @@ static float *mix_row(const Recurrent *s, int row) { return s->w->mix + (size_t)
 
 static float *out_row(const Recurrent *s, int row) { return s->w->a + (size_t)row * (size_t)layer_mixed(s->l); }
 
-// Offsets of z and of the four arrays of n_values in a row of w->mix (MIXER_DELTA).
+// Offsets of z and of the four arrays of n_values in a row of w->mix.
 static int z_at(const Recurrence *r) { return r->channels; }
 static int heads_at(const Recurrence *r, int which) {
     return r->channels + r->n_values * r->value_dim + which * r->n_values;
@@ -57,8 +58,8 @@ void recurrent_in(Workspace *w, const Layer *l, const Batch *b) {
     MatmulRows rows = matmul_normed_rows(w, l->norm_att, l->kind.eps, b);
     MatmulJob jobs[] = {{.w = &l->w_mix, .y = w->mix, .y_stride = stride},
                         {.w = &l->w_z, .y = w->mix + z_at(r), .y_stride = stride}};
-    matmul_run(k, w, jobs, l->kind.mixer == MIXER_DELTA ? 2 : 1, rows);
-    if (l->kind.mixer != MIXER_DELTA) return;
+    matmul_run(k, w, jobs, l->kind.mixer == MIXER_CONV ? 1 : 2, rows);
+    if (l->kind.mixer == MIXER_CONV) return;
     MatmulJob heads[] = {{.w = &l->w_beta, .y = w->mix + heads_at(r, 0), .y_stride = stride},
                          {.w = &l->w_alpha, .y = w->mix + heads_at(r, 1), .y_stride = stride}};
     rows.exact = true; // small matrices; errors of beta and alpha would scale the whole state
@@ -99,7 +100,9 @@ static void keep_tails(const Recurrent *s, SeqSpan rows, int c, int n, const flo
 static void finish_channels(const Recurrent *s, int row, int c, int n) {
     static const float ones[CHANNELS] = {[0 ... CHANNELS - 1] = 1};
     float *u = mix_row(s, row) + c;
-    if (s->l->kind.mixer == MIXER_DELTA) {
+    const float *bias = s->l->conv_bias;
+    for (int i = 0; bias && i < n; i++) u[i] += bias[c + i];
+    if (s->l->kind.mixer != MIXER_CONV) {
         s->k->gate(ACT_SILU, u, ones, n);
         return;
     }
@@ -133,7 +136,7 @@ static void convolve_part(void *arg, int task, int thread) {
     for (int i = 0; i < rows.n; i++) finish_channels(s, rows.first + i, c, n);
 }
 
-// ---- the delta rule -------------------------------------------------------------------------------------------------
+// ---- matrices -------------------------------------------------------------------------------------------------------
 
 // x / sqrt(x.x + DELTA_EPS), divided by `by`.
 static void unit_head(const Recurrent *s, float *x, int n, float by) {
@@ -143,6 +146,20 @@ static void unit_head(const Recurrent *s, float *x, int n, float by) {
 }
 
 static float softplus(float v) { return v > 20 ? v : log1pf(expf(v)); }
+
+// MIXER_SSD: converts dt and the decay to the values that the recurrence uses.
+static void prepare_steps(void *arg, int first, int last, int thread) {
+    (void)thread;
+    const Recurrent *s = arg;
+    const Recurrence *r = &s->l->rec;
+    for (int row = first; row < last; row++) {
+        float *mix = mix_row(s, row), *dt = mix + heads_at(r, 2), *decay = mix + heads_at(r, 3);
+        for (int h = 0; h < r->n_values; h++) {
+            dt[h] = softplus(mix[heads_at(r, 0) + h] + s->l->dt_bias[h]);
+            decay[h] = s->l->decay[h] * dt[h];
+        }
+    }
+}
 
 // Converts q, k, beta and the decay to the values that the recurrence uses.
 static void prepare_rows(void *arg, int first, int last, int thread) {
@@ -178,16 +195,33 @@ static void finish_head(const Recurrent *s, int row, int head) {
     const Recurrence *r = &s->l->rec;
     int n = r->value_dim;
     float *out = out_row(s, row) + head * n, *z = mix_row(s, row) + z_at(r) + head * n;
-    s->k->rmsnorm(out, out, s->l->norm_state, n, s->l->kind.eps);
+    s->k->rmsnorm(out, out, s->l->norm_state, n, kind_eps_out(&s->l->kind));
     s->k->gate(ACT_SILU, z, out, n);
     memcpy(out, z, (size_t)n * sizeof *out);
 }
 
+// MIXER_SSD: out = norm((out + skip v) * silu(z)); overwrites z.
+static void finish_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    const Recurrent *s = arg;
+    const Recurrence *r = &s->l->rec;
+    int n = r->n_values * r->value_dim, part = n / r->n_keys;
+    for (int row = first; row < last; row++) {
+        float *out = out_row(s, row), *z = mix_row(s, row) + z_at(r);
+        const float *v = mix_row(s, row) + recurrence_v_at(MIXER_SSD, r);
+        for (int i = 0; i < n; i++) out[i] += s->l->skip[i / r->value_dim] * v[i];
+        s->k->gate(ACT_SILU, z, out, n);
+        for (int at = 0; at < n; at += part)
+            s->k->rmsnorm(out + at, z + at, s->l->norm_state + at, part, kind_eps_out(&s->l->kind));
+    }
+}
+
 // Computes one value head of one sequence, in spans of rows that end where a state is kept.
-static void delta_head(void *arg, int task, int thread) {
+static void matrix_head(void *arg, int task, int thread) {
     const Recurrent *s = arg;
     const Recurrence *r = &s->l->rec;
     const Batch *b = s->b;
+    Mixer mixer = s->l->kind.mixer;
     int seq = task / r->n_values, head = task % r->n_values;
     int key = r->grouped ? head / (r->n_values / r->n_keys) : head % r->n_keys;
     SeqSpan rows = span_of(b, seq);
@@ -204,9 +238,10 @@ static void delta_head(void *arg, int task, int thread) {
         s->k->delta(&(DeltaTask){.n_rows = end - row,
                                  .key_dim = r->key_dim,
                                  .value_dim = r->value_dim,
-                                 .q = mix + key * r->key_dim,
-                                 .k = mix + (r->n_keys + key) * r->key_dim,
-                                 .v = mix + 2 * r->n_keys * r->key_dim + head * r->value_dim,
+                                 .plain = mixer == MIXER_SSD,
+                                 .q = mix + recurrence_q_at(mixer, r) + key * r->key_dim,
+                                 .k = mix + recurrence_k_at(mixer, r) + key * r->key_dim,
+                                 .v = mix + recurrence_v_at(mixer, r) + head * r->value_dim,
                                  .beta = mix + heads_at(r, 2) + head,
                                  .decay = mix + heads_at(r, 3) + head,
                                  .stride = (size_t)s->w->mix_dim,
@@ -216,7 +251,7 @@ static void delta_head(void *arg, int task, int thread) {
                                  .scratch = tasks_scratch(s->w, thread)});
         if (end <= last) memcpy(matrix_of(s, b->state_out[end - 1], head), m, bytes);
     }
-    for (int row = rows.first; row <= last; row++) finish_head(s, row, head);
+    for (int row = rows.first; row <= last && mixer == MIXER_DELTA; row++) finish_head(s, row, head);
 }
 
 void recurrent_run(Workspace *w, const Layer *l, const Batch *b) {
@@ -224,7 +259,10 @@ void recurrent_run(Workspace *w, const Layer *l, const Batch *b) {
     Recurrent s = {.k = cpu_kernels_of(l->be), .w = w, .l = l, .b = b};
     s.n_parts = (r->channels + CHANNELS - 1) / CHANNELS;
     threads_run(w->pool, convolve_part, &s, b->n_seqs * s.n_parts);
-    if (l->kind.mixer != MIXER_DELTA) return;
-    tasks_over_rows(w, b->n_rows, 8.0 * r->n_keys * r->key_dim, prepare_rows, &s);
-    threads_run(w->pool, delta_head, &s, b->n_seqs * r->n_values);
+    if (l->kind.mixer == MIXER_CONV) return;
+    bool ssd = l->kind.mixer == MIXER_SSD;
+    double cost = ssd ? 40.0 * r->n_values : 8.0 * r->n_keys * r->key_dim;
+    tasks_over_rows(w, b->n_rows, cost, ssd ? prepare_steps : prepare_rows, &s);
+    threads_run(w->pool, matrix_head, &s, b->n_seqs * r->n_values);
+    if (ssd) tasks_over_rows(w, b->n_rows, 16.0 * layer_mixed(l), finish_rows, &s);
 }

@@ -1,5 +1,5 @@
-// cpu/recurrent.h: layers with a state of fixed size in place of K and V, MIXER_DELTA and MIXER_CONV, on the CPU
-// (their equations: Recurrence in layer.h).
+// cpu/recurrent.h: layers with a state of fixed size in place of K and V, MIXER_DELTA, MIXER_CONV and MIXER_SSD, on the
+// CPU (their equations: Recurrence in layer.h).
 //
 // The rows of a sequence are computed in order from the state before them, one by one or in chunks by matrix products
 // (CpuKernels.delta). States that the batch wants to keep are written on the way. A task is one head of one sequence.

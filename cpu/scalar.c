@@ -189,7 +189,7 @@ static float delta_column(const DeltaTask *t, size_t row, int column) {
         m[(size_t)i * width] *= decay;
         found += m[(size_t)i * width] * k[i];
     }
-    float d = t->beta[row * t->stride] * (t->v[row * t->stride + (size_t)column] - found);
+    float d = t->beta[row * t->stride] * (t->v[row * t->stride + (size_t)column] - (t->plain ? 0 : found));
     for (int i = 0; i < t->key_dim; i++) {
         m[(size_t)i * width] += k[i] * d;
         out += m[(size_t)i * width] * q[i];

@@ -6,7 +6,8 @@
 //     out_t = e^G_t M^T q_t + sum over i <= t of e^(G_t - G_i) (q_t.k_i) u_i
 //     M after the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
 // The sum in u_t makes a triangular system of C rows, which is solved in blocks; everything else is matrix products.
-// Decays are negative or 0, so that no exponential overflows.
+// Decays are negative or 0, so that no exponential overflows. With DeltaTask.plain u_t is beta_t v_t: there is no
+// system to solve.
 #include "cpu/vector.h"
 
 enum {
@@ -59,7 +60,7 @@ INLINE void step_columns(const DeltaTask *t, size_t row, int column, int C) {
     size_t width = (size_t)t->value_dim;
     float *m = t->state + column;
     vf found[STEP_VECTORS] = {0}, d[STEP_VECTORS], out[STEP_VECTORS] = {0};
-    for (int i = 0; i < t->key_dim; i++) UNROLL(2)
+    for (int i = 0; i < t->key_dim && !t->plain; i++) UNROLL(2)
     for (int c = 0; c < C; c++) found[c] += vload(m + (size_t)i * width + c * VL) * k[i];
     UNROLL(2)
     for (int c = 0; c < C; c++) d[c] = (vload(v + c * VL) - found[c] * decay) * beta;
@@ -79,7 +80,7 @@ static void step_column(const DeltaTask *t, size_t row, int column) {
     float decay = expf(t->decay[row * t->stride]), found = 0, out = 0;
     size_t width = (size_t)t->value_dim;
     float *m = t->state + column;
-    for (int i = 0; i < t->key_dim; i++) found += m[(size_t)i * width] * k[i];
+    for (int i = 0; i < t->key_dim && !t->plain; i++) found += m[(size_t)i * width] * k[i];
     float d = (t->v[row * t->stride + (size_t)column] - found * decay) * t->beta[row * t->stride];
     for (int i = 0; i < t->key_dim; i++) {
         m[(size_t)i * width] = m[(size_t)i * width] * decay + d * k[i];
@@ -176,7 +177,7 @@ static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
             room->keys[d * CHUNK + i] = i < n_rows ? t->k[(size_t)i * t->stride + (size_t)d] : 0;
     memset(room->solve, 0, sizeof room->solve);
     memset(room->weigh, 0, sizeof room->weigh);
-    add_product(room->solve, CHUNK, t->k, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
+    if (!t->plain) add_product(room->solve, CHUNK, t->k, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
     add_product(room->weigh, CHUNK, t->q, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
     for (int i = 0; i < n_rows; i++) scale_row(room, i, t->beta[(size_t)i * t->stride], n);
 }
@@ -185,13 +186,14 @@ static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
 static void solve_updates(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     size_t width = (size_t)t->value_dim;
     memset(room->updates, 0, (size_t)n_rows * width * sizeof(float));
-    add_product(room->updates, width, t->k, t->stride, t->state, width, n_rows, t->key_dim, t->value_dim);
+    if (!t->plain)
+        add_product(room->updates, width, t->k, t->stride, t->state, width, n_rows, t->key_dim, t->value_dim);
     for (size_t i = 0; i < (size_t)n_rows; i++) {
         float *u = room->updates + i * width, beta = t->beta[i * t->stride], grown = room->grown[i];
         const float *v = t->v + i * t->stride;
         for (size_t c = 0; c < width; c += VL) vstore(u + c, (vload(v + c) - vload(u + c) * grown) * beta);
     }
-    for (int first = 0; first < n_rows; first += BLOCK) {
+    for (int first = 0; first < n_rows && !t->plain; first += BLOCK) {
         int end = int_min(n_rows, first + BLOCK);
         add_product(room->updates + (size_t)first * width, width, room->solve + first * CHUNK, CHUNK, room->updates,
                     width, end - first, first, t->value_dim);

@@ -231,7 +231,7 @@ void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     gpu_move_rows(s->q, s->q_dim, g->token, (int)n, cuda_device.stream);
     if (w->per_dim > 0) gpu_move_rows(s->per, w->per_dim, g->token, (int)n, cuda_device.stream);
     if (w->mix_dim > 0) gpu_move_rows(s->mix, (int)s->mix_step, g->token, (int)n, cuda_device.stream); // gates
-    for (int i = 0; i < w->n_ropes; i++) {
+    for (int i = 0; i < w->n_ropes && s->gpu.rope_step > 0; i++) { // 0: no layer has RoPE
         size_t table = gpu_rope_at(&s->gpu, i, 0);
         gpu_move_rows(s->gpu.rope_cos + table, s->gpu.rope_step, g->token, (int)n, cuda_device.stream);
         gpu_move_rows(s->gpu.rope_sin + table, s->gpu.rope_step, g->token, (int)n, cuda_device.stream);

@@ -94,7 +94,7 @@ static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
     int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wo.n_out;
 #define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
     EACH_LAYER_VECTOR(NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
-    EACH_RECURRENT_VECTOR(NORM, &l->rec)
+    EACH_RECURRENT_VECTOR(NORM, l)
     EACH_FAMILY_VECTOR(NORM, dim, l)
     NORM(norm_v, heads_v_dim(&l->heads))
 }

@@ -38,7 +38,7 @@ void cuda_recurrent_run(Workspace *w, const CudaLayer *c, bool fused) {
     void *to = fused ? (void *)s->a : s->xn;
     int type = fused ? TYPE_F32 : c->stack[OUT].type;
     gpu_convolve(to, type, s->mix, s->y, s->mix_step, &c->gpu, &s->batch, &s->states, cuda_device.stream);
-    if (c->gpu.kind.mixer == MIXER_DELTA)
+    if (c->gpu.kind.mixer != MIXER_CONV)
         gpu_delta(to, type, s->a, s->mix, s->y, s->mix_step, &c->gpu, &s->batch, &s->states, cuda_device.stream);
 }
 

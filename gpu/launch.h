@@ -144,12 +144,12 @@ typedef struct {                                       // Layer
     DeviceTensor router, shared_gate, shared_up, shared_down, shared_route;
     // Recurrent layers; gated attention: w_mix is the gate's part of Wq, and wq has the rows of Q alone
     DeviceTensor w_mix, w_z, w_beta, w_alpha;
-    const float *conv, *decay, *dt_bias, *norm_state; // as in Layer, or NULL
-    DeviceTensor q_a, k_b, v_b, per_gate, per_out;    // k_b and v_b: one tall matrix each
-    const float *norm_att, *norm_ffn;                 // (dim), or NULL
-    const float *norm_q, *norm_k;                     // (layer_norm_q, layer_norm_k), or NULL
-    const float *norm_att_out, *norm_ffn_out;         // (dim), or NULL
-    const float *sinks;                               // (n_heads), or NULL
+    const float *conv, *conv_bias, *decay, *dt_bias, *norm_state, *skip; // as in Layer, or NULL
+    DeviceTensor q_a, k_b, v_b, per_gate, per_out;                       // k_b and v_b: one tall matrix each
+    const float *norm_att, *norm_ffn;                                    // (dim), or NULL
+    const float *norm_q, *norm_k;                                        // (layer_norm_q, layer_norm_k), or NULL
+    const float *norm_att_out, *norm_ffn_out;                            // (dim), or NULL
+    const float *sinks;                                                  // (n_heads), or NULL
     // As in Layer, each may be NULL
     const float *norm_v, *norm_q_a, *norm_per, *norm_router, *norm_experts, *norm_shared_out, *norm_experts_out;
     const float *expert_bias, *expert_scale;

@@ -1,5 +1,6 @@
 // gpu/recurrent.cuh: kernels of recurrent layers: the short convolution with what follows it in each channel, the gated
-// delta rule (Recurrence of layer.h), and the gates of gated attention. gpu/recurrent.h has the shapes.
+// delta rule and state space duality (Recurrence of layer.h), and the gates of gated attention. gpu/recurrent.h has the
+// shapes.
 //
 // In a step, a state is read once and written once for all rows of a sequence; in between it is in registers. Every sum
 // has a fixed order, which does not depend on how a text was divided into steps.
@@ -24,7 +25,7 @@ __device__ __forceinline__ float *state_of(const LayerStates &t, int state) {
 
 enum {
     CONV_WARPS = 4,
-    CONV_WIDTH = 128, // channels of a warp, for MIXER_CONV; for MIXER_DELTA a warp has the channels of a head
+    CONV_WIDTH = 128, // channels of a warp, for MIXER_CONV; for other mixers a warp has the channels of a head
     CONV_LANE = GPU_MAX_STATE / WARP,
     CONV_ROWS = 8, // rows of a block, in steps of many rows
 };
@@ -33,7 +34,7 @@ struct ConvJob {
     LayerStates t; // the tails: (taps - 1, channels) inputs before the first row
     Recurrence r;
     Mixer mixer;
-    const float *conv, *decay, *dt_bias;
+    const float *conv, *conv_bias, *decay, *dt_bias;
     bool fused; // beta and alpha are rows of one matrix
     const float *y;
     float *mix;
@@ -47,7 +48,7 @@ struct ConvJob {
 // A warp's channels: a head of q, k or v, or CONV_WIDTH channels.
 struct ConvChannels {
     int first, n;
-    int key;   // 1: a head of q; 2: a head of k; 0: neither
+    int key;   // 1: a head of q; 2: a head of k, both of MIXER_DELTA; 0: neither
     int value; // the value head if the channels are a head of v; otherwise -1
 };
 
@@ -56,6 +57,11 @@ __device__ __forceinline__ ConvChannels convolve_task(const ConvJob &j, int task
     if (j.mixer == MIXER_CONV) {
         int first = task * CONV_WIDTH;
         return {first, r.channels - first < CONV_WIDTH ? r.channels - first : (int)CONV_WIDTH, 0, -1};
+    }
+    if (j.mixer == MIXER_SSD) {
+        int key = task - r.n_values;
+        if (key < 0) return {task * r.value_dim, r.value_dim, 0, task};
+        return {r.n_values * r.value_dim + key * r.key_dim, r.key_dim, 0, -1};
     }
     int value = task - 2 * r.n_keys;
     if (value < 0) return {task * r.key_dim, r.key_dim, task < r.n_keys ? 1 : 2, -1};
@@ -82,15 +88,23 @@ __device__ inline void store_tail(const ConvJob &j, const GpuSpan &span, const C
             tail[(size_t)k * (size_t)j.r.channels + (size_t)c] = conv_input(j, span, i - (j.r.taps - 2) + k, c);
 }
 
-// Computes beta and the factor of M of a value head, and stores them after the channels of the row of mix.
+__device__ inline float softplus(float v) { return v > 20 ? v : log1pf(expf(v)); }
+
+// Computes beta and the factor of M of a value head, and stores them after the channels of the row of mix. MIXER_SSD has
+// dt as its beta.
 __device__ inline void find_rates(const ConvJob &j, int row, int head) {
     const Recurrence &r = j.r;
     const float *raw = j.y + (size_t)row * j.stride + r.channels + r.n_values * r.value_dim;
     float *rates = j.mix + (size_t)row * j.stride + r.channels;
     int group = r.n_values / r.n_keys, at = j.fused ? head / group * 2 * group + head % group : head;
+    if (j.mixer == MIXER_SSD) {
+        rates[head] = softplus(raw[head] + j.dt_bias[head]);
+        rates[r.n_values + head] = expf(j.decay[head] * rates[head]);
+        return;
+    }
     float alpha = raw[at + (j.fused ? group : r.n_values)] + j.dt_bias[head];
     rates[head] = 1 / (1 + expf(-raw[at]));
-    rates[r.n_values + head] = expf(j.decay[head] * (alpha > 20 ? alpha : log1pf(expf(alpha))));
+    rates[r.n_values + head] = expf(j.decay[head] * softplus(alpha));
 }
 
 // TAPS: as j.r.taps; 0: any number.
@@ -111,7 +125,7 @@ __device__ __forceinline__ void convolve_row(const ConvJob &j, const GpuSpan &sp
             store_as(j.type, j.a, row * (size_t)j.r.channels + (size_t)c, gate * u[k]);
             continue;
         }
-        u[k] = activate(ACT_SILU, u[k]);
+        u[k] = activate(ACT_SILU, j.conv_bias ? u[k] + j.conv_bias[c] : u[k]);
         squares += u[k] * u[k];
     }
     if (j.mixer == MIXER_CONV) return;
@@ -168,7 +182,7 @@ __global__ void keep_tails(GRID_CONSTANT const ConvJob j) {
     store_tail(j, span, convolve_task(j, task), last, j.t.s.keep[span.first + last], (int)threadIdx.x % WARP);
 }
 
-// ---- the gated delta rule -------------------------------------------------------------------------------------------
+// ---- the matrices of value heads ------------------------------------------------------------------------------------
 
 // A block has all rows of a value head's matrix M and four of its columns for each warp and two lanes. A lane has two
 // columns and every eighth run of four rows, so that it reads k and q from shared memory in pieces of 16 bytes, and the
@@ -182,14 +196,16 @@ enum {
 struct DeltaJob {
     LayerStates t; // the matrices M: (n_values, key_dim, value_dim)
     Recurrence r;
+    Mixer mixer;
     const float *y, *mix;
     size_t stride;
     float *raw; // (n_rows, n_values * value_dim) M^T q
     void *a;    // the same, normalised and gated, of `type`
     int type;
-    const float *norm;
+    const float *norm, *skip;
     float eps;
-    int slices; // blocks that share a head's columns; 1: the block also finishes the head
+    int slices;    // blocks that share a head's columns
+    bool finishes; // the block also finishes the head: one slice of MIXER_DELTA
 };
 
 // Hides the origin of a value from the compiler. Otherwise it would compute indices once for all rows and keep them in
@@ -270,12 +286,13 @@ __device__ __forceinline__ void load_rows(DeltaAhead<R> &ahead, const DeltaJob &
     for (int k = 0; k < R; k++) {
         int i = thread + k * (int)blockDim.x, of = i / (2 * KEY), element = i % KEY, is_k = i / KEY % 2;
         bool there = of < n && element < r.key_dim;
-        ahead.qk[k] = there ? mix[(size_t)of * j.stride + (size_t)((is_k * r.n_keys + key) * r.key_dim + element)] : 0;
+        int first = is_k ? recurrence_k_at(j.mixer, &r) : recurrence_q_at(j.mixer, &r);
+        ahead.qk[k] = there ? mix[(size_t)of * j.stride + (size_t)(first + key * r.key_dim + element)] : 0;
     }
     int column = first_column + thread % columns, first_row = thread / columns; // the first of four rows
     UNROLL
     for (int k = 0; k < 2; k++) {
-        int of = first_row + 4 * k, at = 2 * r.n_keys * r.key_dim + head * r.value_dim + column;
+        int of = first_row + 4 * k, at = recurrence_v_at(j.mixer, &r) + head * r.value_dim + column;
         ahead.v[k] = of < n && column < r.value_dim ? mix[(size_t)of * j.stride + (size_t)at] : 0;
     }
     UNROLL
@@ -306,24 +323,27 @@ __device__ __forceinline__ float part_sum(float v) {
     return v;
 }
 
-// One row of the batch: M changes, and out = M^T q of the thread's two columns. local: the first of them in the block
+// One row of the batch: M changes, and out = M^T q of the thread's two columns. local: the first of them in the block;
+// plain: as DeltaTask.plain of cpu/cpu.h
 template <int R>
 __device__ __forceinline__ void delta_step(float (&m)[R][2], float out[2], const DeltaInput<R> &in,
-                                           const DeltaPlace<R> &p, int i, int local, int columns) {
+                                           const DeltaPlace<R> &p, int i, int local, int columns, bool plain) {
     enum { KEY = DELTA_PARTS * R };
     const float *q = in.qk + i * 2 * KEY + p.part * 4, *k = q + KEY;
     float beta = in.rate[2 * i], factor = in.rate[2 * i + 1], found[2] = {0, 0}, d[2];
-    UNROLL
-    for (int run = 0; run < R / 4; run++) {
-        float4 x = *(const float4 *)(k + run * 4 * DELTA_PARTS);
-        const float e[4] = {x.x, x.y, x.z, x.w};
+    if (!plain) {
         UNROLL
-        for (int n = 0; n < 4; n++) UNROLL
-        for (int c = 0; c < 2; c++) found[c] += m[run * 4 + n][c] * e[n];
+        for (int run = 0; run < R / 4; run++) {
+            float4 x = *(const float4 *)(k + run * 4 * DELTA_PARTS);
+            const float e[4] = {x.x, x.y, x.z, x.w};
+            UNROLL
+            for (int n = 0; n < 4; n++) UNROLL
+            for (int c = 0; c < 2; c++) found[c] += m[run * 4 + n][c] * e[n];
+        }
     }
     UNROLL
     for (int c = 0; c < 2; c++) {
-        d[c] = beta * (in.v[i * columns + local + c] - part_sum(found[c]) * factor);
+        d[c] = beta * (in.v[i * columns + local + c] - (plain ? 0 : part_sum(found[c]) * factor));
         out[c] = 0;
     }
     UNROLL
@@ -394,14 +414,14 @@ template <int R> __global__ __launch_bounds__(delta_most(R), 1) void delta_rule(
         for (int i = 0; i < n; i++) {
             size_t row = (size_t)(span.first + done + i);
             float out[2];
-            delta_step<R>(m, out, in, p, i, local, columns);
-            float *to = j.slices == 1
+            delta_step<R>(m, out, in, p, i, local, columns, j.mixer == MIXER_SSD);
+            float *to = j.finishes
                             ? whole + local
                             : j.raw + (row * (size_t)j.r.n_values + (size_t)head) * (size_t)j.r.value_dim + p.column;
             UNROLL
             for (int c = 0; c < 2; c++)
                 if (p.part == 0 && p.there[c]) to[c] = out[c];
-            if (j.slices == 1) finish_delta(j, whole, sums, row, head);
+            if (j.finishes) finish_delta(j, whole, sums, row, head);
             int state = j.t.s.keep[row];
             if (state >= 0) store_matrix<R>(m, p, j.r, state_of(j.t, state) + matrix);
         }
@@ -420,6 +440,26 @@ __global__ void finish_heads(GRID_CONSTANT const DeltaJob j, const int *slot, in
     float scale = 1 / sqrtf(warp_sum(squares) / (float)n + j.eps);
     for (int i = lane; i < n; i += WARP)
         store_as(j.type, j.a, pair * (size_t)n + (size_t)i, v[i] * scale * j.norm[i] * activate(ACT_SILU, z[i]));
+}
+
+// MIXER_SSD: a = norm((raw + skip v) * silu(z)), over the value heads of a key head together; overwrites raw.
+// grid: (rows, key heads)
+__global__ void finish_groups(GRID_CONSTANT const DeltaJob j, const int *slot) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
+    const Recurrence &r = j.r;
+    size_t row = blockIdx.x;
+    if (slot[row] < 0) return;
+    int inner = r.n_values * r.value_dim, n = inner / r.n_keys, first = (int)blockIdx.y * n;
+    const float *v = j.mix + row * j.stride + recurrence_v_at(MIXER_SSD, &r), *z = j.y + row * j.stride + r.channels;
+    float *raw = j.raw + row * (size_t)inner;
+    for (int i = first + (int)threadIdx.x; i < first + n; i += (int)blockDim.x) {
+        raw[i] = (raw[i] + j.skip[i / r.value_dim] * v[i]) * activate(ACT_SILU, z[i]);
+        squares += raw[i] * raw[i];
+    }
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)n + j.eps);
+    for (int i = first + (int)threadIdx.x; i < first + n; i += (int)blockDim.x)
+        store_as(j.type, j.a, row * (size_t)inner + (size_t)i, raw[i] * scale * j.norm[i]);
 }
 
 // ---- gated attention ------------------------------------------------------------------------------------------------

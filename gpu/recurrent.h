@@ -1,10 +1,10 @@
 // gpu/recurrent.h: the C interface of the kernels of recurrent layers and of gated attention (gpu/recurrent.cuh), as
 // gpu/launch.h for the others: functions that queue launches, over device pointers.
 //
-// `y` has the products of a recurrent layer's input. A row of MIXER_DELTA has the outputs of w_mix (channels), of w_z
-// (n_values * value_dim), and those for beta and alpha (n_values each). A row of MIXER_CONV has B, C and X. `mix` is
-// the input of the recurrence, computed from y: q, k, v (channels), beta and the factor of M (n_values each). Rows of
-// both are `stride` floats apart.
+// `y` has the products of a recurrent layer's input. A row of MIXER_DELTA and of MIXER_SSD has the outputs of w_mix
+// (channels), of w_z (n_values * value_dim), and those for beta and alpha (n_values each; MIXER_SSD: only those for
+// dt). A row of MIXER_CONV has B, C and X. `mix` is the input of the recurrence, computed from y: q, k, v (channels),
+// beta or dt, and the factor of M (n_values each). Rows of both are `stride` floats apart.
 #ifndef QUILL_GPU_RECURRENT_H
 #define QUILL_GPU_RECURRENT_H
 
@@ -40,12 +40,12 @@ void gpu_gate_in(float *gate, size_t stride, const float *x, const GpuLayer *l, 
 // a (n_rows, width), of `type`, is multiplied by sigmoid(gate).
 void gpu_gate(void *a, int type, const float *gate, size_t stride, int width, int n_rows, GpuStream stream);
 
-// For any number of rows: the convolution, and what follows it in each channel. MIXER_DELTA: fills mix. MIXER_CONV: a
-// (n_rows, channels) of `type` is the mixer's result. Also stores the convolution's part of the states.
+// For any number of rows: the convolution, and what follows it in each channel. MIXER_CONV: a (n_rows, channels) of
+// `type` is the mixer's result. Others: fills mix. Also stores the convolution's part of the states.
 void gpu_convolve(void *a, int type, float *mix, const float *y, size_t stride, const GpuLayer *l, const GpuBatch *b,
                   const GpuStates *s, GpuStream stream);
-// MIXER_DELTA, after gpu_convolve: a (n_rows, n_values * value_dim) of `type` is the mixer's result; stores the other
-// part of the states. raw: scratch, as large as `a` in f32; it may be `a` if type is F32.
+// MIXER_DELTA and MIXER_SSD, after gpu_convolve: a (n_rows, n_values * value_dim) of `type` is the mixer's result;
+// stores the other part of the states. raw: scratch, as large as `a` in f32; it may be `a` if type is F32.
 void gpu_delta(void *a, int type, float *raw, const float *mix, const float *y, size_t stride, const GpuLayer *l,
                const GpuBatch *b, const GpuStates *s, GpuStream stream);
 

@@ -18,9 +18,9 @@ static void normed_products(float *y, size_t stride, const float *x, const Devic
 void gpu_recurrent_in(float *y, size_t stride, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how,
                       GpuStream stream) {
     const DeviceTensor *mix[] = {&l->w_mix, &l->w_z}, *rates[] = {&l->w_beta, &l->w_alpha};
-    bool delta = l->kind.mixer == MIXER_DELTA;
-    normed_products(y, stride, x, mix, delta ? 2 : 1, l, b->n_rows, how, stream);
-    if (!delta) return;
+    bool rated = l->kind.mixer != MIXER_CONV;
+    normed_products(y, stride, x, mix, rated ? 2 : 1, l, b->n_rows, how, stream);
+    if (!rated) return;
     how.exact = true; // small matrices; errors of beta and alpha would scale the whole state
     normed_products(y + l->w_mix.n_out + l->w_z.n_out, stride, x, rates, l->w_alpha.n_out > 0 ? 2 : 1, l, b->n_rows,
                     how, stream);
@@ -69,6 +69,7 @@ void gpu_convolve(void *a, int type, float *mix, const float *y, size_t stride, 
     j.r = *r;
     j.mixer = l->kind.mixer;
     j.conv = l->conv;
+    j.conv_bias = l->conv_bias;
     j.decay = l->decay;
     j.dt_bias = l->dt_bias;
     j.fused = l->w_alpha.n_out == 0;
@@ -102,15 +103,21 @@ void gpu_delta(void *a, int type, float *raw, const float *mix, const float *y, 
     bool few = b->n_rows <= SPAN_ROWS || b->n_rows <= SLICE_ROWS * s->n_spans;
     bool whole = few && threads <= delta_most(r->key_dim > 128 ? 32 : 16);
     if (!whole) threads = SLICE_THREADS;
-    DeltaJob j = {layer_states(l, s, true), *r, y, mix, stride, raw, a, type, l->norm_state, l->kind.eps, 0};
+    float eps = kind_eps_out(&l->kind);
+    DeltaJob j = {
+        layer_states(l, s, true), *r, l->kind.mixer, y, mix, stride, raw, a, type, l->norm_state, l->skip, eps};
+    bool ssd = j.mixer == MIXER_SSD;
     j.slices = whole ? 1 : (columns * 4 + threads - 1) / threads;
-    bool finished = j.slices == 1;
+    j.finishes = j.slices == 1 && !ssd;
     assert(r->key_dim <= GPU_MAX_STATE && r->value_dim <= GPU_MAX_STATE);
     if (r->key_dim <= 32) delta_launch<4>(j, threads, stream);
     else if (r->key_dim <= 128) delta_launch<16>(j, threads, stream);
     else delta_launch<32>(j, threads, stream);
     size_t pairs = (size_t)b->n_rows * (size_t)r->n_values;
-    if (!finished) LAUNCH(finish_heads, blocks_for(pairs, THREADS / WARP), THREADS, 0, stream, j, b->slot, b->n_rows);
+    dim3 groups((unsigned)b->n_rows, (unsigned)r->n_keys);
+    if (ssd) LAUNCH(finish_groups, groups, THREADS, THREADS / WARP * sizeof(float), stream, j, b->slot);
+    else if (!j.finishes)
+        LAUNCH(finish_heads, blocks_for(pairs, THREADS / WARP), THREADS, 0, stream, j, b->slot, b->n_rows);
 }
 
 #endif

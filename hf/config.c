@@ -9,6 +9,7 @@
 #include "hf/gemma4.h"
 #include "hf/muse.h"
 #include "hf/recurrent.h"
+#include "hf/ssd.h"
 
 enum { MAX_LAYERS = 1 << 12 };
 
@@ -488,6 +489,7 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
 
 Status hf_read_config(HfModel *m) {
     TRY(find_family(m));
+    TRY(hf_ssd_prepare(m));
     TRY(check_types(m));
     TRY(refuse_others(m));
     gguf_set_str(m->g, "general.architecture", m->family->arch);

@@ -20,6 +20,13 @@
     "\"rms_norm_eps\": 1e-6, \"kv_lora_rank\": 512, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "                \
     "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"num_experts_per_tok\": 8"
 
+#define GRANITE_HYBRID_DEFAULTS                                                                                        \
+    "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"hidden_size\": 4096, "                               \
+    "\"intermediate_size\": 11008, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "                           \
+    "\"embedding_multiplier\": 1.0, \"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, "                           \
+    "\"attention_multiplier\": 1.0, \"num_local_experts\": 8, \"num_experts_per_tok\": 2, "                            \
+    "\"shared_intermediate_size\": 1024"
+
 // Shared by the Granite classes with experts.
 #define GRANITE_MOE_DEFAULTS                                                                                           \
     "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "                       \
@@ -186,6 +193,20 @@ static const HfFamily families[] = {
      .halves = true,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "
                  "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0}"},
+    {.model_type = "granitemoehybrid",
+     .arch = "granite",
+     .act = "silu",
+     .names = HF_NAMES_GRANITE_HYBRID,
+     .halves = true,
+     .defaults = "{" GRANITE_HYBRID_DEFAULTS "}"},
+    {.model_type = "granitemoehybrid",
+     .arch = "granitehybrid",
+     .act = "silu",
+     .names = HF_NAMES_GRANITE_HYBRID,
+     .halves = true,
+     .recurrent = "linear_attention",
+     .defaults = "{" GRANITE_HYBRID_DEFAULTS ", \"mamba_n_heads\": 128, \"mamba_n_groups\": 1, "
+                 "\"mamba_d_state\": 256, \"mamba_d_head\": \"auto\", \"mamba_d_conv\": 4, \"mamba_expand\": 2}"},
     {.model_type = "smollm3",
      .arch = "smollm3",
      .act = "silu",
@@ -404,15 +425,27 @@ static const HfFamily families[] = {
                  "\"norm_topk_prob\": true, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
+// The last row of each type is that of all its models, but see hf_family_attention.
+static bool is_last(size_t i) {
+    return i + 1 == ARRAY_LEN(families) || strcmp(families[i].model_type, families[i + 1].model_type) != 0;
+}
+
 const HfFamily *hf_family(const char *model_type) {
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (strcmp(families[i].model_type, model_type) == 0) return &families[i];
+        if (strcmp(families[i].model_type, model_type) == 0 && is_last(i)) return &families[i];
+    return NULL;
+}
+
+const HfFamily *hf_family_attention(const HfFamily *f) {
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (strcmp(families[i].model_type, f->model_type) == 0 && !families[i].recurrent) return &families[i];
     return NULL;
 }
 
 const char *hf_family_list(void) {
     static char list[ARRAY_LEN(families) * 24];
     *list = 0;
-    for (size_t i = 0; i < ARRAY_LEN(families); i++) str_list(list, sizeof list, families[i].model_type);
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (is_last(i)) str_list(list, sizeof list, families[i].model_type);
     return list;
 }

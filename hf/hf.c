@@ -48,6 +48,25 @@ static Status read_text(const char *dir, const char *name, Buf *out) {
     return st;
 }
 
+// Python writes Infinity as a word, which JSON lacks. It becomes a string.
+static void quote_infinity(Buf *text) {
+    static const char word[] = "Infinity";
+    Buf out = {0};
+    bool inside = false; // a string
+    for (size_t i = 0; i < text->n; i++) {
+        const char *at = text->data + i;
+        size_t n = 1;
+        if (*at == '"') inside = !inside;
+        if (inside && *at == '\\' && i + 1 < text->n) n = 2;
+        bool found = !inside && text->n - i >= strlen(word) && memcmp(at, word, strlen(word)) == 0;
+        if (found) buf_printf(&out, "\"%s\"", word);
+        else buf_append(&out, at, n);
+        i += (found ? strlen(word) : n) - 1;
+    }
+    buf_free(text);
+    *text = out;
+}
+
 // *out NULL: the file is not there. QUILL_MODEL: it cannot be read, or is no JSON object.
 static Status read_json(const char *dir, const char *name, json_t **out) {
     Buf text = {0};
@@ -56,6 +75,7 @@ static Status read_json(const char *dir, const char *name, json_t **out) {
     if (!has_file(dir, name)) return OK;
     Status st = read_text(dir, name, &text);
     if (!st.code) {
+        quote_infinity(&text);
         *out = jsonio_read(str_of_buf(&text), HF_JSON, &error);
         if (!*out) st = status_error(QUILL_MODEL, "%s/%s: line %d: %s", dir, name, error.line, error.text);
         else if (!json_is_object(*out)) {

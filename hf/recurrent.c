@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "formats/types.h"
+#include "hf/ssd.h"
 #include "hf/view.h"
 
 static Status count_of(const HfModel *m, const char *name, int64_t *out) {
@@ -37,17 +38,19 @@ static Status delta_shape(const HfModel *m, DeltaShape *d) {
 }
 
 // Whether each layer is recurrent: by layer_types; without it by the interval of the other layers, or in LFM2 by their
-// list. Without that list LFM2 has no recurrent layer.
+// list. Without that list LFM2 has no recurrent layer. Families with Mamba-2 have it in all layers without a type.
 static Status find_layers(const HfModel *m, int64_t n_layers, uint8_t *recurrent) {
     const json_t *types = json_object_get(m->config, "layer_types"),
                  *full = json_object_get(m->config, "full_attn_idxs");
     bool listed = json_array_size(types) > 0, conv = m->family->names == HF_NAMES_LFM;
+    bool ssd = m->family->names == HF_NAMES_GRANITE_HYBRID;
     int64_t every = 0;
-    if (!listed && !conv) TRY(count_of(m, "full_attention_interval", &every));
+    if (!listed && !conv && !ssd) TRY(count_of(m, "full_attention_interval", &every));
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         recurrent[i] = type   ? strcmp(type, m->family->recurrent) == 0
                        : conv ? json_is_array(full)
+                       : ssd  ? true
                               : (i + 1) % every != 0;
     }
     for (size_t i = 0; i < json_array_size(full) && conv; i++) {
@@ -113,11 +116,15 @@ static Status set_conv(const HfModel *m, int64_t n_layers, const uint8_t *recurr
 }
 
 Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
+    TRY(hf_ssd_rope(m));
     if (!m->family->recurrent) return OK;
     uint8_t *recurrent = mem_alloc((size_t)n_layers);
     Status st = find_layers(m, n_layers, recurrent);
-    bool conv = strcmp(m->family->recurrent, "conv") == 0;
-    if (!st.code) st = (conv ? set_conv : set_delta)(m, n_layers, recurrent);
+    HfNames names = m->family->names;
+    if (!st.code)
+        st = (names == HF_NAMES_LFM              ? set_conv
+              : names == HF_NAMES_GRANITE_HYBRID ? hf_ssd_config
+                                                 : set_delta)(m, n_layers, recurrent);
     free(recurrent);
     return st;
 }
@@ -179,6 +186,7 @@ bool hf_recurrent_take(const HfModel *m, long layer, const char *part, const Saf
                  {"linear_attn.dt_bias", "ssm_dt.bias", take_vector},
                  {"linear_attn.norm.weight", "ssm_norm.weight", take_vector}};
     char name[64];
+    if (hf_ssd_take(m, layer, part, t, st)) return true;
     if (!m->family->recurrent) return false;
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         if (strcmp(part, parts[i].part) != 0) continue;

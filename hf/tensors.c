@@ -15,7 +15,8 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 // The name of a part of a layer in transformers, the families with this name, and its name in GGUF.
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
-          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN,
+          HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN |
+          HF_NAMES_GRANITE_HYBRID,
     SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE,
 };
 static const struct {
@@ -43,7 +44,8 @@ static const struct {
     {"mlp.shared_experts.gate_proj", "ffn_gate_shexp", SHARED},
     {"mlp.shared_experts.up_proj", "ffn_up_shexp", SHARED},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
-    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN},
+    {"post_attention_layernorm", "ffn_norm",
+     HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN | HF_NAMES_GRANITE_HYBRID},
     {"post_attention_layernorm", "post_attention_norm",
      HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE |
          HF_NAMES_SEED},
@@ -76,6 +78,10 @@ static const struct {
     {"linear_attn.in_proj_b", "ssm_beta", HF_NAMES_NEXT},
     {"linear_attn.in_proj_a", "ssm_alpha", HF_NAMES_NEXT},
     {"linear_attn.out_proj", "ssm_out", HF_NAMES_NEXT},
+    {"mamba.in_proj", "ssm_in", HF_NAMES_GRANITE_HYBRID},
+    {"mamba.out_proj", "ssm_out", HF_NAMES_GRANITE_HYBRID},
+    {"block_sparse_moe.router", "ffn_gate_inp", HF_NAMES_GRANITE_HYBRID},
+    {"block_sparse_moe.router.layer", "ffn_gate_inp", HF_NAMES_GRANITE_HYBRID},
     {"operator_norm", "attn_norm", HF_NAMES_LFM},
     {"ffn_norm", "ffn_norm", HF_NAMES_LFM},
     {"self_attn.out_proj", "attn_output", HF_NAMES_LFM},

@@ -44,7 +44,7 @@ _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes with
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(
     sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + sizeof(Recurrence) + 7) / 8 * 8 + sizeof(Rope) +
-                         21 * sizeof(Tensor) + 20 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
+                         21 * sizeof(Tensor) + 22 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
     "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind, "
     "state_layer and kv_used_later follow from the layers' order, kinds and windows; host_ffn decides where, not what");
 _Static_assert(sizeof(Ends) == 5 * sizeof(Tensor) + 4 * sizeof(const float *) + 4 * sizeof(float) +

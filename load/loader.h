@@ -49,7 +49,7 @@ Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *
 Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
 // The same for a tensor whose name does not end in .weight.
 Status loader_layer_named(const Loader *l, int layer, const char *part, const float **out, int n, bool required);
-// A required tensor of (n, n_each) elements in f32.
+// A required tensor of (n, n_each) elements in f32; `part` includes its ending.
 Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each);
 
 // One of several matrices with the same input that the file stores as one tensor, their rows one after another.

@@ -206,7 +206,7 @@ Status loader_layer_named(const Loader *l, int layer, const char *part, const fl
 
 Status loader_layer_table(const Loader *l, int layer, const char *part, const float **out, int n, int n_each) {
     char name[96];
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    snprintf(name, sizeof name, "blk.%d.%s", layer, part);
     return load_floats(l, out, name, n_each, n, true);
 }
 

@@ -23,8 +23,8 @@ static Status delta_layers(const Loader *l, const char *key) {
     return OK; // a prediction head has attention
 }
 
-// Short convolutions: the layers with 0 KV heads in the list head_count_kv are recurrent.
-static Status conv_layers(const Loader *l, const char *key) {
+// Other mixers: the layers with 0 KV heads in the list head_count_kv are recurrent.
+static Status layers_without_kv(const Loader *l, const char *key) {
     int n = l->m->c.n_layers;
     const GgufValue *v = gguf_value(l->g, key);
     if (!v || v->type != GGUF_ARRAY)
@@ -38,7 +38,9 @@ static Status conv_layers(const Loader *l, const char *key) {
     return st;
 }
 
-static Status delta_shape(const Loader *l, Recurrence *r) {
+// The shape of a mixer whose state has a matrix for each value head. Mamba-2 calls value heads simply heads, and key
+// heads groups.
+static Status matrix_shape(const Loader *l, Recurrence *r) {
     int inner;
     TRY(loader_int(l, "ssm.group_count", 1, MOST_HEADS, true, 0, &r->n_keys));
     TRY(loader_int(l, "ssm.time_step_rank", 1, MOST_HEADS, true, 0, &r->n_values));
@@ -54,8 +56,8 @@ static Status delta_shape(const Loader *l, Recurrence *r) {
                             "%s: %s.ssm.inner_size: %d value heads of 1 to %d elements each expected, %d found",
                             l->file, l->family->arch, r->n_values, SEAL_HEAD, inner);
     r->channels = 2 * r->n_keys * r->key_dim + inner;
-    bool grouped;
-    TRY(gguf_bool(l->g, "quill.key_heads.grouped", &grouped, l->family->key_heads_grouped));
+    bool grouped = l->family->recurrent == MIXER_SSD;
+    if (!grouped) TRY(gguf_bool(l->g, "quill.key_heads.grouped", &grouped, l->family->key_heads_grouped));
     r->grouped = grouped;
     return OK;
 }
@@ -68,8 +70,8 @@ Status loader_recurrent_shape(Loader *l) {
     l->recurrent = mem_alloc((size_t)c->n_layers);
     snprintf(key, sizeof key, "%s.%s", c->arch,
              mixer == MIXER_DELTA ? "attention.recurrent_layers" : "attention.head_count_kv");
-    TRY(mixer == MIXER_DELTA ? delta_layers(l, key) : conv_layers(l, key));
-    if (mixer == MIXER_DELTA) TRY(delta_shape(l, &c->rec));
+    TRY(mixer == MIXER_DELTA ? delta_layers(l, key) : layers_without_kv(l, key));
+    if (mixer != MIXER_CONV) TRY(matrix_shape(l, &c->rec));
     else {
         c->rec = (Recurrence){.channels = c->dim};
         TRY(loader_int(l, "shortconv.l_cache", 2, MOST_TAPS, true, 0, &c->rec.taps));
@@ -90,7 +92,7 @@ static Status load_conv(const Loader *l, int i) {
     Layer *y = &l->m->layers[i];
     int dim = l->m->c.dim;
     TRY(loader_layer_matrix(l, i, "shortconv.in_proj", &y->w_mix, 3 * dim, dim));
-    TRY(load_taps(l, i, "shortconv.conv", &y->conv));
+    TRY(load_taps(l, i, "shortconv.conv.weight", &y->conv));
     return loader_layer_matrix(l, i, "shortconv.out_proj", &y->wo, dim, dim);
 }
 
@@ -106,10 +108,26 @@ static Status load_delta(const Loader *l, int i) {
         TRY(loader_layer_matrix(l, i, "ssm_beta", &y->w_beta, r->n_values, dim));
         TRY(loader_layer_matrix(l, i, "ssm_alpha", &y->w_alpha, r->n_values, dim));
     }
-    TRY(load_taps(l, i, "ssm_conv1d", &y->conv));
+    TRY(load_taps(l, i, "ssm_conv1d.weight", &y->conv));
     TRY(loader_layer_named(l, i, "ssm_a", &y->decay, r->n_values, true)); // no ending at all
     TRY(loader_layer_named(l, i, "ssm_dt.bias", &y->dt_bias, r->n_values, true));
     TRY(loader_layer_vector(l, i, "ssm_norm", &y->norm_state, r->value_dim, true));
+    return loader_layer_matrix(l, i, "ssm_out", &y->wo, dim, inner);
+}
+
+static Status load_ssd(const Loader *l, int i) {
+    Layer *y = &l->m->layers[i];
+    const Recurrence *r = &y->rec;
+    int dim = l->m->c.dim, inner = r->n_values * r->value_dim;
+    if (l->branches != 1) y->kind.eps_out = l->m->c.eps; // kind.eps is for norms of x
+    FusedPart in[] = {{&y->w_z, inner}, {&y->w_mix, r->channels}, {&y->w_beta, r->n_values}};
+    TRY(loader_layer_fused(l, i, "ssm_in", in, ARRAY_LEN(in), dim));
+    TRY(load_taps(l, i, "ssm_conv1d.weight", &y->conv));
+    TRY(loader_layer_named(l, i, "ssm_conv1d.bias", &y->conv_bias, r->channels, false));
+    TRY(loader_layer_table(l, i, "ssm_a", &y->decay, r->n_values, 1)); // no ending at all
+    TRY(loader_layer_table(l, i, "ssm_d", &y->skip, r->n_values, 1));
+    TRY(loader_layer_named(l, i, "ssm_dt.bias", &y->dt_bias, r->n_values, true));
+    TRY(loader_layer_table(l, i, "ssm_norm.weight", &y->norm_state, r->n_keys, inner / r->n_keys));
     return loader_layer_matrix(l, i, "ssm_out", &y->wo, dim, inner);
 }
 
@@ -123,5 +141,7 @@ Status loader_recurrent(const Loader *l, int i) {
     y->rope = (Rope){.mscale = 1, .span = 1};
     y->state_layer = 0;
     for (int k = 0; k < i; k++) y->state_layer += loader_is_recurrent(l, k);
-    return y->kind.mixer == MIXER_DELTA ? load_delta(l, i) : load_conv(l, i);
+    return y->kind.mixer == MIXER_DELTA ? load_delta(l, i)
+           : y->kind.mixer == MIXER_SSD ? load_ssd(l, i)
+                                        : load_conv(l, i);
 }

@@ -330,6 +330,63 @@ def granitemoe(file):
     return transformers.GraniteMoeSharedForCausalLM, config, state
 
 
+def mamba2(file, i, prefix):
+    """The tensors of a Mamba-2 layer."""
+    parts = {"ssm_in.weight": "in_proj.weight", "ssm_conv1d.bias": "conv1d.bias", "ssm_dt.bias": "dt_bias",
+             "ssm_out.weight": "out_proj.weight"}
+    state = {prefix + to: file.layer(i, name) for name, to in parts.items()}
+    state[prefix + "conv1d.weight"] = file.layer(i, "ssm_conv1d.weight").unsqueeze(1)
+    state[prefix + "A_log"] = (-file.layer(i, "ssm_a")).log().flatten()
+    state[prefix + "D"] = file.layer(i, "ssm_d").flatten()
+    state[prefix + "norm.weight"] = file.layer(i, "ssm_norm.weight").flatten()
+    return state
+
+
+def granitehybrid(file):
+    keys = file.common()
+    kv_heads = keys["num_key_value_heads"]
+    recurrent = [n == 0 for n in kv_heads]
+    n_experts = file.get("expert_count", 0)
+    keys.update(
+        num_key_value_heads=max(kv_heads),
+        layer_types=["linear_attention" if r else "full_attention" for r in recurrent],
+        position_embedding_type="rope" if file.get("rope.scaling.finetuned", True) else None,
+        embedding_multiplier=file.get("embedding_scale"),
+        attention_multiplier=file.get("attention.scale"),
+        residual_multiplier=file.get("residual_scale"),
+        logits_scaling=file.get("logit_scale"),
+        num_local_experts=n_experts,
+        num_experts_per_tok=file.get("expert_used_count", 0),
+        shared_intermediate_size=file.get("expert_shared_feed_forward_length", file.get("feed_forward_length")),
+        mamba_n_heads=file.get("ssm.time_step_rank"),
+        mamba_n_groups=file.get("ssm.group_count"),
+        mamba_d_state=file.get("ssm.state_size"),
+        mamba_d_conv=file.get("ssm.conv_kernel"),
+        mamba_expand=file.get("ssm.inner_size") // file.get("embedding_length"),
+    )
+    config = transformers.GraniteMoeHybridConfig(**keys)
+    state = file.layers({**ATTENTION, "ffn_norm": "post_attention_layernorm"})
+    for name in state:
+        if "q_proj" in name:
+            state[name] = in_halves(state[name], config.num_attention_heads)
+        elif "k_proj" in name:
+            state[name] = in_halves(state[name], config.num_key_value_heads)
+    for i, r in enumerate(recurrent):
+        prefix = f"model.layers.{i}."
+        shared, moe = "_shexp" if n_experts else "", prefix + "block_sparse_moe."
+        if r:
+            state.update(mamba2(file, i, prefix + "mamba."))
+        both = [file.layer(i, f"ffn_{part}{shared}.weight") for part in ("gate", "up")]
+        state[prefix + "shared_mlp.input_linear.weight"] = torch.cat(both)
+        state[prefix + "shared_mlp.output_linear.weight"] = file.layer(i, f"ffn_down{shared}.weight")
+        if n_experts:
+            both = [file.layer(i, f"ffn_{part}_exps.weight") for part in ("gate", "up")]
+            state[moe + "router.weight"] = file.layer(i, "ffn_gate_inp.weight")
+            state[moe + "experts.gate_up_proj"] = torch.cat(both, dim=1)
+            state[moe + "experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
+    return transformers.GraniteMoeHybridForCausalLM, config, {**file.ends(), **state}
+
+
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
 def with_vision(kind, sections, parts):
     """The text model of a model with images. sections: of RoPE, for heads of 16 elements."""
@@ -369,6 +426,7 @@ FAMILIES = {
     "minimax-m2": minimax_m2,
     "olmoe": olmoe,
     "granitemoe": granitemoe,
+    "granitehybrid": granitehybrid,
 }
 
 

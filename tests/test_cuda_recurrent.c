@@ -6,11 +6,13 @@
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/two_texts.h"
 
-static const char *const families[] = {"qwen3next", "qwen35", "lfm2", "lfm2moe"}; // qwen35moe: test_experts_on_the_host
+static const char *const families[] = {"qwen3next", "qwen35", "lfm2", "lfm2moe",
+                                       "granitehybrid"}; // qwen35moe: test_experts_on_the_host
 
 static TinyModel shape_of(const char *arch) {
     TinyModel m = cuda_rig_shape(arch);
-    m.n_experts = strcmp(arch, "qwen35") && strcmp(arch, "lfm2") ? 4 : 0;
+    bool dense = strcmp(arch, "qwen35") == 0 || strcmp(arch, "lfm2") == 0 || strcmp(arch, "granitehybrid") == 0;
+    m.n_experts = dense ? 0 : 4;
     if (m.n_experts) m.ffn = 32;
     return m;
 }
@@ -44,7 +46,11 @@ static void test_shapes_of_states(void **state) {
     static const struct {
         const char *arch;
         int state, key_heads, value_heads, taps;
-    } all[] = {{"qwen35", 34, 1, 1, 3}, {"qwen35", 144, 1, 2, 5}, {"lfm2", 0, 0, 0, 4}};
+    } all[] = {{"qwen35", 34, 1, 1, 3},
+               {"qwen35", 144, 1, 2, 5},
+               {"lfm2", 0, 0, 0, 4},
+               {"granitehybrid", 34, 1, 16, 3},
+               {"granitehybrid", 144, 2, 4, 4}};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         char what[80];
         TinyModel shape = shape_of(all[i].arch);
@@ -65,7 +71,11 @@ static void test_types(void **state) {
         size_t spare;
         double limit;
     } all[] = {
-        {"qwen35", TYPE_BF16, 3, 0, 2e-2}, {"lfm2", TYPE_Q8_0, 1, 0, 8e-2}, {"qwen35", TYPE_Q4_K, 1, 1 << 24, 8e-2}};
+        {"qwen35", TYPE_BF16, 3, 0, 2e-2},
+        {"lfm2", TYPE_Q8_0, 1, 0, 8e-2},
+        {"qwen35", TYPE_Q4_K, 1, 1 << 24, 8e-2},
+        {"granitehybrid", TYPE_BF16, 1, 0, 2e-2},
+    };
     for (size_t t = 0; t < ARRAY_LEN(all); t++) {
         char what[64];
         TinyModel shape = shape_of(all[t].arch);
@@ -145,7 +155,7 @@ static void test_states(void **state) {
     static const struct {
         const char *arch;
         int n_gpu; // of 3 layers
-    } all[] = {{"qwen35", 3}, {"qwen35", 2}, {"lfm2", 3}};
+    } all[] = {{"qwen35", 3}, {"qwen35", 2}, {"lfm2", 3}, {"granitehybrid", 3}};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         TwoTexts t;
         TinyModel shape = shape_of(all[i].arch);

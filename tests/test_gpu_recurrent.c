@@ -23,7 +23,7 @@ typedef struct {
     Recurrence r;
     int n_rows, n_room, n_spans, n_states;
     size_t stride, floats, step, mixed;
-    float *y, *conv, *decay, *bias, *norm, *states, *a;
+    float *y, *conv, *conv_bias, *decay, *bias, *norm, *skip, *states, *a;
     double *want_a, *want_states; // as `a` and `states`
     int *keep, *slot, *seq;
     GpuSpan *span;
@@ -57,7 +57,7 @@ static void place_rows(SpanCase *c, bool in_place) {
 static SpanCase new_case(const SpanShape *s, bool in_place, uint64_t seed) {
     SpanCase c = {.s = s, .r = {.taps = s->taps, .grouped = s->grouped}};
     c.r.channels = s->key_dim;
-    if (s->mixer == MIXER_DELTA) {
+    if (s->mixer != MIXER_CONV) {
         c.r.key_dim = s->key_dim, c.r.value_dim = s->value_dim, c.r.n_keys = s->n_keys, c.r.n_values = s->n_values;
         c.r.channels = 2 * s->n_keys * s->key_dim + s->n_values * s->value_dim;
     }
@@ -75,7 +75,9 @@ static SpanCase new_case(const SpanShape *s, bool in_place, uint64_t seed) {
     c.conv = random_floats((size_t)c.r.channels * (size_t)s->taps, 0, 1, &seed);
     c.decay = random_floats(values, -0.5f, 0.4f, &seed);
     c.bias = random_floats(values, 0, 1, &seed);
-    c.norm = random_floats((size_t)s->value_dim, 1, 0.2f, &seed);
+    c.norm = random_floats((size_t)layer_norm_state(&shape), 1, 0.2f, &seed);
+    c.conv_bias = random_floats((size_t)c.r.channels, 0, 0.5f, &seed);
+    c.skip = random_floats(values, 1, 0.5f, &seed);
     c.states = random_floats(n_states, 0, 1, &seed);
     c.a = malloc(room * c.mixed * sizeof *c.a);
     c.want_a = calloc(room * c.mixed, sizeof *c.want_a);
@@ -90,8 +92,8 @@ static SpanCase new_case(const SpanShape *s, bool in_place, uint64_t seed) {
 }
 
 static void free_case(SpanCase *c) {
-    void *all[] = {c->y, c->conv,   c->decay,       c->bias, c->norm, c->states,
-                   c->a, c->want_a, c->want_states, c->keep, c->span};
+    void *all[] = {c->y, c->conv,   c->decay,       c->bias, c->norm, c->states,   c->skip,
+                   c->a, c->want_a, c->want_states, c->keep, c->span, c->conv_bias};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
@@ -142,6 +144,33 @@ static void delta_head(const SpanCase *c, int head, const float *y, const double
         out[i] *= (double)c->norm[i] / sqrt(squares / r->value_dim + 1e-5) * (double)z[i] * sigmoid((double)z[i]);
 }
 
+// One value head of MIXER_SSD, before the norm: (M^T q + skip v) silu(z).
+static void ssd_head(const SpanCase *c, int head, const float *y, const double *u, double *m, double *out) {
+    const Recurrence *r = &c->r;
+    int group = head / (r->n_values / r->n_keys), inner = r->n_values * r->value_dim;
+    const double *v = u + head * r->value_dim, *k = u + inner + group * r->key_dim, *q = k + r->n_keys * r->key_dim;
+    const float *z = y + r->channels + head * r->value_dim;
+    double dt = log1p(exp((double)y[r->channels + inner + head] + (double)c->bias[head]));
+    for (int i = 0; i < r->value_dim; i++) {
+        out[i] = (double)c->skip[head] * v[i];
+        for (int row = 0; row < r->key_dim; row++) {
+            double *at = &m[row * r->value_dim + i];
+            *at = exp((double)c->decay[head] * dt) * *at + dt * k[row] * v[i];
+            out[i] += q[row] * *at;
+        }
+        out[i] *= (double)z[i] * sigmoid((double)z[i]);
+    }
+}
+
+static void norm_groups(const SpanCase *c, double *out) {
+    int inner = c->r.n_values * c->r.value_dim, n = inner / c->r.n_keys;
+    for (int at = 0; at < inner; at += n) {
+        double squares = 0;
+        for (int i = at; i < at + n; i++) squares += out[i] * out[i];
+        for (int i = at; i < at + n; i++) out[i] *= (double)c->norm[i] / sqrt(squares / n + 1e-5);
+    }
+}
+
 static void expect_row(const SpanCase *c, int row, double *state, double *u) {
     const float *y = c->y + (size_t)row * c->stride;
     double *out = c->want_a + (size_t)row * c->mixed, *m = state + (size_t)(c->r.taps - 1) * (size_t)c->r.channels;
@@ -150,11 +179,14 @@ static void expect_row(const SpanCase *c, int row, double *state, double *u) {
         for (int i = 0; i < c->r.channels; i++) out[i] = (double)y[c->r.channels + i] * u[i];
         return;
     }
+    bool ssd = c->s->mixer == MIXER_SSD;
+    for (int i = 0; i < c->r.channels; i++) u[i] += ssd ? (double)c->conv_bias[i] : 0;
     for (int i = 0; i < c->r.channels; i++) u[i] *= sigmoid(u[i]);
-    unit_heads(c, u);
+    if (!ssd) unit_heads(c, u);
     for (int h = 0; h < c->r.n_values; h++)
-        delta_head(c, h, y, u, m + (size_t)h * (size_t)c->r.key_dim * (size_t)c->r.value_dim,
-                   out + (size_t)h * (size_t)c->r.value_dim);
+        (ssd ? ssd_head : delta_head)(c, h, y, u, m + (size_t)h * (size_t)c->r.key_dim * (size_t)c->r.value_dim,
+                                      out + (size_t)h * (size_t)c->r.value_dim);
+    if (ssd) norm_groups(c, out);
 }
 
 static double *state_in(const SpanCase *c, int state) { // of the layer
@@ -181,11 +213,14 @@ static void run_kernels(SpanCase *c) {
     size_t room = (size_t)c->n_room, wide = room * c->stride * 4, out = room * c->mixed * 4,
            values = (size_t)c->s->n_values;
     size_t n_states = (size_t)c->n_states * c->step * sizeof(float);
+    bool ssd = c->s->mixer == MIXER_SSD;
     GpuLayer l = {.kind = {.mixer = c->s->mixer, .eps = 1e-5f}, .rec = c->r, .index = LAYER};
     l.conv = device_new(c->conv, (size_t)c->r.channels * (size_t)c->r.taps * 4);
     l.decay = device_new(c->decay, values * 4 + 4);
     l.dt_bias = device_new(c->bias, values * 4 + 4);
-    l.norm_state = device_new(c->norm, (size_t)c->s->value_dim * 4 + 4);
+    l.norm_state = device_new(c->norm, (ssd ? c->mixed : (size_t)c->s->value_dim) * 4 + 4);
+    if (ssd) l.conv_bias = device_new(c->conv_bias, (size_t)c->r.channels * 4);
+    if (ssd) l.skip = device_new(c->skip, values * 4);
     l.w_alpha.n_out = c->s->fused ? 0 : c->s->n_values;
     GpuBatch b = {.n_rows = c->n_room};
     b.slot = device_new(c->slot, room * sizeof(int));
@@ -197,7 +232,7 @@ static void run_kernels(SpanCase *c) {
     float *y = device_new(c->y, wide), *mix = device_new(NULL, wide), *a = device_new(NULL, out);
     float *raw = device_new(NULL, out);
     gpu_convolve(a, TYPE_F32, mix, y, c->stride, &l, &b, &s, NULL);
-    if (c->s->mixer == MIXER_DELTA) gpu_delta(a, TYPE_F32, raw, mix, y, c->stride, &l, &b, &s, NULL);
+    if (c->s->mixer != MIXER_CONV) gpu_delta(a, TYPE_F32, raw, mix, y, c->stride, &l, &b, &s, NULL);
     assert_null(gpu_launch_error());
     device_read(c->a, a, (size_t)c->n_rows * c->mixed * 4);
     device_read(c->states, s.data, n_states);
@@ -215,8 +250,10 @@ static void check_shape(const SpanShape *s, bool in_place) {
     for (size_t i = 0; i < (size_t)c.n_states * c.step; i++) // states that nobody wrote are as they were
         worst = test_worse(worst, fabs((double)c.states[i] - c.want_states[i]) / (1 + fabs(c.want_states[i])));
     print_message("  %s, heads of %d and %d, %d taps, %d sequences, %d rows: %.1e\n",
-                  s->mixer == MIXER_CONV ? "convolution" : "delta rule", s->key_dim, s->value_dim, s->taps, s->n_seqs,
-                  c.n_rows, worst);
+                  s->mixer == MIXER_CONV  ? "convolution"
+                  : s->mixer == MIXER_SSD ? "state space"
+                                          : "delta rule",
+                  s->key_dim, s->value_dim, s->taps, s->n_seqs, c.n_rows, worst);
     if (!(worst < 5e-6)) fail_msg("up to 5e-6 expected, %g found", worst);
     free_case(&c);
 }
@@ -234,6 +271,11 @@ static void test_shapes(void **state) {
         {MIXER_DELTA, 128, 128, 1, 2, 4, {1, 50, 2}, 3, 0, true, false}, // slices of a head
         {MIXER_DELTA, 40, 150, 1, 2, 3, {1, 5}, 2, 2, false, true},      // more columns than a block has
         {MIXER_DELTA, 200, 49, 1, 1, 4, {30, 9}, 2, 0, false, true},
+        {MIXER_SSD, 16, 8, 1, 6, 4, {1, 1, 1}, 3, 1, true, true},
+        {MIXER_SSD, 13, 7, 2, 4, 2, {3, 9, 17}, 3, 3, true, true},
+        {MIXER_SSD, 128, 64, 1, 3, 4, {1, 50, 2}, 3, 0, true, true},
+        {MIXER_SSD, 40, 150, 2, 2, 3, {1, 5}, 2, 2, true, true},
+        {MIXER_SSD, 200, 80, 1, 4, 4, {30, 9}, 2, 0, true, true},
         many,
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)

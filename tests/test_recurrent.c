@@ -26,7 +26,8 @@ typedef struct {
 } DeltaCase;
 
 // Rows of q, k (of length 1), v, beta and decay side by side, as in a workspace.
-static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, uint64_t seed) {
+static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, bool plain) {
+    uint64_t seed = 7;
     size_t stride = (size_t)(2 * key_dim + value_dim + 2 + 3), n = (size_t)n_rows;
     DeltaCase c = {.n_out = n * (size_t)(value_dim + 5), .n_state = (size_t)(key_dim * value_dim)};
     c.rows = random_floats(n * stride, 1, &seed);
@@ -45,6 +46,7 @@ static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, u
     c.t = (DeltaTask){.n_rows = n_rows,
                       .key_dim = key_dim,
                       .value_dim = value_dim,
+                      .plain = plain,
                       .q = c.rows,
                       .k = c.rows + key_dim,
                       .v = c.rows + 2 * key_dim,
@@ -63,16 +65,17 @@ static void free_case(DeltaCase *c) {
     free(c->state);
 }
 
-static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int n_rows, const int dims[2],
-                        float decay) {
-    DeltaCase want = new_case(n_rows, dims[0], dims[1], decay, 7), got = new_case(n_rows, dims[0], dims[1], decay, 7);
+static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int n_rows, const int dims[2], float decay,
+                        bool plain) {
+    DeltaCase want = new_case(n_rows, dims[0], dims[1], decay, plain),
+              got = new_case(n_rows, dims[0], dims[1], decay, plain);
     got.t.scratch = malloc(k->delta_scratch + 1);
     cpu_scalar.delta(&want.t);
     (in_order ? k->delta_in_order : k->delta)(&got.t);
     double out = test_distance(got.out, want.out, want.n_out), m = test_distance(got.state, want.state, want.n_state);
     if (!(out < 3e-6 && m < 3e-6))
-        fail_msg("%s%s: %d rows, %d x %d, decay %g: distance %.3g, of the state %.3g", isa, in_order ? " in order" : "",
-                 n_rows, dims[0], dims[1], (double)decay, out, m);
+        fail_msg("%s%s%s: %d rows, %d x %d, decay %g: distance %.3g, of the state %.3g", isa,
+                 in_order ? " in order" : "", plain ? ", plain" : "", n_rows, dims[0], dims[1], (double)decay, out, m);
     free(got.t.scratch);
     free_case(&want);
     free_case(&got);
@@ -89,8 +92,8 @@ static void test_delta(void **state) {
         for (size_t r = 0; r < ARRAY_LEN(rows); r++)
             for (size_t d = 0; d < ARRAY_LEN(dims); d++)
                 for (size_t e = 0; e < ARRAY_LEN(decays); e++)
-                    for (int in_order = 0; in_order < 2; in_order++)
-                        check_delta(isa_name(i), cpu_kernels_of(be), in_order, rows[r], dims[d], decays[e]);
+                    for (int way = 0; way < 4; way++)
+                        check_delta(isa_name(i), cpu_kernels_of(be), way % 2, rows[r], dims[d], decays[e], way / 2);
     }
 }
 
@@ -122,7 +125,7 @@ static void test_convolve(void **state) {
 
 // ---- states ---------------------------------------------------------------------------------------------------------
 
-static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2", "lfm2moe"};
+static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2", "granitehybrid", "lfm2moe"};
 
 enum { LENGTH = 70, ALIKE = 37 };
 

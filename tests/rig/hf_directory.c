@@ -667,7 +667,7 @@ void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) 
         .g = g, .style = style_of(mixtral_model ? "mixtral" : arch), .how = how ? how : &plain, .arch = arch};
     w.n_heads = (int)number(g, arch, "attention.head_count");
     double kv_heads = number(g, arch, "attention.head_count_kv");
-    w.n_kv_heads = isnan(kv_heads) ? 0 : (int)kv_heads; // NaN for a list: that family does not permute rows
+    w.n_kv_heads = isnan(kv_heads) ? hf_recurrent_kv_heads(g, arch, w.n_heads) : (int)kv_heads; // NaN for a list
     mkdir(dir, 0777);
     write_config(&w, dir);
     write_tensors(&w, dir);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "tests/rig/hf_ssd.h"
 
 typedef struct {
     int n_keys, n_values, key_dim, value_dim;
@@ -61,6 +62,7 @@ static bool is(const char *part, const char *name) { return strcmp(part, name) =
 
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out) {
+    if (strcmp(arch, "granitehybrid") == 0) return hf_ssd_write(g, layer, part, t, out);
     DeltaHeads s = {number(g, arch, "ssm.group_count"), number(g, arch, "ssm.time_step_rank"),
                     number(g, arch, "ssm.state_size"), 0};
     bool next = strcmp(arch, "qwen3next") == 0, conv = is(part, "shortconv.conv.weight");
@@ -118,20 +120,32 @@ bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *
 
 static void put_int(json_t *config, const char *key, int n) { jsonio_put(config, key, json_integer(n)); }
 
-void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config) {
-    int inner = number(g, arch, "ssm.inner_size"), head_dim = number(g, arch, "attention.key_length");
-    float eps;
-    char key[96];
-    if (inner) put_int(config, "linear_value_head_dim", inner / number(g, arch, "ssm.time_step_rank"));
-    if (strncmp(arch, "lfm2", 4) != 0) return;
+int hf_recurrent_kv_heads(const Gguf *g, const char *arch, int n_heads) {
+    int head_dim = number(g, arch, "attention.key_length");
     if (!head_dim) head_dim = number(g, arch, "embedding_length") / n_heads;
-    json_t *types = json_array();
     for (int i = 0; i < number(g, arch, "block_count"); i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
         const GgufTensor *k = gguf_tensor(g, name);
-        if (k) put_int(config, "num_key_value_heads", (int)k->dims[1] / head_dim);
-        jsonio_append(types, json_string(k ? "full_attention" : "conv"));
+        if (k) return (int)k->dims[1] / head_dim;
+    }
+    return 1;
+}
+
+void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config) {
+    int inner = number(g, arch, "ssm.inner_size");
+    float eps;
+    char key[96];
+    if (strcmp(arch, "granitehybrid") == 0) hf_ssd_keys(g, arch, config);
+    if (strcmp(arch, "granitehybrid") == 0 || strncmp(arch, "lfm2", 4) == 0)
+        put_int(config, "num_key_value_heads", hf_recurrent_kv_heads(g, arch, n_heads));
+    if (inner) put_int(config, "linear_value_head_dim", inner / number(g, arch, "ssm.time_step_rank"));
+    if (strncmp(arch, "lfm2", 4) != 0) return;
+    json_t *types = json_array();
+    for (int i = 0; i < number(g, arch, "block_count"); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.attn_k.weight", i);
+        jsonio_append(types, json_string(gguf_tensor(g, name) ? "full_attention" : "conv"));
     }
     jsonio_put(config, "layer_types", types);
     jsonio_put(config, "block_auto_adjust_ff_dim", json_false());

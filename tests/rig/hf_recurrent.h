@@ -41,6 +41,9 @@ typedef struct {
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out);
 
+// The number of KV heads of the layers with attention.
+int hf_recurrent_kv_heads(const Gguf *g, const char *arch, int n_heads);
+
 // Adds the keys of config.json for such layers.
 void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *config);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/rig/hf_directory_parts.h"
-#include "tests/rig/hf_recurrent.h"
+#include "tests/rig/hf_ssd.h"
 
 static const NamePair usual[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
@@ -96,6 +96,7 @@ static const Style styles[] = {
     {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},
     {.arch = "phi3", .model_type = "phi3", .names = phi, .n_names = 1},
     {.arch = "granite", .model_type = "granite", .permuted = true},
+    {.arch = "granitehybrid", .model_type = "granitemoehybrid", .permuted = true, .names = hf_ssd_names, .n_names = 1},
     {.arch = "smollm3", .model_type = "smollm3", .permuted = true},
     {.arch = "mistral3", .model_type = "ministral3", .permuted = true},
     {.arch = "olmo2", .model_type = "olmo2", .names = gemma, .n_names = 3},

@@ -35,6 +35,13 @@ static inline double number(const Plain *p, const char *suffix, double fallback)
     return gguf_f32(p->g, key, &f, true, 0).code ? fallback : (double)f;
 }
 
+// *out becomes the key's value, if the file has it.
+static inline void plain_switch(const Plain *p, const char *suffix, bool *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", p->arch, suffix);
+    if (gguf_bool(p->g, key, out, *out).code) abort();
+}
+
 static inline bool is(const Plain *p, const char *arch) { return strcmp(p->arch, arch) == 0; }
 
 static inline bool is_latent(const Plain *p) { return is(p, "deepseek2") || is(p, "mistral4"); }

@@ -2,8 +2,11 @@
 #include "tests/rig/plain_forward.h"
 
 #include "tests/rig/plain_file.h"
+#include "tests/rig/plain_ssd.h"
 
 // ---- positions ------------------------------------------------------------------------------------------------------
+
+static bool is_granite(const Plain *p) { return is(p, "granite") || is(p, "granitemoe") || is(p, "granitehybrid"); }
 
 static bool slides(const Plain *p, int layer) {
     char key[96];
@@ -20,7 +23,7 @@ static bool slides(const Plain *p, int layer) {
 static bool has_rope(const Plain *p, int layer) {
     bool on = true;
     if (is(p, "muse-glimmer")) return slides(p, layer);
-    if (is(p, "granite")) gguf_bool(p->g, "granite.rope.scaling.finetuned", &on, true);
+    if (is_granite(p)) plain_switch(p, "rope.scaling.finetuned", &on);
     if (is(p, "exaone4") || is(p, "cohere2")) on = p->window == 0 || slides(p, layer);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
@@ -75,9 +78,9 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 }
 
 static bool turns_pairs(const Plain *p) {
-    static const char *const families[] = {"llama",     "granite",      "smollm3",    "mistral3",    "glm4",
-                                           "deepseek2", "ernie4_5",     "arcee",      "command-r",   "cohere2",
-                                           "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe"};
+    static const char *const families[] = {"llama",     "granite",      "smollm3",    "mistral3",     "glm4",
+                                           "deepseek2", "ernie4_5",     "arcee",      "command-r",    "cohere2",
+                                           "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe", "granitehybrid"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -98,8 +101,6 @@ static void turn(const Plain *p, int layer, int pos, double *head) {
 // ---- a layer --------------------------------------------------------------------------------------------------------
 
 static double capped(double v, double cap) { return cap > 0 ? cap * tanh(v / cap) : v; }
-
-static bool is_granite(const Plain *p) { return is(p, "granite") || is(p, "granitemoe"); }
 
 static double score_scale(const Plain *p) {
     bool by_dim = (is(p, "gemma2") && p->n_layers == 46) || (is(p, "gemma3") && p->n_layers == 62);
@@ -269,9 +270,7 @@ static void route(const Plain *p, int layer, const double *logits, int n, double
     const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
                      *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
     double by[512], part[512], all = 0, sum = 0;
-    char key[96];
-    snprintf(key, sizeof key, "%s.expert_weights_norm", p->arch);
-    if (gguf_bool(p->g, key, &normed, normed).code) abort();
+    plain_switch(p, "expert_weights_norm", &normed);
     for (int i = 0; i < n; i++) {
         part[i] = sigmoids ? 1 / (1 + exp(-logits[i])) : exp(logits[i]);
         all += sigmoids ? 0 : part[i];
@@ -548,6 +547,13 @@ static void feed(const Plain *p, int layer, double *row) {
 // Computes a recurrent layer; false: the layer is not recurrent.
 static bool run_recurrent(const Plain *p, int layer, double *x, int n) {
     bool delta = tensor_of(p, layer, "ssm_out", "weight");
+    double *branch = plain_ssd(p, layer, x, n);
+    for (int t = 0; branch && t < n; t++) {
+        add_branch(p, layer, "none", branch + t * p->dim, x + t * p->dim);
+        feed(p, layer, x + t * p->dim);
+    }
+    free(branch);
+    if (branch) return true;
     if (!delta && !tensor_of(p, layer, "shortconv.conv", "weight")) return false;
     (delta ? gated_delta : short_convolution)(p, layer, x, n);
     for (int t = 0; t < n; t++) feed(p, layer, x + t * p->dim);

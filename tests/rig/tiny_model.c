@@ -19,12 +19,12 @@ typedef struct {
     bool qkv_bias, qk_norm, norms_behind;
     bool experts, shared, sinks, all_biases; // sinks: also another name for the norm of the feed-forward
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
-    bool cohere;                            // layers of one norm, which is a LayerNorm
-    bool ungated;                           // the feed-forward has no gate
-    bool delta, delta_grouped, conv, gated; // recurrent layers; attention with a gate in Wq
-    bool gate_own, logit_factor;            // attention with a gate of its own; logit_scale multiplies
-    const char *norm_out;                   // NULL: output_norm
-    int n_layers;                           // 0: two
+    bool cohere;                                 // layers of one norm, which is a LayerNorm
+    bool ungated;                                // the feed-forward has no gate
+    bool delta, delta_grouped, conv, ssd, gated; // recurrent layers; attention with a gate in Wq
+    bool gate_own, logit_factor;                 // attention with a gate of its own; logit_scale multiplies
+    const char *norm_out;                        // NULL: output_norm
+    int n_layers;                                // 0: two
     int window;
     float score_cap, logit_cap, swa_base;
     const char *rope;
@@ -108,6 +108,7 @@ static const Arch archs[] = {
      .long_rope = true,
      .ctx_orig = 64},
     {.name = "granite", .pre = "refact", .scales = true},
+    {.name = "granitehybrid", .pre = "refact", .n_layers = 3, .scales = true, .ssd = true},
     {.name = "smollm3", .pre = "smaug-bpe", .n_layers = 4},
     {.name = "mistral3", .pre = "tekken", .rope = "yarn", .ctx_orig = 8, .freq_base = 100, .temperature = 0.4f},
     {.name = "olmo2",
@@ -296,7 +297,7 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
         add_matrix(g, layer_name(name, layer, part), m->type, i < 2 ? m->dim : m->ffn_shared,
                    i < 2 ? m->ffn_shared : m->dim, random);
     }
-    if (m->ffn_shared && !a->latent && !a->plain_shared)
+    if (m->ffn_shared && !a->latent && !a->plain_shared && !a->ssd)
         add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
     if ((m->n_groups && !m->softmax) || a->choice_bias)
         add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
@@ -304,7 +305,7 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
 
 // Every third layer has attention.
 static bool is_recurrent(const TinyModel *m, int layer) {
-    return (arch_of(m)->delta || arch_of(m)->conv) && (layer + 1) % 3 != 0 && layer < m->n_layers;
+    return (arch_of(m)->delta || arch_of(m)->conv || arch_of(m)->ssd) && (layer + 1) % 3 != 0 && layer < m->n_layers;
 }
 
 static void add_table(Gguf *g, const char *name, int n_each, int n, float spread, uint64_t *random) {
@@ -334,6 +335,20 @@ static void add_conv(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     add_matrix(g, layer_name(name, layer, "shortconv.in_proj.weight"), m->type, m->dim, 3 * m->dim, random);
     add_table(g, layer_name(name, layer, "shortconv.conv.weight"), m->taps, m->dim, 1, random);
     add_matrix(g, layer_name(name, layer, "shortconv.out_proj.weight"), m->type, m->dim, m->dim, random);
+}
+
+static void add_ssd(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    int n = m->value_heads, inner = 2 * m->dim, channels = 2 * m->key_heads * m->state + inner;
+    if (inner % n || inner % m->key_heads) impossible("heads that divide 2 dim expected", n, inner);
+    add_matrix(g, layer_name(name, layer, "ssm_in.weight"), m->type, m->dim, inner + channels + n, random);
+    add_table(g, layer_name(name, layer, "ssm_conv1d.weight"), m->taps, channels, 0.7f, random);
+    add_vector(g, layer_name(name, layer, "ssm_conv1d.bias"), channels, 0, 0.5f, random);
+    add_vector(g, layer_name(name, layer, "ssm_dt.bias"), n, 0, 1, random);
+    add_vectors(g, layer_name(name, layer, "ssm_a"), 1, n, -0.5f, 0.4f, random);
+    add_vectors(g, layer_name(name, layer, "ssm_d"), 1, n, 1, 0.5f, random);
+    add_vectors(g, layer_name(name, layer, "ssm_norm.weight"), inner / m->key_heads, m->key_heads, 1, 0.2f, random);
+    add_matrix(g, layer_name(name, layer, "ssm_out.weight"), m->type, inner, m->dim, random);
 }
 
 static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
@@ -376,6 +391,7 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
     if (!is_recurrent(m, layer)) add_attention(g, m, layer, random);
     else if (a->delta) add_delta(g, m, layer, random);
+    else if (a->ssd) add_ssd(g, m, layer, random);
     else add_conv(g, m, layer, random);
     if (a->norms_behind) {
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
@@ -485,6 +501,8 @@ static void set_scaling(Gguf *g, const TinyModel *m) {
         set_f32(g, m->arch, "rope.scaling.yarn_log_multiplier", 0.5f);
     }
     if (m->halves) gguf_set_bool(g, "quill.rope.halves", true);
+    snprintf(name, sizeof name, "%s.rope.scaling.finetuned", m->arch);
+    if (a->ssd && m->n_rot == 0) gguf_set_bool(g, name, false);
 }
 
 static void set_scales(Gguf *g, const TinyModel *m) {
@@ -559,21 +577,22 @@ static void set_choice(Gguf *g, const TinyModel *m) {
 }
 
 static void set_recurrent(Gguf *g, const TinyModel *m) {
-    if (arch_of(m)->delta) {
-        set_u32(g, m->arch, "full_attention_interval", 3);
+    const Arch *a = arch_of(m);
+    if (a->delta || a->ssd) {
+        if (a->delta) set_u32(g, m->arch, "full_attention_interval", 3);
         set_u32(g, m->arch, "ssm.group_count", m->key_heads);
         set_u32(g, m->arch, "ssm.time_step_rank", m->value_heads);
         set_u32(g, m->arch, "ssm.state_size", m->state);
-        set_u32(g, m->arch, "ssm.inner_size", m->value_heads * m->state);
+        set_u32(g, m->arch, "ssm.inner_size", a->ssd ? 2 * m->dim : m->value_heads * m->state);
         set_u32(g, m->arch, "ssm.conv_kernel", m->taps);
     }
-    if (!arch_of(m)->conv) return;
+    if (!a->conv && !a->ssd) return;
     int32_t *heads = mem_alloc((size_t)m->n_layers * sizeof *heads);
     char key[96];
     for (int i = 0; i < m->n_layers; i++) heads[i] = is_recurrent(m, i) ? 0 : m->n_kv_heads;
     snprintf(key, sizeof key, "%s.attention.head_count_kv", m->arch);
     gguf_set_ints(g, key, heads, (size_t)m->n_layers);
-    set_u32(g, m->arch, "shortconv.l_cache", m->taps);
+    if (a->conv) set_u32(g, m->arch, "shortconv.l_cache", m->taps);
     free(heads);
 }
 
@@ -594,11 +613,11 @@ static void set_shape(Gguf *g, const TinyModel *m) {
         if (arch_of(m)->dense_first || arch_of(m)->gating) set_choice(g, m);
     }
     set_u32(g, m->arch, "attention.head_count", m->n_heads);
-    if (!arch_of(m)->conv) set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
+    if (!arch_of(m)->conv && !arch_of(m)->ssd) set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
     set_recurrent(g, m);
     set_u32(g, m->arch, "attention.key_length", m->head_dim);
     set_u32(g, m->arch, "attention.value_length", m->head_dim);
-    set_u32(g, m->arch, "rope.dimension_count", m->n_rot);
+    if (m->n_rot) set_u32(g, m->arch, "rope.dimension_count", m->n_rot);
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
     set_f32(g, m->arch, arch_of(m)->cohere ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
             1e-5f);
@@ -629,7 +648,7 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.ffn) m.ffn = 2 * m.dim;
     if (!m.n_experts && arch->experts) m.n_experts = 8;
     if (!m.n_used && m.n_experts) m.n_used = m.n_experts < 3 ? 1 : 3;
-    if (!m.ffn_shared && arch->shared) m.ffn_shared = m.ffn;
+    if (!m.ffn_shared && (arch->shared || (arch->ssd && m.n_experts))) m.ffn_shared = m.ffn;
     if (!m.key_heads) m.key_heads = 2;
     if (!m.value_heads) m.value_heads = 2 * m.key_heads;
     if (!m.state) m.state = 16;
@@ -641,7 +660,7 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.rope) m.rope = arch->rope;
     if (!m.ctx_orig) m.ctx_orig = arch->ctx_orig;
     if (!m.ctx_orig && m.rope) m.ctx_orig = (int)((float)m.ctx / m.rope_factor);
-    if (!m.n_rot) m.n_rot = arch->half_rope || arch->latent ? m.head_dim / 4 * 2 : m.head_dim;
+    if (!m.n_rot && !arch->ssd) m.n_rot = arch->half_rope || arch->latent ? m.head_dim / 4 * 2 : m.head_dim;
     m.qkv_bias |= arch->qkv_bias;
     m.qk_norm |= arch->qk_norm;
     m.rope_freqs |= arch->gemma4;

@@ -32,6 +32,8 @@ typedef struct {
     // alone; with a window each fourth layer has none and no RoPE), "hunyuan-dense" (norms of Q and K after RoPE),
     // "arcee" (relu squared, no gate), "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
     // "cohere2" (the same with windows)
+    // "granitehybrid" (Mamba-2 in all layers but each third, no RoPE unless n_rot is set; with n_experts it has a
+    // shared expert too)
     const char *arch;
     int dim;      // 0: 64
     int n_layers; // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, to have layers of both
@@ -54,9 +56,9 @@ typedef struct {
     int n_groups;
     bool softmax;    // with groups: a softmax too; glm4moe and bailingmoe2: the weights of experts are not normalised
     int expert_type; // type of the experts' matrices; 0: `type`
-    int key_heads;   // key heads of gated DeltaNet; 0: 2
-    int value_heads; // value heads of gated DeltaNet; 0: twice key_heads
-    int state;       // elements of such a head; 0: 16
+    int key_heads;   // key heads of gated DeltaNet, groups of Mamba-2; 0: 2
+    int value_heads; // value heads of gated DeltaNet, heads of Mamba-2 (2 dim elements in all); 0: twice key_heads
+    int state;       // elements of a head of gated DeltaNet, of B and C of Mamba-2; 0: 16
     int taps;        // taps of convolutions; 0: 4, "lfm2" 3
     int vocab;       // 0: 320
     int ctx;         // 0: 256
