@@ -94,6 +94,7 @@ static int seen(const Layer *l, int slot) {
 static double mixer_flops(const Layer *l, int slot) {
     const Heads *h = &l->heads;
     const Recurrence *r = &l->rec;
+    if (l->kind.mixer == MIXER_NONE) return 0;
     if (mixer_is_recurrent(l->kind.mixer))
         return 2.0 * r->channels * r->taps +
                (l->kind.mixer == MIXER_SSD ? 4.0 : 6.0) * r->n_values * r->key_dim * r->value_dim;

@@ -46,6 +46,8 @@ typedef struct {
     bool v_norm;          // every head of V is normalised, without weights
     float score_scale;    // factor of the scores; 0: 1/sqrt(head_dim), but see n_layers_by_dim
     bool latent;          // K and V are compressed: MIXER_LATENT
+    bool ungated;         // feed-forwards and experts have no gate: Layer.w_up is empty
+    bool parts_apart;     // a layer has only attention, only a recurrent mixer, or only a feed-forward, with one norm
     bool dense_beside;    // a layer with experts also has a plain FFN, whose output is added to theirs
     // The mixer of layers without attention: MIXER_DELTA, MIXER_CONV or MIXER_SSD; MIXER_NONE: all layers have
     // attention. The file says which layers these are

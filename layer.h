@@ -191,12 +191,12 @@ typedef struct {
     // without wk uses the K and V of an earlier layer, the one with the same kv_kind and kv_layer. With wk but without
     // wv, V is K before its norm and RoPE.
     Tensor wq, wk, wv, wo;
-    // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts. FFN_GATED without w_up (no data): the product of
-    // w_gate is multiplied by its own activation, as relu squared
+    // 2 x (ffn, dim), (dim, ffn); for FFN_EXPERTS stacks of n_experts. Without w_up (no data) the product of w_gate is
+    // multiplied by its own activation, as relu squared
     Tensor w_gate, w_up, w_down;
     Tensor router; // (n_experts, dim) of FFN_EXPERTS
-    // The shared expert, which every row uses in addition; no data: there is none. Its output is multiplied by
-    // sigmoid(shared_route x) if shared_route has data.
+    // The shared expert, which every row uses in addition; no data: there is none. It may also lack shared_up. Its
+    // output is multiplied by sigmoid(shared_route x) if shared_route has data.
     Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
     Tensor shared_route;                        // (1, dim)
     // The input matrix of recurrent mixers: (channels, dim), for MIXER_CONV (3 dim, dim). Their output matrix is wo

@@ -77,6 +77,7 @@ int layer_norm_floats(const Layer *l, int dim); // elements of all norms and oth
 // The first matrix of the first layer. Its type is taken as the type of the model's weights.
 static inline const Tensor *model_first_matrix(const Model *m) {
     const Layer *l = m->layers;
+    if (l->kind.mixer == MIXER_NONE) return &l->w_gate;
     return mixer_is_recurrent(l->kind.mixer) ? &l->w_mix : &l->wq;
 }
 

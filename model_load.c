@@ -38,8 +38,10 @@ static Status load_scales(Loader *l) {
 // last, and the model is complete without them.
 static Status load_n_layers(const Loader *l) {
     ModelConfig *c = &l->m->c;
-    // A layer has at least six tensors, so the number of tensors bounds that of layers before anything is allocated.
-    TRY(loader_int(l, "block_count", 1, int_max(1, gguf_n_tensors(l->g) / 6), true, 0, &c->n_layers));
+    // A layer has at least six tensors, or three if it is a feed-forward alone. So the number of tensors bounds that of
+    // layers before anything is allocated.
+    int least = l->family->parts_apart ? 3 : 6;
+    TRY(loader_int(l, "block_count", 1, int_max(1, gguf_n_tensors(l->g) / least), true, 0, &c->n_layers));
     TRY(loader_int(l, "nextn_predict_layers", 0, c->n_layers - 1, false, 0, &c->n_mtp));
     c->n_layers -= c->n_mtp;
     for (int i = c->n_layers; i < c->n_layers + c->n_mtp; i++)
@@ -66,8 +68,10 @@ static Status load_shape(Loader *l) {
     TRY(loader_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
     TRY(loader_experts_shape(l));
     TRY(loader_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
-    TRY(loader_float(l, l->family->layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-                     true, 0, &c->eps));
+    char key[96]; // files of nemotron_h may have the other name alone
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", c->arch);
+    bool other = l->family->layer_norms || (l->family->parts_apart && !gguf_value(l->g, key));
+    TRY(loader_float(l, other ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
     TRY(loader_recurrent_shape(l));
     TRY(loader_attention_shape(l));
     return OK;
@@ -139,14 +143,33 @@ static Status load_layer_end(const Loader *l, int i) {
     return loader_layer_vector(l, i, "post_norm", &y->norm_per, dim, true);
 }
 
+static Status load_mixer(const Loader *l, int i) {
+    int dim = l->m->c.dim;
+    Layer *y = &l->m->layers[i];
+    if (!l->family->no_norms_before) TRY(loader_layer_vector(l, i, "attn_norm", &y->norm_att, dim, true));
+    TRY(loader_is_recurrent(l, i) ? loader_recurrent(l, i) : loader_attention(l, i));
+    if (!l->family->norms_behind) return OK;
+    return loader_layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true);
+}
+
+// Makes layer i one without a mixer.
+static void leave_mixer_out(Layer *y) {
+    y->kind.mixer = MIXER_NONE;
+    y->kv_kind = y->kv_layer = -1;
+    y->rope = (Rope){.mscale = 1, .span = 1};
+}
+
 static Status load_layer(const Loader *l, int i) {
     int dim = l->m->c.dim;
     Layer *y = &l->m->layers[i];
     bool before = !l->family->no_norms_before, behind = l->family->norms_behind;
     TRY(describe_layer(l, i));
-    if (before) TRY(loader_layer_vector(l, i, "attn_norm", &y->norm_att, dim, true));
-    TRY(loader_is_recurrent(l, i) ? loader_recurrent(l, i) : loader_attention(l, i));
-    if (behind) TRY(loader_layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true));
+    if (loader_mixes(l, i)) TRY(load_mixer(l, i));
+    else leave_mixer_out(y);
+    if (!loader_feeds(l, i)) {
+        y->kind.ffn = FFN_NONE;
+        return load_layer_end(l, i);
+    }
     const char *ffn_norm = l->family->ffn_norm ? l->family->ffn_norm : "ffn_norm";
     if (l->family->parallel) y->norm_ffn = y->norm_att;
     else if (before) TRY(loader_layer_vector(l, i, ffn_norm, &y->norm_ffn, dim, true));
@@ -255,6 +278,7 @@ static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) 
     free(l.ffn);
     free(l.windowed);
     free(l.recurrent);
+    free(l.feeds);
     if (st.code) model_free(m);
     return st;
 }

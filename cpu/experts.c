@@ -181,11 +181,12 @@ static void gate_pairs(void *arg, int first, int last, int thread) {
     ExpertStep *s = arg;
     size_t n = (size_t)s->l->w_gate.n_out;
     const int *begin = s->w->experts.first; // the first pair of each expert
+    const float *up = s->l->w_up.data ? s->w->up : s->w->h;
     for (int expert = 0; expert < s->l->kind.n_experts; expert++) {
         int pair = int_max(first, begin[expert]), end = int_min(last, begin[expert + 1]);
         if (pair >= end || stack_glu_packs(s->product, expert)) continue;
         for (; pair < end; pair++)
-            s->k->gate(s->l->kind.act, s->w->h + (size_t)pair * n, s->w->up + (size_t)pair * n, (int)n);
+            s->k->gate(s->l->kind.act, s->w->h + (size_t)pair * n, up + (size_t)pair * n, (int)n);
     }
 }
 
@@ -193,15 +194,16 @@ static void gate_shared(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
     size_t n = (size_t)s->l->shared_gate.n_out, at = expert_rows_shared(s->w, s->l);
+    const float *up = s->l->shared_up.data ? s->w->up : s->w->h;
     for (size_t row = (size_t)first; row < (size_t)last; row++)
-        s->k->gate(s->l->kind.act, s->w->h + at + row * n, s->w->up + at + row * n, (int)n);
+        s->k->gate(s->l->kind.act, s->w->h + at + row * n, up + at + row * n, (int)n);
 }
 
 static void shared_in(ExpertStep *s, MatmulRows rows) {
     size_t n = (size_t)s->l->shared_gate.n_out, at = expert_rows_shared(s->w, s->l);
     MatmulJob jobs[] = {{.w = &s->l->shared_gate, .y = s->w->h + at, .y_stride = n},
                         {.w = &s->l->shared_up, .y = s->w->up + at, .y_stride = n}};
-    matmul_run(s->k, s->w, jobs, 2, rows);
+    matmul_run(s->k, s->w, jobs, s->l->shared_up.data ? 2 : 1, rows);
     tasks_over_rows(s->w, rows.n, 8.0 * (double)n, gate_shared, s);
 }
 
@@ -227,7 +229,7 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
         tasks_over_rows(w, pairs, w->dim, gather_rows, &s);
         p.x = w->experts.x;
     }
-    p.n_jobs = 2;
+    p.n_jobs = l->w_up.data ? 2 : 1;
     p.stack[0] = &l->w_gate, p.y[0] = w->h;
     p.stack[1] = &l->w_up, p.y[1] = w->up;
     stack_product_run(p);

@@ -132,7 +132,9 @@ static Status check_types(const HfModel *m) {
 static Status refuse_act(const HfModel *m) {
     bool gemma =
         m->family->names == HF_NAMES_GEMMA || m->family->names == HF_NAMES_GEMMA4; // gemma4's classes ignore hidden_act
-    const char *key = gemma ? "hidden_activation" : "hidden_act", *act = text_of(m->config, key);
+    bool nemotron = m->family->names == HF_NAMES_NEMOTRON;
+    const char *key = gemma ? "hidden_activation" : nemotron ? "mlp_hidden_act" : "hidden_act";
+    const char *act = text_of(m->config, key);
     if (!act || strcmp(act, m->family->act) == 0) return OK;
     if (strcmp(m->family->arch, "gemma") == 0 && strcmp(act, "gelu") == 0) return OK; // means the tanh form there
     return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
@@ -452,6 +454,7 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
         const char *type = listed ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
         bool window = type && strcmp(type, "sliding_attention") == 0;
         bool recurrent = type && m->family->recurrent && strcmp(type, m->family->recurrent) == 0;
+        recurrent = recurrent || m->family->names == HF_NAMES_NEMOTRON; // hf/ssd.c checks these types
         if (listed && !window && !recurrent && (!type || strcmp(type, "full_attention") != 0))
             return status_error(
                 QUILL_MODEL, "%s/config.json: layer_types: full_attention or sliding_attention expected, %.60s found",

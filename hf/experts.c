@@ -135,16 +135,19 @@ static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
     return OK;
 }
 
-static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
+// down, or up of experts without a gate.
+static Status take_whole(const HfModel *m, long layer, int part, const SafeTensor *t) {
     bool turns = m->family->names == HF_NAMES_OSS;
     if (!is_shaped(t, 3)) return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions");
     size_t n = (size_t)t->dims[0], dim = (size_t)t->dims[turns ? 2 : 1], width = (size_t)t->dims[turns ? 1 : 2];
     const void *data = t->data;
     if (turns || (uintptr_t)data % t->element)
         data = copy_rows(m, t, n, dim, width, dim * width, 0, turns ? 1 : width, turns ? dim : 1);
-    TRY(add(m, t, layer, DOWN, "weight", hf_type_of(t), width, dim, n, data));
+    TRY(add(m, t, layer, part, "weight", hf_type_of(t), width, dim, n, data));
     return OK;
 }
+
+static Status take_down(const HfModel *m, long layer, const SafeTensor *t) { return take_whole(m, layer, DOWN, t); }
 
 // The rows of a shared expert's gate, then those of its up.
 static Status take_shared(const HfModel *m, long layer, const SafeTensor *t) {
@@ -229,7 +232,7 @@ static int part_of(const char *word) {
 bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, const char *part,
                      const SafeTensor *t, Status *st) {
     static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts.",
-                                        "experts."};
+                                        "mixer.experts.", "experts."};
     static const struct {
         const char *part;
         Status (*take)(const HfModel *m, long layer, const SafeTensor *t);
@@ -254,6 +257,7 @@ bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, lon
     else if (fp8_is(t) && strcmp(word, "down_proj") == 0) *st = take_fp8(m, files, layer, t, false);
     else if (strcmp(word, "gate_up_proj") == 0) *st = take_gate_up(m, layer, t);
     else if (strcmp(word, "down_proj") == 0) *st = take_down(m, layer, t);
+    else if (strcmp(word, "up_proj") == 0) *st = take_whole(m, layer, UP, t); // of experts without a gate
     else if (strcmp(word, "gate_up_proj_bias") == 0) *st = take_bias(m, layer, t, true);
     else if (strcmp(word, "down_proj_bias") == 0) *st = take_bias(m, layer, t, false);
     else if (strcmp(word, "gate_up_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, true);

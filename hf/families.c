@@ -27,6 +27,11 @@
     "\"attention_multiplier\": 1.0, \"num_local_experts\": 8, \"num_experts_per_tok\": 2, "                            \
     "\"shared_intermediate_size\": 1024"
 
+#define NEMOTRON_DEFAULTS                                                                                              \
+    "\"rms_norm_eps\": 1e-5, \"layer_norm_epsilon\": 1e-5, \"max_position_embeddings\": 4096, \"hidden_size\": 4096, " \
+    "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128, \"intermediate_size\": 21504, "       \
+    "\"ssm_state_size\": 128, \"mamba_num_heads\": 128, \"mamba_head_dim\": 64, \"n_groups\": 8, \"conv_kernel\": 4"
+
 // Shared by the Granite classes with experts.
 #define GRANITE_MOE_DEFAULTS                                                                                           \
     "\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "                       \
@@ -193,7 +198,7 @@ static const HfFamily families[] = {
      .halves = true,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "
                  "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0}"},
-    {.model_type = "granitemoehybrid",
+    {.model_type = "granitemoehybrid", // without experts and with attention in all layers
      .arch = "granite",
      .act = "silu",
      .names = HF_NAMES_GRANITE_HYBRID,
@@ -403,6 +408,21 @@ static const HfFamily families[] = {
      .defaults = "{" DELTA_DEFAULTS ", \"num_key_value_heads\": 2, "
                  "\"num_experts\": 256, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512, "
                  "\"shared_expert_intermediate_size\": 512}"},
+    {.model_type = "nemotron_h", // without experts
+     .arch = "nemotron_h",
+     .act = "relu2",
+     .names = HF_NAMES_NEMOTRON,
+     .recurrent = "linear_attention",
+     .defaults = "{" NEMOTRON_DEFAULTS "}"},
+    {.model_type = "nemotron_h",
+     .arch = "nemotron_h_moe",
+     .act = "relu2",
+     .names = HF_NAMES_NEMOTRON,
+     .recurrent = "linear_attention",
+     .defaults = "{" NEMOTRON_DEFAULTS ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "
+                 "\"moe_intermediate_size\": 7688, \"moe_shared_expert_intermediate_size\": 7688, "
+                 "\"n_shared_experts\": 1, \"routed_scaling_factor\": 1.0, \"n_group\": 1, \"topk_group\": 1, "
+                 "\"norm_topk_prob\": true}"},
     {.model_type = "lfm2",
      .arch = "lfm2",
      .act = "silu",
@@ -425,7 +445,7 @@ static const HfFamily families[] = {
                  "\"norm_topk_prob\": true, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
-// The last row of each type is that of all its models, but see hf_family_attention.
+// Rows of one model_type are adjacent.
 static bool is_last(size_t i) {
     return i + 1 == ARRAY_LEN(families) || strcmp(families[i].model_type, families[i + 1].model_type) != 0;
 }
@@ -436,10 +456,10 @@ const HfFamily *hf_family(const char *model_type) {
     return NULL;
 }
 
-const HfFamily *hf_family_attention(const HfFamily *f) {
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (strcmp(families[i].model_type, f->model_type) == 0 && !families[i].recurrent) return &families[i];
-    return NULL;
+const HfFamily *hf_family_dense(const HfFamily *f) {
+    size_t i = 0;
+    while (strcmp(families[i].model_type, f->model_type) != 0) i++;
+    return &families[i];
 }
 
 const char *hf_family_list(void) {

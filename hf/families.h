@@ -20,6 +20,7 @@ typedef enum {
     HF_NAMES_SEED = 1024,
     HF_NAMES_HUNYUAN = 2048,
     HF_NAMES_GRANITE_HYBRID = 4096,
+    HF_NAMES_NEMOTRON = 8192,
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.
@@ -56,8 +57,8 @@ typedef struct {
 } HfFamily;
 
 const HfFamily *hf_family(const char *model_type); // a row of hf/families.c; NULL: none
-// The row for those of its models that have attention in all layers; NULL: they are as the others
-const HfFamily *hf_family_attention(const HfFamily *f);
+// The other row of a model_type that has two: that of its dense models. hf_family gives the last row.
+const HfFamily *hf_family_dense(const HfFamily *f);
 const char *hf_family_list(void); // "llama, mistral, ..."; static
 
 #endif

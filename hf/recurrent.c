@@ -43,7 +43,7 @@ static Status find_layers(const HfModel *m, int64_t n_layers, uint8_t *recurrent
     const json_t *types = json_object_get(m->config, "layer_types"),
                  *full = json_object_get(m->config, "full_attn_idxs");
     bool listed = json_array_size(types) > 0, conv = m->family->names == HF_NAMES_LFM;
-    bool ssd = m->family->names == HF_NAMES_GRANITE_HYBRID;
+    bool ssd = m->family->names == HF_NAMES_GRANITE_HYBRID || m->family->names == HF_NAMES_NEMOTRON;
     int64_t every = 0;
     if (!listed && !conv && !ssd) TRY(count_of(m, "full_attention_interval", &every));
     for (int64_t i = 0; i < n_layers; i++) {
@@ -121,10 +121,8 @@ Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
     uint8_t *recurrent = mem_alloc((size_t)n_layers);
     Status st = find_layers(m, n_layers, recurrent);
     HfNames names = m->family->names;
-    if (!st.code)
-        st = (names == HF_NAMES_LFM              ? set_conv
-              : names == HF_NAMES_GRANITE_HYBRID ? hf_ssd_config
-                                                 : set_delta)(m, n_layers, recurrent);
+    bool ssd = names == HF_NAMES_GRANITE_HYBRID || names == HF_NAMES_NEMOTRON;
+    if (!st.code) st = (names == HF_NAMES_LFM ? set_conv : ssd ? hf_ssd_config : set_delta)(m, n_layers, recurrent);
     free(recurrent);
     return st;
 }

@@ -78,6 +78,18 @@ static const struct {
     {"linear_attn.in_proj_b", "ssm_beta", HF_NAMES_NEXT},
     {"linear_attn.in_proj_a", "ssm_alpha", HF_NAMES_NEXT},
     {"linear_attn.out_proj", "ssm_out", HF_NAMES_NEXT},
+    {"norm", "attn_norm", HF_NAMES_NEMOTRON},
+    {"mixer.in_proj", "ssm_in", HF_NAMES_NEMOTRON},
+    {"mixer.out_proj", "ssm_out", HF_NAMES_NEMOTRON},
+    {"mixer.q_proj", "attn_q", HF_NAMES_NEMOTRON},
+    {"mixer.k_proj", "attn_k", HF_NAMES_NEMOTRON},
+    {"mixer.v_proj", "attn_v", HF_NAMES_NEMOTRON},
+    {"mixer.o_proj", "attn_output", HF_NAMES_NEMOTRON},
+    {"mixer.up_proj", "ffn_up", HF_NAMES_NEMOTRON},
+    {"mixer.down_proj", "ffn_down", HF_NAMES_NEMOTRON},
+    {"mixer.gate", "ffn_gate_inp", HF_NAMES_NEMOTRON},
+    {"mixer.shared_experts.up_proj", "ffn_up_shexp", HF_NAMES_NEMOTRON},
+    {"mixer.shared_experts.down_proj", "ffn_down_shexp", HF_NAMES_NEMOTRON},
     {"mamba.in_proj", "ssm_in", HF_NAMES_GRANITE_HYBRID},
     {"mamba.out_proj", "ssm_out", HF_NAMES_GRANITE_HYBRID},
     {"block_sparse_moe.router", "ffn_gate_inp", HF_NAMES_GRANITE_HYBRID},
@@ -106,6 +118,7 @@ static const struct {
                   {"mlp.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
                   {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
                   {"feed_forward.expert_bias", "exp_probs_b.bias", HF_NAMES_LFM},
+                  {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_NEMOTRON},
                   {"layer_scalar", "layer_output_scale.weight", HF_NAMES_GEMMA4},
                   {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
                   {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
@@ -118,7 +131,7 @@ static const char *const left_out[] = {
 
 // The prefixes of the text model's tensors: of a text model, of a model with images, and of a model saved without its
 // head.
-static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", ""};
+static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", "backbone.", ""};
 
 typedef struct {
     const HfModel *m;
@@ -131,7 +144,13 @@ typedef struct {
 } TensorReader;
 
 static bool lfm(const TensorReader *r) { return r->m->family->names == HF_NAMES_LFM; }
-static const char *last_norm(const TensorReader *r) { return lfm(r) ? "embedding_norm.weight" : "norm.weight"; }
+static bool nemotron(const TensorReader *r) { return r->m->family->names == HF_NAMES_NEMOTRON; }
+static const char *last_norm(const TensorReader *r) {
+    return lfm(r) ? "embedding_norm.weight" : nemotron(r) ? "norm_f.weight" : "norm.weight";
+}
+static const char *embedding(const TensorReader *r) {
+    return nemotron(r) ? "embeddings.weight" : "embed_tokens.weight";
+}
 
 static Status refuse_type(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SAFE_SHOW(t->name),
@@ -192,7 +211,7 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
     }
     Str rest = behind(t->name, r->prefix);
     if (!rest.data) return OK;
-    if (str_is(rest, "embed_tokens.weight")) strcpy(out, "token_embd.weight");
+    if (str_is(rest, embedding(r))) strcpy(out, "token_embd.weight");
     if (str_is(rest, last_norm(r))) strcpy(out, lfm(r) ? "token_embd_norm.weight" : "output_norm.weight");
     static const char *const per_layer[][2] = {{"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
                                                {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
@@ -311,7 +330,7 @@ static Status begin(TensorReader *r) {
     while (!find_tensor(r, last_norm(r)) && ++i < ARRAY_LEN(prefixes));
     if (i == ARRAY_LEN(prefixes)) r->prefix = prefixes[0];
     if (i == ARRAY_LEN(prefixes)) return missing(r, last_norm(r), "");
-    r->embedding = find_tensor(r, "embed_tokens.weight");
+    r->embedding = find_tensor(r, embedding(r));
     r->tied = json_is_true(tied);
     r->untied = json_is_false(tied);
     hf_config_int(r->m->config, "num_hidden_layers", &r->n_layers);
@@ -352,7 +371,7 @@ static Status read_all(TensorReader *r) {
     }
     TRY(hf_experts_end(&r->experts, r->m));
     if (hf_is_muse(r->m)) TRY(hf_muse_norms(r->m));
-    if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, "embed_tokens.weight", "");
+    if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, embedding(r), "");
     if (r->untied && !gguf_tensor(r->m->g, "output.weight")) {
         r->prefix = "";
         return missing(r, "lm_head.weight", ", as tie_word_embeddings is false in config.json");

@@ -34,13 +34,13 @@ static Status load_windowed(Loader *l) {
 static bool owns_kv(const ModelConfig *c, int i) { return i < c->n_layers - c->n_shared_kv; }
 
 // The layer whose K and V layer i uses: i itself, or the last layer before it of the same kind (with or without a
-// window) that has K and V of its own; -1: there is none. A recurrent layer has none and is never used: itself.
+// window) that has K and V of its own; -1: there is none. A layer without attention has none and is never used: itself.
 static int source_of(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     int from = i;
-    if (loader_is_recurrent(l, i)) return i;
-    while (from >= 0 && (!owns_kv(c, from) || loader_is_recurrent(l, from) ||
-                         (loader_window(l, from) > 0) != (loader_window(l, i) > 0)))
+    if (!loader_attends(l, i)) return i;
+    while (from >= 0 &&
+           (!owns_kv(c, from) || !loader_attends(l, from) || (loader_window(l, from) > 0) != (loader_window(l, i) > 0)))
         from--;
     return from;
 }
@@ -53,7 +53,7 @@ static Status load_kv_heads(Loader *l) {
     c->n_kv_heads = c->window_heads = 0;
     for (int i = 0; i < c->n_layers; i++) {
         int *of_kind = loader_window(l, i) > 0 ? &c->window_heads : &c->n_kv_heads, n = l->kv_heads[i];
-        if (loader_is_recurrent(l, i)) continue;
+        if (!loader_attends(l, i)) continue;
         if (n < 1)
             return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: 1 to %d expected for layer %d, %d found",
                                 l->file, c->arch, c->n_heads, i, n);
@@ -169,7 +169,7 @@ Status loader_describe_heads(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // n_before: of the same pool, before `from`
-    for (int k = 0; k < from; k++) n_before += !loader_is_recurrent(l, k) && (loader_window(l, k) > 0) == (window > 0);
+    for (int k = 0; k < from; k++) n_before += loader_attends(l, k) && (loader_window(l, k) > 0) == (window > 0);
     y->heads = (Heads){.n_heads = c->n_heads,
                        .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
                        .head_dim = window > 0 ? c->window_dim : c->head_dim,

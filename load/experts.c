@@ -91,8 +91,9 @@ Status loader_experts_shape(Loader *l) {
     if (c->n_experts > 0 && f->experts == EXPERTS_NEVER)
         return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: experts are not supported in this family", l->file,
                             f->arch, c->n_experts);
-    bool required = c->n_experts == 0 || !has_width;
-    TRY(loader_layer_ints(l, "feed_forward_length", required ? 1 : 0, MAX_WIDTH, required, 0, &l->ffn));
+    bool required = c->n_experts == 0 || !has_width || f->parts_apart;
+    bool all = required && !f->parts_apart; // layers have one
+    TRY(loader_layer_ints(l, "feed_forward_length", all ? 1 : 0, MAX_WIDTH, required, 0, &l->ffn));
     for (int i = 0; i < c->n_layers; i++) c->ffn = int_max(c->ffn, l->ffn[i]);
     if (c->n_experts == 0) return OK;
     int dense = c->ffn, usual, step;
@@ -145,6 +146,7 @@ static Status load_gate_up(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     Tensor both;
+    if (l->family->ungated) return loader_layer_stack(l, i, "ffn_up_exps", &y->w_gate, c->n_experts, c->ffn, c->dim);
     if (!loader_layer_has(l, i, "ffn_gate_up_exps")) {
         TRY(loader_layer_stack(l, i, "ffn_gate_exps", &y->w_gate, c->n_experts, c->ffn, c->dim));
         return loader_layer_stack(l, i, "ffn_up_exps", &y->w_up, c->n_experts, c->ffn, c->dim);
@@ -189,8 +191,9 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;
-    TRY(loader_layer_matrix(l, i, "ffn_gate_shexp", &y->shared_gate, c->ffn_shared, c->dim));
-    TRY(loader_layer_matrix(l, i, "ffn_up_shexp", &y->shared_up, c->ffn_shared, c->dim));
+    Tensor *up = l->family->ungated ? &y->shared_gate : &y->shared_up;
+    if (!l->family->ungated) TRY(loader_layer_matrix(l, i, "ffn_gate_shexp", &y->shared_gate, c->ffn_shared, c->dim));
+    TRY(loader_layer_matrix(l, i, "ffn_up_shexp", up, c->ffn_shared, c->dim));
     TRY(loader_layer_matrix(l, i, "ffn_down_shexp", &y->shared_down, c->dim, c->ffn_shared));
     if (!loader_layer_has(l, i, "ffn_gate_inp_shexp")) return OK;
     return loader_layer_matrix(l, i, "ffn_gate_inp_shexp", &y->shared_route, 1, c->dim);

@@ -17,6 +17,7 @@ typedef struct {
     int full_every;     // Family.full_every, or what the file says
     int32_t *windowed;  // (n_layers) whether a layer has a window; NULL: decided by full_every
     uint8_t *recurrent; // (n_layers) whether a layer is recurrent; NULL: no layer is
+    uint8_t *feeds;     // (n_layers) whether a layer has only a feed-forward (Family.parts_apart); NULL: no layer has
     // Factors of the embedding, of scores, of what each sublayer adds to x, and of logits (Family.scales). scores 0:
     // the default scale
     float embedding, scores, branches, logits;
@@ -69,10 +70,14 @@ Status loader_rope(const Loader *l);               // sets the model's tables
 int loader_layer_rope(const Loader *l, int layer); // the index of a layer's table
 
 // ---- recurrent layers (load/recurrent.c) ----
-// Sets l->recurrent, which the caller frees, and ModelConfig.rec. Call it before head_count_kv is read.
+// Sets l->recurrent and l->feeds, which the caller frees, and ModelConfig.rec. Call it before head_count_kv is read.
 Status loader_recurrent_shape(Loader *l);
 Status loader_recurrent(const Loader *l, int layer); // loads the weights of a recurrent layer
 bool loader_is_recurrent(const Loader *l, int layer);
+bool loader_attends(const Loader *l, int layer); // whether a layer has K and V, its own or those of another layer
+// Whether a layer has a feed-forward; whether it has a mixer.
+bool loader_feeds(const Loader *l, int layer);
+bool loader_mixes(const Loader *l, int layer);
 
 // ---- experts (load/experts.c) ----
 Status loader_experts_shape(Loader *l); // number and widths of experts; 0 if the file has none

@@ -8,6 +8,9 @@
 enum { MOST_TAPS = 16, MOST_HEADS = 1 << 10 };
 
 bool loader_is_recurrent(const Loader *l, int layer) { return l->recurrent && l->recurrent[layer]; }
+bool loader_mixes(const Loader *l, int layer) { return !l->feeds || !l->feeds[layer]; }
+bool loader_feeds(const Loader *l, int layer) { return !l->feeds || l->feeds[layer]; }
+bool loader_attends(const Loader *l, int layer) { return loader_mixes(l, layer) && !loader_is_recurrent(l, layer); }
 
 // Gated DeltaNet: the key's array of booleans says which layers are recurrent. Without it all are, except every
 // full_attention_interval-th.
@@ -23,7 +26,8 @@ static Status delta_layers(const Loader *l, const char *key) {
     return OK; // a prediction head has attention
 }
 
-// Other mixers: the layers with 0 KV heads in the list head_count_kv are recurrent.
+// Other mixers: the layers with 0 KV heads in the list head_count_kv are recurrent, except those that have a
+// feed-forward in place of a mixer.
 static Status layers_without_kv(const Loader *l, const char *key) {
     int n = l->m->c.n_layers;
     const GgufValue *v = gguf_value(l->g, key);
@@ -33,7 +37,11 @@ static Status layers_without_kv(const Loader *l, const char *key) {
     TRY(loader_each_layer(l, v));
     int32_t *heads = mem_alloc(v->n * sizeof *heads);
     Status st = gguf_ints(l->g, v, heads);
-    for (int i = 0; i < n - l->head && !st.code; i++) l->recurrent[i] = heads[i] == 0;
+    for (int i = 0; i < n - l->head && !st.code; i++) {
+        bool feeds = l->family->parts_apart && l->ffn[i] > 0;
+        l->recurrent[i] = heads[i] == 0 && !feeds;
+        if (l->family->parts_apart) l->feeds[i] = feeds;
+    }
     free(heads);
     return st;
 }
@@ -68,6 +76,7 @@ Status loader_recurrent_shape(Loader *l) {
     char key[96];
     if (mixer == MIXER_NONE) return OK;
     l->recurrent = mem_alloc((size_t)c->n_layers);
+    if (l->family->parts_apart) l->feeds = mem_alloc((size_t)c->n_layers);
     snprintf(key, sizeof key, "%s.%s", c->arch,
              mixer == MIXER_DELTA ? "attention.recurrent_layers" : "attention.head_count_kv");
     TRY(mixer == MIXER_DELTA ? delta_layers(l, key) : layers_without_kv(l, key));

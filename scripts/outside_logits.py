@@ -387,6 +387,51 @@ def granitehybrid(file):
     return transformers.GraniteMoeHybridForCausalLM, config, {**file.ends(), **state}
 
 
+def nemotron_h(file):
+    keys = file.common()
+    moe = file.arch == "nemotron_h_moe"
+    widths = file.get("feed_forward_length")
+    types = ["linear_attention" if kv == 0 and not ffn else "full_attention" if kv else "moe" if moe else "mlp"
+             for kv, ffn in zip(keys["num_key_value_heads"], widths)]
+    del keys["num_hidden_layers"], keys["rope_parameters"]
+    keys.update(
+        num_key_value_heads=max(keys["num_key_value_heads"]),
+        intermediate_size=max(widths),
+        layers_block_type=types,
+        layer_norm_epsilon=keys.pop("rms_norm_eps"),
+        ssm_state_size=file.get("ssm.state_size"),
+        mamba_num_heads=file.get("ssm.time_step_rank"),
+        mamba_head_dim=file.get("ssm.inner_size") // file.get("ssm.time_step_rank"),
+        n_groups=file.get("ssm.group_count"),
+        conv_kernel=file.get("ssm.conv_kernel"),
+        time_step_min=1e-30,  # this class takes it for a limit of dt, other programs do not
+    )
+    parts = {"attn_norm": "norm", "attn_q": "mixer.q_proj", "attn_k": "mixer.k_proj", "attn_v": "mixer.v_proj",
+             "attn_output": "mixer.o_proj", "ffn_up": "mixer.up_proj", "ffn_down": "mixer.down_proj",
+             "ffn_gate_inp": "mixer.gate", "ffn_up_shexp": "mixer.shared_experts.up_proj",
+             "ffn_down_shexp": "mixer.shared_experts.down_proj"}
+    state = file.layers(parts)
+    for i, kind in enumerate(types):
+        prefix = f"model.layers.{i}.mixer."
+        if kind == "linear_attention":
+            state.update(mamba2(file, i, prefix))
+        elif kind == "moe":
+            state[prefix + "experts.up_proj"] = file.layer(i, "ffn_up_exps.weight")
+            state[prefix + "experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
+            state[prefix + "gate.e_score_correction_bias"] = file.layer(i, "exp_probs_b.bias")
+    if moe:
+        keys.update(
+            n_routed_experts=file.get("expert_count"),
+            num_experts_per_tok=file.get("expert_used_count"),
+            moe_intermediate_size=file.get("expert_feed_forward_length"),
+            moe_shared_expert_intermediate_size=file.get("expert_shared_feed_forward_length"),
+        )
+    ends = {"token_embd.weight": "model.embeddings.weight", "output_norm.weight": "model.norm_f.weight",
+            "output.weight": "lm_head.weight"}
+    state.update({to: file.tensors[name] for name, to in ends.items() if name in file.tensors})
+    return transformers.NemotronHForCausalLM, transformers.NemotronHConfig(**keys), state
+
+
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
 def with_vision(kind, sections, parts):
     """The text model of a model with images. sections: of RoPE, for heads of 16 elements."""
@@ -427,6 +472,8 @@ FAMILIES = {
     "olmoe": olmoe,
     "granitemoe": granitemoe,
     "granitehybrid": granitehybrid,
+    "nemotron_h": nemotron_h,
+    "nemotron_h_moe": nemotron_h,
 }
 
 

@@ -4,7 +4,7 @@
 load rig/helpers
 
 models() {
-    for arch in qwen3next qwen35 lfm2; do "$MAKE_TINY" "$TINY/$arch.gguf" arch=$arch ctx=256; done
+    for arch in qwen3next qwen35 lfm2 granitehybrid nemotron_h_moe; do "$MAKE_TINY" "$TINY/$arch.gguf" arch=$arch ctx=256; done
     export QUILL_MODEL="$TINY/qwen35.gguf"
 }
 
@@ -16,7 +16,7 @@ setup() {
 PROMPT="a prompt of some length, with more rows than the kernels for few rows take"
 
 @test "texts are the same on the GPU, on the CPU, and with layers on both" {
-    for arch in qwen3next qwen35 lfm2; do
+    for arch in qwen3next qwen35 lfm2 granitehybrid nemotron_h_moe; do
         "$TWIN" -m "$TINY/$arch.gguf" --device cpu --greedy --ignore-eos -n 6 "$PROMPT" </dev/null >want
         for how in "" "-ngl 2"; do
             # shellcheck disable=SC2086 # words

@@ -87,6 +87,19 @@ static void test_types(void **state) {
     }
 }
 
+// A layer has only one part.
+static void test_parts_apart(void **state) {
+    (void)state;
+    static const char *const archs[] = {"nemotron_h", "nemotron_h_moe"};
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        TinyModel shape = cuda_rig_shape(archs[i]);
+        shape.n_layers = 6 - (int)i, shape.n_experts = i ? 4 : 0, shape.ffn = 32;
+        expect_near(&shape,
+                    (CudaSetup){.n_gpu = i ? ALL_LAYERS : 4, .kv_type = TYPE_F32, .block = 8, .n_checkpoints = 6}, 1e-5,
+                    archs[i]);
+    }
+}
+
 static void test_experts_on_the_host(void **state) {
     (void)state;
     TinyModel shape = shape_of("qwen35moe");
@@ -174,9 +187,9 @@ static void test_states(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families), cmocka_unit_test(test_shapes_of_states),
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_experts_on_the_host),
-        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_families),    cmocka_unit_test(test_shapes_of_states),
+        cmocka_unit_test(test_types),       cmocka_unit_test(test_experts_on_the_host),
+        cmocka_unit_test(test_parts_apart), cmocka_unit_test(test_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

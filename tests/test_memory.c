@@ -27,6 +27,8 @@ static const TinyModel models[] = {{.arch = "qwen3next", .n_layers = 6},
                                    {.arch = "qwen35", .n_layers = 6},
                                    {.arch = "qwen35moe", .n_layers = 3},
                                    {.arch = "lfm2", .n_layers = 6},
+                                   {.arch = "granitehybrid", .n_layers = 6},
+                                   {.arch = "nemotron_h_moe", .n_layers = 6},
                                    {.arch = "gemma4", .n_layers = 7, .n_heads = 4, .head_dim = 32},
                                    {.arch = "gemma4", .n_layers = 7, .n_experts = 6},
                                    {.arch = "deepseek2", .n_layers = 3, .kv_rank = 64, .head_dim = 32, .n_rot = 16},
@@ -154,7 +156,8 @@ static void test_costs_of_the_last_token(void **state) {
         for (int k = 0; k < e.model.c.n_layers; k++) {
             const Layer *l = &e.model.layers[k];
             if (mixer_is_recurrent(l->kind.mixer)) states += 2 * (double)state_of(l);
-            else grown += ((l->heads.window ? l->heads.window : CTX) - 1) * (double)slot_of(l, TYPE_F16);
+            else if (layer_attends(l))
+                grown += ((l->heads.window ? l->heads.window : CTX) - 1) * (double)slot_of(l, TYPE_F16);
         }
         Cost first = costs_rows(&e.model, &e.shape, 0, 1, 1), last = costs_rows(&e.model, &e.shape, CTX - 1, 1, 1);
         assert_true(last.bytes - first.bytes == grown);

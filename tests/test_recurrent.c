@@ -125,7 +125,8 @@ static void test_convolve(void **state) {
 
 // ---- states ---------------------------------------------------------------------------------------------------------
 
-static const char *const families[] = {"qwen3next", "qwen35", "qwen35moe", "lfm2", "granitehybrid", "lfm2moe"};
+static const char *const families[] = {"qwen3next",     "qwen35",  "qwen35moe",     "lfm2",
+                                       "granitehybrid", "lfm2moe", "nemotron_h_moe"};
 
 enum { LENGTH = 70, ALIKE = 37 };
 

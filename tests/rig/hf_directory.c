@@ -67,7 +67,8 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
                              {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
                              {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
                              {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
-    const char *hf = find_name(ends, ARRAY_LEN(ends), gguf);
+    const char *hf = find_name(style->names, style->n_names, gguf);
+    if (!hf) hf = find_name(ends, ARRAY_LEN(ends), gguf);
     snprintf(out, 160, "%s", hf ? hf : "");
     return hf;
 }

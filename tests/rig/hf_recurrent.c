@@ -62,7 +62,7 @@ static bool is(const char *part, const char *name) { return strcmp(part, name) =
 
 bool hf_recurrent_write(const Gguf *g, const char *arch, int layer, const char *part, const GgufTensor *t,
                         HfRecurrent *out) {
-    if (strcmp(arch, "granitehybrid") == 0) return hf_ssd_write(g, layer, part, t, out);
+    if (hf_ssd_has(arch)) return hf_ssd_write(g, arch, layer, part, t, out);
     DeltaHeads s = {number(g, arch, "ssm.group_count"), number(g, arch, "ssm.time_step_rank"),
                     number(g, arch, "ssm.state_size"), 0};
     bool next = strcmp(arch, "qwen3next") == 0, conv = is(part, "shortconv.conv.weight");
@@ -136,8 +136,8 @@ void hf_recurrent_config(const Gguf *g, const char *arch, int n_heads, json_t *c
     int inner = number(g, arch, "ssm.inner_size");
     float eps;
     char key[96];
-    if (strcmp(arch, "granitehybrid") == 0) hf_ssd_keys(g, arch, config);
-    if (strcmp(arch, "granitehybrid") == 0 || strncmp(arch, "lfm2", 4) == 0)
+    if (hf_ssd_has(arch)) hf_ssd_keys(g, arch, config);
+    if (hf_ssd_has(arch) || strncmp(arch, "lfm2", 4) == 0)
         put_int(config, "num_key_value_heads", hf_recurrent_kv_heads(g, arch, n_heads));
     if (inner) put_int(config, "linear_value_head_dim", inner / number(g, arch, "ssm.time_step_rank"));
     if (strncmp(arch, "lfm2", 4) != 0) return;

@@ -122,6 +122,8 @@ static const Style styles[] = {
      .no_qk_norms = true,
      .names = muse,
      .n_names = 4},
+    {.arch = "nemotron_h", .model_type = "nemotron_h", .names = hf_nemotron_names, .n_names = 13},
+    {.arch = "nemotron_h_moe", .model_type = "nemotron_h", .names = hf_nemotron_names, .n_names = 13},
     {.arch = "lfm2", .model_type = "lfm2", .names = hf_lfm_names, .n_names = ARRAY_LEN(hf_lfm_names)},
     {.arch = "lfm2moe",
      .model_type = "lfm2_moe",

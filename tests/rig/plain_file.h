@@ -49,6 +49,8 @@ static inline bool is_qwen35(const Plain *p) { return is(p, "qwen3next") || is(p
 
 // Families whose layers have one norm, a LayerNorm, and a feed-forward in parallel to attention.
 static inline bool is_cohere(const Plain *p) { return is(p, "command-r") || is(p, "cohere2"); }
+// A layer has one part, and feed-forwards have no gate.
+static inline bool is_apart(const Plain *p) { return is(p, "nemotron_h") || is(p, "nemotron_h_moe"); }
 
 static inline const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
     char name[96];

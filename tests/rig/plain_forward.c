@@ -2,6 +2,7 @@
 #include "tests/rig/plain_forward.h"
 
 #include "tests/rig/plain_file.h"
+#include "tests/rig/plain_route.h"
 #include "tests/rig/plain_ssd.h"
 
 // ---- positions ------------------------------------------------------------------------------------------------------
@@ -23,6 +24,7 @@ static bool slides(const Plain *p, int layer) {
 static bool has_rope(const Plain *p, int layer) {
     bool on = true;
     if (is(p, "muse-glimmer")) return slides(p, layer);
+    if (is_apart(p)) return false;
     if (is_granite(p)) plain_switch(p, "rope.scaling.finetuned", &on);
     if (is(p, "exaone4") || is(p, "cohere2")) on = p->window == 0 || slides(p, layer);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
@@ -187,7 +189,7 @@ static void add_branch(const Plain *p, int layer, const char *behind, double *br
 
 static double activated(const Plain *p, double g) {
     double cubic = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
-    if (is(p, "arcee")) return fmax(g, 0);
+    if (is(p, "arcee") || is_apart(p)) return fmax(g, 0);
     bool gelu = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
     return gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g));
 }
@@ -198,9 +200,14 @@ static void dense(const Plain *p, int layer, const double *x, double *y) {
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, is_cohere(p) ? "attn_norm" : norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
-    product(p, layer, fused || is(p, "arcee") ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
-    product(p, layer, "ffn_up", fused ? ffn : 0, ffn, h, up);
+    bool one = fused && (is(p, "arcee") || is_apart(p)); // no gate
+    norm(p, layer,
+         is_cohere(p) || is_apart(p) ? "attn_norm"
+         : norm_is_behind(p)         ? "ffn_norm"
+                                     : "post_attention_norm",
+         h, p->dim);
+    product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
+    product(p, layer, "ffn_up", fused && !one ? ffn : 0, ffn, h, up);
     for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
     product(p, layer, "ffn_down", 0, p->dim, gate, y);
 }
@@ -220,7 +227,7 @@ static void one_expert(const Plain *p, int layer, const char *kind, int e, const
     int width = (int)tensor_of(p, layer, name[2], "weight")->dims[0];
     double gate[4096], up[4096];
     bool fused = tensor_of(p, layer, name[3], "weight");
-    product(p, layer, name[fused ? 3 : 0], fused ? 2 * e * width : e * width, width, h, gate);
+    product(p, layer, name[fused ? 3 : is_apart(p)], fused ? 2 * e * width : e * width, width, h, gate);
     product(p, layer, name[fused ? 3 : 1], fused ? (2 * e + 1) * width : e * width, width, h, up);
     for (int i = 0; i < width; i++) {
         double g = gate[i], u = up[i];
@@ -230,65 +237,6 @@ static void one_expert(const Plain *p, int layer, const char *kind, int e, const
         } else gate[i] = activated(p, g) * u;
     }
     product(p, layer, name[2], e * p->dim, p->dim, gate, y);
-}
-
-// The index of the largest of n numbers that is not yet taken.
-static int best_left(const double *v, const bool *taken, int n) {
-    int best = -1;
-    for (int i = 0; i < n; i++)
-        if (!taken[i] && (best < 0 || v[i] > v[best])) best = i;
-    return best;
-}
-
-// Experts of groups that are not among the best become -INFINITY: a group is as good as the sum of its n_best best.
-static void drop_groups(const Plain *p, double *by, int n, int n_best) {
-    int n_groups = (int)number(p, "expert_group_count", 1), used = (int)number(p, "expert_group_used_count", n_groups);
-    int size = n / n_groups;
-    double score[64];
-    bool stays[64] = {false};
-    for (int g = 0; g < n_groups; g++) {
-        bool taken[512] = {false};
-        score[g] = 0;
-        for (int k = 0; k < n_best && k < size; k++) {
-            int best = best_left(by + g * size, taken, size);
-            taken[best] = true;
-            score[g] += by[g * size + best];
-        }
-    }
-    for (int k = 0; k < used; k++) stays[best_left(score, stays, n_groups)] = true;
-    for (int i = 0; i < n; i++)
-        if (!stays[i / size]) by[i] = -INFINITY;
-}
-
-// Computes the weights of a row's experts; 0: the row does not use the expert.
-static void route(const Plain *p, int layer, const double *logits, int n, double *weight) {
-    int n_used = (int)number(p, "expert_used_count", 0);
-    bool sigmoids = number(p, "expert_gating_func", 0) == 2, used[512] = {false};
-    static const char *const unnormed[] = {"qwen2moe", "deepseek2", "mistral4", "olmoe", "glm4moe", "bailingmoe2"};
-    bool normed = true;
-    for (size_t i = 0; i < ARRAY_LEN(unnormed); i++) normed = normed && !is(p, unnormed[i]);
-    const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
-                     *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
-    double by[512], part[512], all = 0, sum = 0;
-    plain_switch(p, "expert_weights_norm", &normed);
-    for (int i = 0; i < n; i++) {
-        part[i] = sigmoids ? 1 / (1 + exp(-logits[i])) : exp(logits[i]);
-        all += sigmoids ? 0 : part[i];
-        weight[i] = 0;
-    }
-    for (int i = 0; i < n; i++)
-        by[i] = part[i] / (sigmoids ? 1 : all) + (bias ? (double)((const float *)bias->data)[i] : 0);
-    if (number(p, "expert_group_count", 1) > 1) drop_groups(p, by, n, sigmoids ? 2 : 1);
-    for (int k = 0; k < n_used; k++) {
-        int best = best_left(by, used, n);
-        used[best] = true;
-        sum += part[best];
-    }
-    double divisor = normed ? sum + (sigmoids ? 1e-20 : 0) : sigmoids ? 1 : all;
-    for (int i = 0; i < n; i++)
-        if (used[i])
-            weight[i] = part[i] / divisor * number(p, "expert_weights_scale", 1) *
-                        (scale ? (double)((const float *)scale->data)[i] : 1);
 }
 
 // Computes the router's input: in gemma4 it has its own norm of x.
@@ -305,10 +253,15 @@ static void experts(const Plain *p, int layer, double *x) {
     int n = (int)number(p, "expert_count", 0);
     bool beside = is(p, "gemma4");
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    norm(p, layer, beside ? "pre_ffw_norm_2" : norm_is_behind(p) ? "ffn_norm" : "post_attention_norm", h, p->dim);
+    norm(p, layer,
+         beside              ? "pre_ffw_norm_2"
+         : is_apart(p)       ? "attn_norm"
+         : norm_is_behind(p) ? "ffn_norm"
+                             : "post_attention_norm",
+         h, p->dim);
     router_input(p, layer, x, h, in);
     product(p, layer, "ffn_gate_inp", 0, n, in, logits);
-    route(p, layer, logits, n, weight);
+    plain_route(p, layer, logits, n, weight);
     for (int e = 0; e < n; e++) {
         if (weight[e] == 0) continue;
         one_expert(p, layer, "exps", e, h, y);
@@ -320,7 +273,7 @@ static void experts(const Plain *p, int layer, double *x) {
         norm(p, layer, "post_ffw_norm_1", y, p->dim);
         for (int i = 0; i < p->dim; i++) sum[i] += y[i];
     }
-    if (tensor_of(p, layer, "ffn_gate_shexp", "weight")) {
+    if (tensor_of(p, layer, "ffn_up_shexp", "weight")) {
         bool gated = tensor_of(p, layer, "ffn_gate_inp_shexp", "weight");
         if (gated) product(p, layer, "ffn_gate_inp_shexp", 0, 1, h, logits);
         one_expert(p, layer, "shexp", 0, h, y);
@@ -540,6 +493,8 @@ static void gated_delta(const Plain *p, int layer, double *x, int n) {
 }
 
 static void feed(const Plain *p, int layer, double *row) {
+    if (is_apart(p) && !tensor_of(p, layer, "ffn_up", "weight") && !tensor_of(p, layer, "ffn_gate_inp", "weight"))
+        return;
     if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, row);
     else feed_forward(p, layer, row, row);
 }
@@ -563,6 +518,9 @@ static bool run_recurrent(const Plain *p, int layer, double *x, int n) {
 static void run_layer(const Plain *p, int layer, double *x, int n) {
     bool latent = is_latent(p);
     if (run_recurrent(p, layer, x, n)) return;
+    bool attends = tensor_of(p, layer, "attn_output", "weight");
+    for (int t = 0; t < n && !attends; t++) feed(p, layer, x + t * p->dim);
+    if (!attends) return;
     int a_dim = (int)tensor_of(p, layer, "attn_output", "weight")->dims[0];
     size_t room = (size_t)n * (size_t)p->n_heads * (size_t)(p->head_dim + p->n_rot) * 4;
     double a[8192], out[4096], before[4096];

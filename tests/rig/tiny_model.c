@@ -1,6 +1,7 @@
 // tests/rig/tiny_model.c: see tests/rig/tiny_model.h.
 #include "tests/rig/tiny_model.h"
 
+#include "tests/rig/tiny_ssd.h"
 #include "tests/rig/tiny_vocabulary.h"
 #include "tests/rig/tiny_weights.h"
 
@@ -23,6 +24,7 @@ typedef struct {
     bool ungated;                                // the feed-forward has no gate
     bool delta, delta_grouped, conv, ssd, gated; // recurrent layers; attention with a gate in Wq
     bool gate_own, logit_factor;                 // attention with a gate of its own; logit_scale multiplies
+    bool apart;                                  // a layer has one part (part_of); feed-forwards have no gate
     const char *norm_out;                        // NULL: output_norm
     int n_layers;                                // 0: two
     int window;
@@ -109,6 +111,8 @@ static const Arch archs[] = {
      .ctx_orig = 64},
     {.name = "granite", .pre = "refact", .scales = true},
     {.name = "granitehybrid", .pre = "refact", .n_layers = 3, .scales = true, .ssd = true},
+    {.name = "nemotron_h", .pre = "pixtral", .n_layers = 6, .ssd = true, .apart = true},
+    {.name = "nemotron_h_moe", .pre = "pixtral", .n_layers = 6, .experts = true, .ssd = true, .apart = true},
     {.name = "smollm3", .pre = "smaug-bpe", .n_layers = 4},
     {.name = "mistral3", .pre = "tekken", .rope = "yarn", .ctx_orig = 8, .freq_base = 100, .temperature = 0.4f},
     {.name = "olmo2",
@@ -283,7 +287,7 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
     char name[64], part[32];
     add_matrix(g, layer_name(name, layer, "ffn_gate_inp.weight"), TYPE_F32, m->dim, m->n_experts, random);
     if (a->all_biases) add_vector(g, layer_name(name, layer, "ffn_gate_inp.bias"), m->n_experts, 0, 0.5f, random);
-    for (int i = 0; i < 3; i++) {
+    for (int i = a->apart; i < 3; i++) {
         int n_in = i < 2 ? m->dim : m->ffn, n_out = i < 2 ? m->ffn : m->dim;
         snprintf(part, sizeof part, "%s.weight", stacks[i]);
         add_stack(g, layer_name(name, layer, part), m->expert_type ? m->expert_type : m->type, n_in, n_out,
@@ -292,24 +296,26 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
         if (a->all_biases) // large, so that gates reach their limits
             add_vectors(g, layer_name(name, layer, part), n_out, m->n_experts, 0, i < 2 ? 8 : 0.5f, random);
     }
-    for (int i = 0; i < 3 && m->ffn_shared; i++) {
+    for (int i = a->apart; i < 3 && m->ffn_shared; i++) {
         snprintf(part, sizeof part, "%s.weight", shared[i]);
         add_matrix(g, layer_name(name, layer, part), m->type, i < 2 ? m->dim : m->ffn_shared,
                    i < 2 ? m->ffn_shared : m->dim, random);
     }
     if (m->ffn_shared && !a->latent && !a->plain_shared && !a->ssd)
         add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
-    if ((m->n_groups && !m->softmax) || a->choice_bias)
+    if ((m->n_groups && !m->softmax) || a->choice_bias || a->apart)
         add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
 }
 
+// Arch.apart: 'M' Mamba-2, '*' attention, '-' a feed-forward. Other families: ' '
+static char part_of(const TinyModel *m, int layer) { return arch_of(m)->apart ? "M-*MM-"[layer % 6] : ' '; }
+
+static int width_of_part(const TinyModel *m, int layer) { return part_of(m, layer) == '-' ? m->ffn : 0; }
+
 // Every third layer has attention.
 static bool is_recurrent(const TinyModel *m, int layer) {
+    if (arch_of(m)->apart) return part_of(m, layer) == 'M';
     return (arch_of(m)->delta || arch_of(m)->conv || arch_of(m)->ssd) && (layer + 1) % 3 != 0 && layer < m->n_layers;
-}
-
-static void add_table(Gguf *g, const char *name, int n_each, int n, float spread, uint64_t *random) {
-    add_vectors(g, name, n_each, n, 0, spread, random);
 }
 
 static void add_delta(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
@@ -323,7 +329,7 @@ static void add_delta(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
         add_matrix(g, layer_name(name, layer, "ssm_beta.weight"), m->type, m->dim, nv, random);
         add_matrix(g, layer_name(name, layer, "ssm_alpha.weight"), m->type, m->dim, nv, random);
     }
-    add_table(g, layer_name(name, layer, "ssm_conv1d.weight"), m->taps, channels, 0.7f, random);
+    add_vectors(g, layer_name(name, layer, "ssm_conv1d.weight"), m->taps, channels, 0, 0.7f, random);
     add_vector(g, layer_name(name, layer, "ssm_a"), nv, -0.5f, 0.4f, random);
     add_vector(g, layer_name(name, layer, "ssm_dt.bias"), nv, 0, 1, random);
     add_vector(g, layer_name(name, layer, "ssm_norm.weight"), m->state, 1, 0.2f, random);
@@ -333,22 +339,8 @@ static void add_delta(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
 static void add_conv(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
     add_matrix(g, layer_name(name, layer, "shortconv.in_proj.weight"), m->type, m->dim, 3 * m->dim, random);
-    add_table(g, layer_name(name, layer, "shortconv.conv.weight"), m->taps, m->dim, 1, random);
+    add_vectors(g, layer_name(name, layer, "shortconv.conv.weight"), m->taps, m->dim, 0, 1, random);
     add_matrix(g, layer_name(name, layer, "shortconv.out_proj.weight"), m->type, m->dim, m->dim, random);
-}
-
-static void add_ssd(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
-    char name[64];
-    int n = m->value_heads, inner = 2 * m->dim, channels = 2 * m->key_heads * m->state + inner;
-    if (inner % n || inner % m->key_heads) impossible("heads that divide 2 dim expected", n, inner);
-    add_matrix(g, layer_name(name, layer, "ssm_in.weight"), m->type, m->dim, inner + channels + n, random);
-    add_table(g, layer_name(name, layer, "ssm_conv1d.weight"), m->taps, channels, 0.7f, random);
-    add_vector(g, layer_name(name, layer, "ssm_conv1d.bias"), channels, 0, 0.5f, random);
-    add_vector(g, layer_name(name, layer, "ssm_dt.bias"), n, 0, 1, random);
-    add_vectors(g, layer_name(name, layer, "ssm_a"), 1, n, -0.5f, 0.4f, random);
-    add_vectors(g, layer_name(name, layer, "ssm_d"), 1, n, 1, 0.5f, random);
-    add_vectors(g, layer_name(name, layer, "ssm_norm.weight"), inner / m->key_heads, m->key_heads, 1, 0.2f, random);
-    add_matrix(g, layer_name(name, layer, "ssm_out.weight"), m->type, inner, m->dim, random);
 }
 
 static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
@@ -384,15 +376,27 @@ static void add_attention(Gguf *g, const TinyModel *m, int layer, uint64_t *rand
     if (a->sinks) add_vector(g, layer_name(name, layer, "attn_sinks.weight"), m->n_heads, 0.5f, 1, random);
 }
 
+static void add_ungated(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    if (m->n_experts) {
+        add_experts(g, m, layer, random);
+        return;
+    }
+    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, m->ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, m->ffn, m->dim, random);
+}
+
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
     const Arch *a = arch_of(m);
     int ffn = ffn_width(m, layer);
     if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
+    if (part_of(m, layer) == '-') return add_ungated(g, m, layer, random);
     if (!is_recurrent(m, layer)) add_attention(g, m, layer, random);
     else if (a->delta) add_delta(g, m, layer, random);
-    else if (a->ssd) add_ssd(g, m, layer, random);
+    else if (a->ssd) tiny_ssd(g, m, layer, random);
     else add_conv(g, m, layer, random);
+    if (a->apart) return;
     if (a->norms_behind) {
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
@@ -502,7 +506,7 @@ static void set_scaling(Gguf *g, const TinyModel *m) {
     }
     if (m->halves) gguf_set_bool(g, "quill.rope.halves", true);
     snprintf(name, sizeof name, "%s.rope.scaling.finetuned", m->arch);
-    if (a->ssd && m->n_rot == 0) gguf_set_bool(g, name, false);
+    if (a->ssd && a->scales && m->n_rot == 0) gguf_set_bool(g, name, false);
 }
 
 static void set_scales(Gguf *g, const TinyModel *m) {
@@ -589,7 +593,7 @@ static void set_recurrent(Gguf *g, const TinyModel *m) {
     if (!a->conv && !a->ssd) return;
     int32_t *heads = mem_alloc((size_t)m->n_layers * sizeof *heads);
     char key[96];
-    for (int i = 0; i < m->n_layers; i++) heads[i] = is_recurrent(m, i) ? 0 : m->n_kv_heads;
+    for (int i = 0; i < m->n_layers; i++) heads[i] = is_recurrent(m, i) || part_of(m, i) == '-' ? 0 : m->n_kv_heads;
     snprintf(key, sizeof key, "%s.attention.head_count_kv", m->arch);
     gguf_set_ints(g, key, heads, (size_t)m->n_layers);
     if (a->conv) set_u32(g, m->arch, "shortconv.l_cache", m->taps);
@@ -627,6 +631,7 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
     if (arch_of(m)->logit_factor) set_f32(g, m->arch, "logit_scale", 1.4f);
     if (arch_of(m)->scales) set_scales(g, m);
+    if (arch_of(m)->apart) set_list(g, m, "feed_forward_length", width_of_part);
     if (arch_of(m)->gemma4) set_gemma4(g, m);
     if (arch_of(m)->latent) set_latent(g, m);
     set_scaling(g, m);

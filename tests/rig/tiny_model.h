@@ -33,12 +33,13 @@ typedef struct {
     // "arcee" (relu squared, no gate), "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
     // "cohere2" (the same with windows)
     // "granitehybrid" (Mamba-2 in all layers but each third, no RoPE unless n_rot is set; with n_experts it has a
-    // shared expert too)
+    // shared expert too), "nemotron_h" and "nemotron_h_moe" (a layer is Mamba-2, a feed-forward without a gate or
+    // experts of that kind, or attention)
     const char *arch;
-    int dim;      // 0: 64
-    int n_layers; // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, to have layers of both
-                  // kinds
-    int n_heads;  // 0: 4
+    int dim;        // 0: 64
+    int n_layers;   // 0: 2; gemma2 and recurrent families 3, gemma3 7, smollm3 4, muse-glimmer 5, nemotron_h 6, to have
+                    // layers of both kinds
+    int n_heads;    // 0: 4
     int n_kv_heads; // 0: half of n_heads
     int head_dim;   // 0: dim / n_heads
     int ffn;        // 0: 2 x dim
