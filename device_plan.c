@@ -120,11 +120,18 @@ static Status can_compute(const Model *m) {
                                 "layer %d: states with heads of at most %d expected, %d found; such layers are "
                                 "computed on the CPU so far: leave out --device cuda and -ngl",
                                 i, CUDA_MAX_STATE, int_max(l->rec.key_dim, l->rec.value_dim));
-        if ((l->kind.gate && (l->wq.bias || l->w_mix.bias)) || (l->kind.mixer == MIXER_LATENT && (l->k_b.bias || l->v_b.bias)))
+        if ((l->kind.gate && (l->wq.bias || l->w_mix.bias)) ||
+            (l->kind.mixer == MIXER_LATENT && (l->k_b.bias || l->v_b.bias)))
             return status_error(QUILL_MODEL,
                                 "layer %d: attn_q with gates, attn_k_b and attn_v_b without a bias expected, one "
                                 "found; such layers are computed on the CPU so far: leave out --device cuda and -ngl",
                                 i);
+        if (mixer_is_recurrent(l->kind.mixer) && (l->w_mix.bias || l->w_z.bias || l->w_beta.bias || l->w_alpha.bias))
+            return status_error(
+                QUILL_MODEL,
+                "layer %d: input matrices of a recurrent layer without a bias expected, one found; such "
+                "layers are computed on the CPU so far: leave out --device cuda and -ngl",
+                i);
         if (layer_attends(l)) TRY(cuda_supports(&l->heads));
     }
     return OK;
