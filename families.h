@@ -22,7 +22,7 @@ typedef struct {
     bool norms_behind;    // outputs of the mixer and of the feed-forward are normalised before they are added to x
     bool no_norms_before; // the inputs of the mixer and of the feed-forward are not normalised
     Activation act;       // of the feed-forward's gate
-    bool ungated;         // the feed-forward has no gate: the product of up is multiplied by its own activation
+    bool ungated;         // feed-forwards and experts have no gate: Layer.w_up is empty
     bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
     bool embd_norm;       // the embedding is normalised, without weights
     bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits
@@ -46,7 +46,6 @@ typedef struct {
     bool v_norm;          // every head of V is normalised, without weights
     float score_scale;    // factor of the scores; 0: 1/sqrt(head_dim), but see n_layers_by_dim
     bool latent;          // K and V are compressed: MIXER_LATENT
-    bool ungated;         // feed-forwards and experts have no gate: Layer.w_up is empty
     bool parts_apart;     // a layer has only attention, only a recurrent mixer, or only a feed-forward, with one norm
     bool dense_beside;    // a layer with experts also has a plain FFN, whose output is added to theirs
     // The mixer of layers without attention: MIXER_DELTA, MIXER_CONV or MIXER_SSD; MIXER_NONE: all layers have

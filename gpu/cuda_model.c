@@ -106,9 +106,10 @@ static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
     vectors_of(l, g, v);
     for (int i = 0; i < N_MATRICES; i++) take_tensor(r, &m[i].from, m[i].to);
     for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from.bias, n_rows(&m[i].from));
-    // The kernels multiply the activation of one product by another product. Without w_up both are the same.
-    if (g->w_up.n_out == 0) g->w_up = g->w_gate;
-    if (g->shared_up.n_out == 0) g->shared_up = g->shared_gate;
+    // The kernels of experts multiply the activation of one product by another product. Without w_up both are the same.
+    bool experts = l->kind.ffn == FFN_EXPERTS;
+    if (experts && g->w_up.n_out == 0) g->w_up = g->w_gate;
+    if (experts && g->shared_up.n_out == 0) g->shared_up = g->shared_gate;
     for (int i = 0; i < N_VECTORS; i++) *v[i].to = take_vector(r, v[i].from, v[i].n);
 }
 

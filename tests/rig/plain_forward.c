@@ -196,7 +196,7 @@ static double activated(const Plain *p, double g) {
 
 // y = down(act(gate(norm(x))) * up(norm(x))). arcee has no gate: act(up) * up.
 static void dense(const Plain *p, int layer, const double *x, double *y) {
-    bool fused = !tensor_of(p, layer, "ffn_gate", "weight") && !is(p, "arcee");
+    bool fused = !tensor_of(p, layer, "ffn_gate", "weight");
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
