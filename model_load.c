@@ -16,8 +16,9 @@ static Status find_family(Loader *l) {
     TRY(gguf_str(l->g, "general.architecture", &arch, true));
     l->family = family_find(arch);
     if (!l->family)
-        return status_error(QUILL_MODEL, "%s: general.architecture: one of %s expected, %.*s found", l->file,
-                            families_list(), (int)(arch.n < 64 ? arch.n : 64), arch.data);
+        return status_error(QUILL_MODEL,
+                            "%s: general.architecture: a supported one expected, %.*s found; supported are %s", l->file,
+                            (int)(arch.n < 64 ? arch.n : 64), arch.data, families_list());
     return OK;
 }
 

@@ -104,8 +104,20 @@ void gpu_delta(void *a, int type, float *raw, const float *mix, const float *y, 
     bool whole = few && threads <= delta_most(r->key_dim > 128 ? 32 : 16);
     if (!whole) threads = SLICE_THREADS;
     float eps = kind_eps_out(&l->kind);
-    DeltaJob j = {
-        layer_states(l, s, true), *r, l->kind.mixer, y, mix, stride, raw, a, type, l->norm_state, l->skip, eps};
+    DeltaJob j = {layer_states(l, s, true),
+                  *r,
+                  l->kind.mixer,
+                  y,
+                  mix,
+                  stride,
+                  raw,
+                  a,
+                  type,
+                  l->norm_state,
+                  l->skip,
+                  eps,
+                  0,
+                  false};
     bool ssd = j.mixer == MIXER_SSD;
     j.slices = whole ? 1 : (columns * 4 + threads - 1) / threads;
     j.finishes = j.slices == 1 && !ssd;

@@ -59,8 +59,9 @@ static Status find_family(HfModel *m) {
     if (!type) type = whole;
     m->family = type ? hf_family(type) : NULL;
     if (!m->family)
-        return status_error(QUILL_MODEL, "%s/config.json: model_type: one of %s expected, %.60s found", m->dir,
-                            hf_family_list(), type ? type : "nothing");
+        return status_error(QUILL_MODEL,
+                            "%s/config.json: model_type: a supported one expected, %.60s found; supported are %s",
+                            m->dir, type ? type : "nothing", hf_family_list());
     // The outer key decides. But many classes with images tie the head if one of the two keys is true.
     json_t *tied = json_object_get(m->file, "tie_word_embeddings");
     if (tied && !json_is_null(tied) && !is_true(m->config, "tie_word_embeddings"))

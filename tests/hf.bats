@@ -110,7 +110,7 @@ refused() {
     refused 3 "d/model-00002-of-00003.safetensors: " -m d hi
     cp "$TINY/shards/model-00002-of-00003.safetensors" d
     sed -i 's/gemma3_text/gemma7/' d/config.json
-    refused 3 "d/config.json: model_type: one of llama, " -m d hi
+    refused 3 "d/config.json: model_type: a supported one expected, " -m d hi
     cp "$TINY/shards/config.json" d
     sed -i 's/"hidden_size": 64/"hidden_size": 32/' d/config.json
     refused 3 "token_embd.weight" -m d hi

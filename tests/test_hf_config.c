@@ -508,7 +508,7 @@ static void test_refused_configs(void **state) {
         {"", "line"},
         {"[]", "an object expected"},
         {"{", "line 1"},
-        {"{}", "model_type: one of llama, mistral, qwen2"},
+        {"{}", "model_type: a supported one expected, nothing found; supported are llama, mistral, qwen2"},
         {"{\"model_type\": \"mamba\"}", "mamba found"},
         {"{\"model_type\": \"llama\"}", "hidden_size: a whole number from 1 on expected, nothing found"},
         {"{\"model_type\": \"llama\", \"hidden_size\": \"big\"}",
