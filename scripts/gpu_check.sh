@@ -4,7 +4,8 @@
 # the end it writes an archive of all logs. It names missing tools and continues without them.
 #   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
 #   QUILL_TEST_DATA=DIR                also compares golden logits (golden/tokens.txt, golden/*/X.gguf with X.f32, and
-#                                      golden/families/tokens.txt, X.gguf with X.logits.f32)
+#                                      golden/families/tokens.txt, X.gguf with X.logits.f32), and the scalar CPU's of
+#                                      outside/X.gguf (`test_outside DIR` writes them)
 #   SECONDS_FOR_ALL=480                steps that would end later are skipped and listed
 #   QUILL=FILE                         uses this binary instead of building one; the kernels' tests, build/release/tests/gpu_*,
 #                                      run if they exist, with a libcmocka.so.0 beside them if the machine has none
@@ -322,6 +323,16 @@ check_golden() { # compares with logits of an outside float64 implementation
   report
 }
 
+check_outside() { # families without golden files: the small models that tests/test_outside.c writes
+  local tokens=$longer file steps
+  for file in "${QUILL_TEST_DATA:-}"/outside/*.gguf; do
+    [ -f "$file" ] || return 0
+    steps='' near "$(basename "$file" .gguf)" 1e-3 "$file"
+    steps=3 near "$(basename "$file" .gguf), -ub 3" 1e-3 "$file"
+  done
+  report
+}
+
 text() { into "$1" run --seed "$2" --raw -n 200 --json "${@:3}" "Once upon a time" </dev/null; } # text FILE SEED OPTIONS...
 part() { # part WANT GOT: greedy texts may differ only where the reference's two best tokens are closer than int8 rounding
   python3 - "$@" <<'PYTHON'
@@ -466,7 +477,7 @@ check_types F32 BF16 Q4_K Q8_0
 if [[ $version =~ model:\ none ]]; then skip "texts: no model is built in"
 else texts="check_text check_texts"; fi
 # shellcheck disable=SC2086 # words
-together check_kernels check_tries check_experts check_kv check_small_batches $texts check_golden \
+together check_kernels check_tries check_experts check_kv check_small_batches $texts check_golden check_outside \
   "check_types F16 Q4_0 Q6_K Q5_0 Q4_1 Q5_1" "check_types Q2_K Q3_K Q5_K IQ4_NL IQ4_XS MXFP4" \
   "check_types IQ1_S IQ2_XXS IQ3_S TQ1_0 TQ2_0" check_part
 say "waits for the models"
