@@ -233,7 +233,8 @@ static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch
 
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream) {
-    bool apart = norms_rows(l) || qkv_parts(l) == 2; // V that is K: code for this in gemv would need more registers
+    // Norms behind RoPE, and V that is K: code for them in gemv would need more registers.
+    bool apart = norms_rows(l) || l->kind.qk_norm == QK_NORM_TURNED || qkv_parts(l) == 2;
     GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, qkv_stride(l->heads), apart ? GEMV_STACK : GEMV_QKV);
     g.w[1] = l->wk;
     g.w[2] = l->wv;

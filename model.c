@@ -194,7 +194,7 @@ int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
     // A state depends on every row: on the CPU rows without logits end after the mixer, a device computes them all.
     // Sealing a group needs the K and V of all its rows.
     bool recurrent = mixer_is_recurrent(last->kind.mixer);
-    bool needs_all = recurrent ? be && be->memory : sealed;
+    bool needs_all = recurrent ? be && be->memory : sealed && last->kind.mixer != MIXER_NONE;
     return narrows && !needs_all ? n_out : n_rows;
 }
 

@@ -362,6 +362,7 @@ static size_t idle(const Model *m, void (*add)(const Tensor *t, void *arg)) {
         const Layer *y = &m->layers[i];
         const Tensor *stacks[] = {&y->w_gate, &y->w_up, &y->w_down};
         for (size_t k = 0; k < ARRAY_LEN(stacks) && y->kind.ffn == FFN_EXPERTS; k++) {
+            if (!stacks[k]->data) continue; // experts without a gate
             Tensor one = tensor_of_stack(stacks[k], 0);
             size_t each = 0;
             add(&one, &each);

@@ -32,7 +32,8 @@ typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the path of a file with it
     const char *chat_template, *chat_template_file; // a name of answer/builtin_templates.h; a path
-    // on, off: enable_thinking of the template; low, medium, high: its reasoning_effort; show, hide: print thoughts;
+    // on, off: enable_thinking of the template; low, medium, high: its reasoning_effort and the like, and
+    // enable_thinking is on; show, hide: print thoughts;
     // NULL: the defaults
     const char *think;
     bool raw;           // use no template, even if the model has one

@@ -52,15 +52,6 @@ static const CallFormat formats[] = {
      .join = ",",
      .quote = M("<|\"|>"),
      .again = true},
-    {.name = "lfm2",
-     .sign = "List of tools: ",
-     .open = M("<|tool_call_start|>") "[",
-     .call = "%n(%p)",
-     .between = ",%s",
-     .close = "]" M("<|tool_call_end|>"),
-     .param = "%k=",
-     .join = ", ",
-     .quote = "'"},
     {.name = "nemotron",
      .sign = "<TOOLCALL>[",
      .open = "<TOOLCALL>[",
@@ -161,6 +152,15 @@ static const CallFormat formats[] = {
      .call = ARGUMENTS_CALL,
      .close = "%l" M("</tool_call>"),
      .again = true},
+    {.name = "lfm2",
+     .sign = "List of tools: ",
+     .open = M("<|tool_call_start|>") "[",
+     .call = "%n(%p)",
+     .between = ",%s",
+     .close = "]" M("<|tool_call_end|>"),
+     .param = "%k=",
+     .join = ", ",
+     .quote = "'"},
     {.name = "llama3",
      .sign = "{\"name\": function name",
      .open = "%(" M("<|python_tag|>") "%)",
@@ -274,24 +274,46 @@ static int value_with_end(CallRules *c, const Tool *tool, const char *key, const
     return rules_pair(c->r, e, whole(c, "%l"));
 }
 
-// The value of an argument in JSON or, if it must be a string, between the format's own quotes.
-static int joined_value(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
-    const char *type = json_string_value(json_object_get(schema, "type"));
+// A string in single quotes with escapes, as Python writes it. -1: the schema says more than that it is a string, and
+// would be applied to the escaped text.
+static int python_string(CallRules *c, const json_t *schema) {
+    static const CharRange plain[] = {{0, '\'' - 1}, {'\'' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}},
+                           any[] = {{0, 0x10ffff}};
+    static const char *const more[] = {"enum",      "const", "pattern", "format", "minLength",
+                                       "maxLength", "$ref",  "anyOf",   "oneOf",  "allOf"};
+    for (size_t i = 0; i < ARRAY_LEN(more); i++)
+        if (json_object_get(schema, more[i])) return -1;
+    int escape = rules_pair(c->r, rules_text(c->r, "\\", 1), rules_class(c->r, any, 1)),
+        quote = rules_text(c->r, "'", 1);
+    int each = rules_alt(c->r, (int[]){rules_class(c->r, plain, 3), escape}, 2);
+    return rules_seq(c->r, (int[]){quote, rules_repeat(c->r, each, 0, -1), quote}, 3);
+}
+
+// A string between two marks, without escapes.
+static int marked_string(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
     char other[TOOLS_LONGEST_NAME + 3];
     Buf quote = {0};
-    int json = 0, own = 0;
-    SchemaPart part = {.root = tool->parameters, .schema = schema, .scope = scope, .compact = true};
-    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &json));
-    if (!type || strcmp(type, "string") != 0) return json;
-    snprintf(other, sizeof other, "%s:", scope);
+    int text = 0;
+    snprintf(other, sizeof other, "%s:", scope); // another scope than that of the same string in JSON
     bytes_of(c, str_of(c->f->quote), &quote);
     int open = rules_text(c->r, quote.data, quote.n);
     buf_append(&quote, "", 1);
-    part.scope = other;
-    part.end = quote.data;
-    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &own));
+    SchemaPart part = {.root = tool->parameters, .schema = schema, .scope = other, .end = quote.data, .compact = true};
+    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &text));
     buf_free(&quote);
-    return rules_alt(c->r, (int[]){rules_pair(c->r, open, own), json}, 2);
+    return rules_pair(c->r, open, text);
+}
+
+// The value of an argument in JSON or, if it must be a string, between the format's own quotes.
+static int joined_value(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    int json = 0;
+    SchemaPart part = {.root = tool->parameters, .schema = schema, .scope = scope, .compact = true};
+    if (!c->failed.code) pass(c, tool, key, schema_part(&part, c->r, &json));
+    if (c->failed.code || !type || strcmp(type, "string") != 0) return json;
+    bool python = strcmp(c->f->quote, "'") == 0;
+    int own = python ? python_string(c, schema) : marked_string(c, tool, key, schema, scope);
+    return own < 0 ? json : rules_alt(c->r, (int[]){own, json}, 2);
 }
 
 static int named_argument(CallRules *c, const Tool *tool, const char *key, const json_t *schema, const char *scope) {

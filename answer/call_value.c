@@ -44,15 +44,15 @@ static json_t *read_quoted(ValueReader *r) {
     return jsonio_text((Str){begin, n && is_hidden(begin[n - 1]) ? n - 1 : n});
 }
 
-// A string in single quotes, with \' \" \\ \n \t as Python writes them.
+// A string in single quotes, with \' \" \\ \n \t \r as Python writes them.
 static json_t *read_python_string(ValueReader *r) {
     Buf out = {0};
     while (r->at < r->s.n && r->s.data[r->at] != '\'') {
         char c = r->s.data[r->at++];
         if (c == '\\' && r->at < r->s.n) {
             char next = r->s.data[r->at++];
-            c = next == 'n' ? '\n' : next == 't' ? '\t' : next;
-            if (!strchr("nt\\'\"", next)) buf_str(&out, "\\");
+            c = next == 'n' ? '\n' : next == 't' ? '\t' : next == 'r' ? '\r' : next;
+            if (!strchr("ntr\\'\"", next)) buf_str(&out, "\\");
         }
         buf_append(&out, &c, 1);
     }

@@ -102,7 +102,7 @@ LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     off = off || (cli_has_name(l->names, "--reasoning-effort") && strcmp(value, "none") == 0);
     const char *effort = effort_of(l, value);
     if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
-    if (effort) means = (LlamaMeaning){.flag = "--think", .value = effort};
+    if (effort && !off) means = (LlamaMeaning){.flag = "--think", .value = effort};
     if (cli_has_name(l->names, "--reasoning-effort") && strcmp(value, "default") == 0) means.note = NULL;
     if (cli_has_name(l->names, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
     if (cli_has_name(l->names, "-np") && strcmp(value, "1") == 0) means.note = NULL;

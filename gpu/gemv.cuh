@@ -410,9 +410,9 @@ __device__ inline void store_sum(const GemvJob &g, const GemvRows &s, int part, 
         before = (size_t)(part > 0 ? g.n_out[0] : 0) + (size_t)(part > 1 ? g.n_out[1] : 0);
     float *y = &s.y[(size_t)b * g.stride + before + (size_t)f];
     if (g.w[part].bias) sum += g.w[part].bias[s.base + f];
-    if (g.mode == GEMV_GLU) *y = gated(g.act, sum, up + (g.w[1].bias ? g.w[1].bias[s.base + f] : 0));
+    if (g.mode == GEMV_GLU) *y = gated(g.act, g.slope, sum, up + (g.w[1].bias ? g.w[1].bias[s.base + f] : 0));
     else if (g.mode == GEMV_ADD) *y += sum;
-    else if (g.mode == GEMV_GATED) *y = gated(g.act, *y, sum);
+    else if (g.mode == GEMV_GATED) *y = gated(g.act, g.slope, *y, sum);
     else *y = sum;
 }
 

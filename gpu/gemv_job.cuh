@@ -37,6 +37,7 @@ struct GemvJob {
     float eps;
     GemvMode mode;
     Activation act; // GLU, GATED
+    float slope;    // activation_slope(act)
     float *y;       // (n_rows, stride)
     size_t stride;
     HeadJob heads;      // QKV

@@ -86,12 +86,14 @@ __device__ inline void rotate_head(float *v, int n, int lane) {
     __syncwarp();
 }
 
-// One warp finishes one head of one row, whose elements are in v (shared memory).
+// One warp finishes one head of one row, whose elements are in v (shared memory). Without ANY_ORDER norms come before
+// RoPE: gemv has no registers for the other order.
+template <bool ANY_ORDER = false>
 __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, int row, int head, int lane) {
     int n = j.heads.head_dim, slot = j.b.slot[row];
     const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : j.norm_v;
     __syncwarp();
-    bool behind = j.norm_turned && kind != HEAD_V;
+    bool behind = ANY_ORDER && j.norm_turned && kind != HEAD_V;
     if (norm && !behind) norm_head(v, norm, j.eps, n, lane);
     if (kind != HEAD_V) turn_head(v, j, row, lane);
     __syncwarp();
@@ -136,7 +138,7 @@ __global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const H
     const float *bias = biases.of[kind] ? biases.of[kind] + (size_t)head * (size_t)n : (const float *)NULL;
     auto finish_as = [&](HeadKind as) {
         for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
-        finish_head(v, j, as, row, head, lane);
+        finish_head<true>(v, j, as, row, head, lane);
     };
     if (j.v_is_k && kind == HEAD_K) finish_as(HEAD_V); // V first: storing K may overwrite the product that both share
     finish_as(kind);

@@ -261,6 +261,7 @@ static void run_gated(GemvJob g, const DeviceTensor &up, const float *norm, cons
     g.norm = norm;
     g.eps = l->kind.eps;
     g.act = l->kind.act;
+    g.slope = activation_slope(g.act);
     if (g.w[0].type == up.type) {
         g.w[1] = up;
         return run(g, 2);

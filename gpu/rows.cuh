@@ -31,18 +31,31 @@ __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *n
         store_as(type, out, (size_t)blockIdx.x * (size_t)dim + (size_t)i, x[i] * scale * norm[i]);
 }
 
-__device__ __forceinline__ float activate(Activation act, float v) {
-    if (act == ACT_RELU) return v < 0 ? 0 : v;
-    return v / (1 + expf(-sigmoid_of(act, v)));
+// The factor in sigmoid_of. ACT_RELU is v times a sigmoid so steep that it is a step.
+HOST_DEVICE constexpr float activation_slope(Activation act) {
+    return act == ACT_GELU ? GELU_SLOPE : act == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE : act == ACT_RELU ? 1e30f : 1;
 }
 
+// slope: activation_slope(act). A job has it, since choosing it costs registers.
+__device__ __forceinline__ float activate(Activation act, float slope, float v) {
+    float s = slope * v;
+    if (act == ACT_GELU) s *= 1 + GELU_CUBE * v * v;
+    return v / (1 + expf(-s));
+}
+
+__device__ __forceinline__ float activate(Activation act, float v) { return activate(act, activation_slope(act), v); }
+
 // act(gate) * up for one feature.
-__device__ __forceinline__ float gated(Activation act, float gate, float up) {
+__device__ __forceinline__ float gated(Activation act, float slope, float gate, float up) {
     if (act == ACT_SWIGLU_CLAMPED) {
         gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate; // keeps NaN, as fminf would not
         up = (up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up) + 1;
     }
-    return activate(act, gate) * up;
+    return activate(act, slope, gate) * up;
+}
+
+__device__ __forceinline__ float gated(Activation act, float gate, float up) {
+    return gated(act, activation_slope(act), gate, up);
 }
 
 // One element of type F32 or BF16 that is read only once.

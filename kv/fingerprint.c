@@ -36,8 +36,9 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
     if (t->group) add_sample(hash, (const uint8_t *)t->scales, t->n_bytes / (size_t)t->group * sizeof(float));
 }
 
-// Heads, LayerKind and Recurrence consist of words without padding and are hashed as bytes, so that new fields are
-// hashed, too. Any other new field of a layer fails these assertions: hash it here if it influences K and V.
+// Heads, LayerKind up to eps_out, and Recurrence consist of words without padding and are hashed as bytes. A new field
+// of a layer fails these assertions: hash it here if it influences K and V. Fields that are 0 in the families that they
+// are not for are hashed only where they are not 0, so that saved KV of these families stays valid.
 _Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
 _Static_assert(sizeof(LayerKind) == 16 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");

@@ -309,6 +309,7 @@ assert json.load(sys.stdin)["metadata"]["general.name"] == "N\x1b]0;t\a\x9b2J"'
     theirs 0 -m chat.gguf --color on --reasoning-budget 0 -n 3 hi
     theirs 0 -m chat.gguf --reasoning-effort high --chat-template-kwargs '{"reasoning_effort": "low"}' -n 3 hi
     theirs 1 -m chat.gguf --reasoning-effort minimal -n 3 hi
+    theirs 0 -m chat.gguf --chat-template-kwargs '{"enable_thinking": false, "reasoning_effort": "low"}' -n 3 hi
     theirs 0 -m chat.gguf --color=off --flash-attn off -n 3 hi
     theirs 0 -m chat.gguf -q -b 5 -n 3 hi
     theirs 0 -m chat.gguf -np 1 --swa-full --no-repack -kvo --fit on --cont-batching -cb -n 3 hi

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "answer/call_format.h"
+#include "answer/call_value.h"
 #include "answer/chat_template.h"
 #include "answer/marks.h"
 #include "answer/think.h"
@@ -386,6 +387,37 @@ static void test_marks(void **state) {
     gguf_close(g);
 }
 
+// Values in a notation of a model's own.
+static void test_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *quote, *want; // NULL: no value
+    } cases[] = {
+        {"'C:\\\\'", "'", "\"C:\\\\\""},
+        {"'it\\'s'", "'", "\"it's\""},
+        {"'a\\q\\n'", "'", "\"a\\\\q\\n\""},
+        {"'open\\'", "'", NULL},
+        {"['a', \"b\", True, None, {'k': [1.5]}]", "'", "[\"a\",\"b\",true,null,{\"k\":[1.5]}]"},
+        {"{a:<|\"|>x,y<|\"|>,b c:[{d:1}],e:{}}", "<|\"|>", "{\"a\":\"x,y\",\"b c\":[{\"d\":1}],\"e\":{}}"},
+        {"[1,]", "'", NULL},
+        {"[1 2]", "'", NULL},
+        {"{a}", "'", NULL},
+        {"", "'", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_t *found;
+        Buf text = {0};
+        size_t n = call_value_read(str_of(cases[i].text), str_of(cases[i].quote), &found);
+        if (!n != !cases[i].want) fail_msg("%s: %zu bytes read", cases[i].text, n);
+        if (!n) continue;
+        assert_int_equal(n, strlen(cases[i].text));
+        jsonio_print(found, JSON_ENCODE_ANY | JSON_COMPACT, &text);
+        assert_string_equal(text.data, cases[i].want);
+        buf_free(&text);
+        json_decref(found);
+    }
+}
+
 static void test_errors(void **state) {
     (void)state;
     static const struct {
@@ -421,8 +453,8 @@ static void test_errors(void **state) {
 int main(void) {
     jsonio_start();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_marks),          cmocka_unit_test(test_thoughts),
-        cmocka_unit_test(test_templates), cmocka_unit_test(test_random_answers),
+        cmocka_unit_test(test_values),   cmocka_unit_test(test_errors),    cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_thoughts), cmocka_unit_test(test_templates), cmocka_unit_test(test_random_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
