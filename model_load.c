@@ -279,7 +279,7 @@ static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) 
     free(l.ffn);
     free(l.windowed);
     free(l.recurrent);
-    free(l.feeds);
+    free(l.feeds_only);
     if (st.code) model_free(m);
     return st;
 }

@@ -1,8 +1,8 @@
 // cpu/recurrent.c: see cpu/recurrent.h.
 //
-// A row of w->mix: MIXER_DELTA and MIXER_SSD: q, k, v (channels), z (n_values * value_dim), then four arrays of
-// n_values: the products for beta and alpha, then beta and the decay as the recurrence uses them; MIXER_SSD has no
-// alpha, and beta is dt. MIXER_CONV: B, C, X.
+// A row of w->mix: MIXER_DELTA and MIXER_SSD: q, k, v (channels; MIXER_SSD: v, k, q), z (n_values * value_dim), then
+// four arrays of n_values: the products for beta and alpha, then beta and the decay as the recurrence uses them;
+// MIXER_SSD has no alpha, and beta is dt. MIXER_CONV: B, C, X.
 #include "cpu/recurrent.h"
 
 #include "cpu/cpu.h"

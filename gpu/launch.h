@@ -142,7 +142,7 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 typedef struct {                                       // Layer
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down; // stacks of experts: one tall matrix each
     DeviceTensor router, shared_gate, shared_up, shared_down, shared_route;
-    // Recurrent layers; gated attention: w_mix is the gate's part of Wq, and wq has the rows of Q alone
+    // Recurrent layers; gated attention: w_mix is the gate's matrix, and wq has the rows of Q alone
     DeviceTensor w_mix, w_z, w_beta, w_alpha;
     const float *conv, *conv_bias, *decay, *dt_bias, *norm_state, *skip; // as in Layer, or NULL
     DeviceTensor q_a, k_b, v_b, per_gate, per_out;                       // k_b and v_b: one tall matrix each

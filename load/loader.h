@@ -14,10 +14,10 @@ typedef struct {
     const Gguf *g;
     const Family *family;
     const char *file;
-    int full_every;     // Family.full_every, or what the file says
-    int32_t *windowed;  // (n_layers) whether a layer has a window; NULL: decided by full_every
-    uint8_t *recurrent; // (n_layers) whether a layer is recurrent; NULL: no layer is
-    uint8_t *feeds;     // (n_layers) whether a layer has only a feed-forward (Family.parts_apart); NULL: no layer has
+    int full_every;      // Family.full_every, or what the file says
+    int32_t *windowed;   // (n_layers) whether a layer has a window; NULL: decided by full_every
+    uint8_t *recurrent;  // (n_layers) whether a layer is recurrent; NULL: no layer is
+    uint8_t *feeds_only; // (n_layers) whether a layer has only a feed-forward (Family.parts_apart); NULL: no layer has
     // Factors of the embedding, of scores, of what each sublayer adds to x, and of logits (Family.scales). scores 0:
     // the default scale
     float embedding, scores, branches, logits;
@@ -70,7 +70,8 @@ Status loader_rope(const Loader *l);               // sets the model's tables
 int loader_layer_rope(const Loader *l, int layer); // the index of a layer's table
 
 // ---- recurrent layers (load/recurrent.c) ----
-// Sets l->recurrent and l->feeds, which the caller frees, and ModelConfig.rec. Call it before head_count_kv is read.
+// Sets l->recurrent and l->feeds_only, which the caller frees, and ModelConfig.rec. Call it before head_count_kv is
+// read.
 Status loader_recurrent_shape(Loader *l);
 Status loader_recurrent(const Loader *l, int layer); // loads the weights of a recurrent layer
 bool loader_is_recurrent(const Loader *l, int layer);

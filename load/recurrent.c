@@ -8,8 +8,8 @@
 enum { MOST_TAPS = 16, MOST_HEADS = 1 << 10 };
 
 bool loader_is_recurrent(const Loader *l, int layer) { return l->recurrent && l->recurrent[layer]; }
-bool loader_mixes(const Loader *l, int layer) { return !l->feeds || !l->feeds[layer]; }
-bool loader_feeds(const Loader *l, int layer) { return !l->feeds || l->feeds[layer]; }
+bool loader_mixes(const Loader *l, int layer) { return !l->feeds_only || !l->feeds_only[layer]; }
+bool loader_feeds(const Loader *l, int layer) { return !l->feeds_only || l->feeds_only[layer]; }
 bool loader_attends(const Loader *l, int layer) { return loader_mixes(l, layer) && !loader_is_recurrent(l, layer); }
 
 // Gated DeltaNet: the key's array of booleans says which layers are recurrent. Without it all are, except every
@@ -40,7 +40,7 @@ static Status layers_without_kv(const Loader *l, const char *key) {
     for (int i = 0; i < n - l->head && !st.code; i++) {
         bool feeds = l->family->parts_apart && l->ffn[i] > 0;
         l->recurrent[i] = heads[i] == 0 && !feeds;
-        if (l->family->parts_apart) l->feeds[i] = feeds;
+        if (l->family->parts_apart) l->feeds_only[i] = feeds;
     }
     free(heads);
     return st;
@@ -76,7 +76,7 @@ Status loader_recurrent_shape(Loader *l) {
     char key[96];
     if (mixer == MIXER_NONE) return OK;
     l->recurrent = mem_alloc((size_t)c->n_layers);
-    if (l->family->parts_apart) l->feeds = mem_alloc((size_t)c->n_layers);
+    if (l->family->parts_apart) l->feeds_only = mem_alloc((size_t)c->n_layers);
     snprintf(key, sizeof key, "%s.%s", c->arch,
              mixer == MIXER_DELTA ? "attention.recurrent_layers" : "attention.head_count_kv");
     TRY(mixer == MIXER_DELTA ? delta_layers(l, key) : layers_without_kv(l, key));
