@@ -339,7 +339,8 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
         all[n++] = named_argument(c, tool, key, value, scope);
     }
     int none = rules_seq(c->r, NULL, 0), join = c->f->join ? whole(c, c->f->join) : none;
-    int after = none, first = none; // the arguments from the next one on, behind another one and as the first ones
+    // Rules for the arguments behind number n: `after` if an argument comes before them, `first` if none does.
+    int after = none, first = none;
     while (n-- > 0) {
         int here = rules_pair(c->r, all[n], after), next = rules_pair(c->r, join, all[n]);
         first = required[n] ? here : rules_alt(c->r, (int[]){here, first}, 2);

@@ -22,6 +22,7 @@ void call_format_names(Buf *out); // "hermes, llama3, ..."
 Status call_format_rules(const CallFormat *f, const Tools *tools, const Tokenizer *t, Rules *r, int *expr);
 
 enum { CALL_HIDDEN = 0xff, CALL_SHOWN = 0xfe }; // bytes of `said` in front of and after each mark
+static inline bool call_is_hidden(char c) { return (unsigned char)c == CALL_HIDDEN || (unsigned char)c == CALL_SHOWN; }
 
 // Parses the calls in Answer.said. Returns a list as OpenAI has it, {"id","type","function":{"name","arguments"}} with
 // the arguments as a string of JSON; NULL: no calls. Appends the text outside the calls, without marks, to `rest`.

@@ -20,11 +20,9 @@ typedef struct {
     json_t *calls;
 } CallReader;
 
-static bool is_hidden(char c) { return (unsigned char)c == CALL_HIDDEN || (unsigned char)c == CALL_SHOWN; }
-
 // The next byte; -1: the end. Skips the bytes CALL_HIDDEN and CALL_SHOWN.
 static int peek(CallReader *c) {
-    while (c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
+    while (c->at < c->s.n && call_is_hidden(c->s.data[c->at])) c->at++;
     return c->at < c->s.n ? (unsigned char)c->s.data[c->at] : -1;
 }
 
@@ -100,7 +98,7 @@ static int read_value(CallReader *c, Str end, json_t **j) {
     if (!texts || mixed) { // try JSON first
         *j = json_loadb(begin, c->s.n - c->at, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
         size_t after = *j ? (size_t)error.position : 0;
-        if (*j && after < c->s.n - c->at && is_hidden(begin[after])) after++;
+        if (*j && after < c->s.n - c->at && call_is_hidden(begin[after])) after++;
         bool whole = *j && c->s.n - c->at - after >= end.n && memcmp(begin + after, end.data, end.n) == 0;
         if (whole && !(texts && json_is_string(*j))) return (int)after;
         json_decref(*j);
@@ -108,7 +106,7 @@ static int read_value(CallReader *c, Str end, json_t **j) {
     }
     if (!found) return -1;
     size_t n = (size_t)(found - begin);
-    *j = jsonio_text((Str){begin, n && is_hidden(begin[n - 1]) ? n - 1 : n});
+    *j = jsonio_text((Str){begin, n && call_is_hidden(begin[n - 1]) ? n - 1 : n});
     return (int)n;
 }
 
@@ -136,7 +134,7 @@ static bool read_argument(CallReader *c) {
     Str end = call_pattern_unmarked(str_of(c->f->end));
     json_t *value;
     if (!match(c, c->f->param, strlen(c->f->param))) return false;
-    while (marked && c->at < c->s.n && is_hidden(c->s.data[c->at])) c->at++;
+    while (marked && c->at < c->s.n && call_is_hidden(c->s.data[c->at])) c->at++;
     int n = read_value(c, end, &value);
     if (n < 0) return false;
     put_argument(c, value);
@@ -234,7 +232,7 @@ static bool read_section(CallReader *c) {
 static void add_text(Str s, Buf *out) {
     bool hidden = false;
     for (size_t i = 0; i < s.n; i++) {
-        if (is_hidden(s.data[i])) hidden = (unsigned char)s.data[i] == CALL_HIDDEN;
+        if (call_is_hidden(s.data[i])) hidden = (unsigned char)s.data[i] == CALL_HIDDEN;
         else if (!hidden) buf_append(out, s.data + i, 1);
     }
 }

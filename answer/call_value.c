@@ -17,11 +17,9 @@ typedef struct {
     int depth;
 } ValueReader;
 
-static bool is_hidden(char c) { return (unsigned char)c == CALL_HIDDEN || (unsigned char)c == CALL_SHOWN; }
-
 // The next byte behind white space and hidden bytes; 0: the end.
 static char peek(ValueReader *r) {
-    while (r->at < r->s.n && (is_hidden(r->s.data[r->at]) || isspace((unsigned char)r->s.data[r->at]))) r->at++;
+    while (r->at < r->s.n && (call_is_hidden(r->s.data[r->at]) || isspace((unsigned char)r->s.data[r->at]))) r->at++;
     return r->at < r->s.n ? r->s.data[r->at] : 0;
 }
 
@@ -36,12 +34,12 @@ static bool take_char(ValueReader *r, char c) { return take(r, (Str){&c, 1}); }
 
 // Text up to the closing quote, without escapes.
 static json_t *read_quoted(ValueReader *r) {
-    if (r->at < r->s.n && is_hidden(r->s.data[r->at])) r->at++; // behind a mark
+    if (r->at < r->s.n && call_is_hidden(r->s.data[r->at])) r->at++; // behind a mark
     const char *begin = r->s.data + r->at, *end = memmem(begin, r->s.n - r->at, r->quote.data, r->quote.n);
     if (!end) return NULL;
     size_t n = (size_t)(end - begin);
     r->at += n + r->quote.n;
-    return jsonio_text((Str){begin, n && is_hidden(begin[n - 1]) ? n - 1 : n});
+    return jsonio_text((Str){begin, n && call_is_hidden(begin[n - 1]) ? n - 1 : n});
 }
 
 // A string in single quotes, with \' \" \\ \n \t \r as Python writes them.

@@ -9,7 +9,7 @@
 // held back until later bytes decide. A marker may consist of control tokens or of text. The white space in front of it
 // and the line ends after it belong to it. A thought can open only before the answer has begun, and a closing marker
 // counts only inside a thought, so an answer may mention <think>. (gpt-oss names the channel of everything it writes,
-// Muse Glimmer the recipient; their thoughts and answers may alternate.)
+// and Muse Glimmer names the recipient. Thoughts and answers of these two may alternate.)
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 

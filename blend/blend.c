@@ -49,7 +49,7 @@ Status blend_check(const Model *m, const KvPool *kv) {
     bool fixed = strcmp(m->c.rope_scaling, "longrope") != 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const LayerKind *kind = &m->layers[i].kind;
-        fixed = fixed && (kind->mixer == MIXER_ATTENTION || kind->mixer == MIXER_NONE);
+        fixed = fixed && kind->mixer == MIXER_ATTENTION;  // kvcache_check_alike has refused layers without K and V
         fixed = fixed && kind->qk_norm != QK_NORM_TURNED; // the weights of the norm follow the rotation
     }
     if (fixed) return OK;

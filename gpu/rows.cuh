@@ -36,7 +36,7 @@ HOST_DEVICE constexpr float activation_slope(Activation act) {
     return act == ACT_GELU ? GELU_SLOPE : act == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE : act == ACT_RELU ? 1e30f : 1;
 }
 
-// slope: activation_slope(act). A job has it, since choosing it costs registers.
+// slope is activation_slope(act). A job stores it, because choosing it inside a kernel costs registers.
 __device__ __forceinline__ float activate(Activation act, float slope, float v) {
     float s = slope * v;
     if (act == ACT_GELU) s *= 1 + GELU_CUBE * v * v;

@@ -371,7 +371,7 @@ static Status set_choice(const HfModel *m) {
         grouped = method && strcmp(method, "group_limited_greedy") == 0;
         if (!grouped && (!method || strcmp(method, "greedy") != 0))
             return hf_config_wrong(m, "topk_method", "greedy or group_limited_greedy");
-        // transformers ignores true; the model's own code then leaves out routed_scaling_factor
+        // With true, transformers ignores the key, and the model's own code leaves out routed_scaling_factor.
         if (is_true(m->config, "norm_topk_prob")) return hf_config_wrong(m, "norm_topk_prob", "false");
     }
     return grouped ? set_groups(m) : OK;

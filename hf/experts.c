@@ -10,7 +10,8 @@
 // and in gpt-oss, where matrices are transposed and rows of gate and up alternate:
 //   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
 //   gate_up_proj_blocks (E, 2W, H/32, 16) with _scales (E, 2W, H/32), down_proj_blocks (E, H, W/32, 16) with _scales
-// Stacks are copies, except a fused down_proj that already has GGUF's layout.
+// Stacks are copies, except a fused down_proj that already has GGUF's layout. The two parts of input_linear of a shared
+// expert are used in place.
 #include "hf/experts.h"
 
 #include <stdio.h>
@@ -150,15 +151,18 @@ static Status take_whole(const HfModel *m, long layer, int part, const SafeTenso
 static Status take_down(const HfModel *m, long layer, const SafeTensor *t) { return take_whole(m, layer, DOWN, t); }
 
 // The rows of a shared expert's gate, then those of its up.
+// Gate and up of the shared expert in one tensor. Without experts they are those of the feed-forward.
 static Status take_shared(const HfModel *m, long layer, const SafeTensor *t) {
-    static const char *const names[] = {"ffn_gate_shexp", "ffn_up_shexp"};
+    static const char *const names[] = {"ffn_gate", "ffn_up"};
+    int64_t n;
+    const char *kind = hf_config_experts(m, &n) ? "_shexp" : "";
     if (!is_shaped(t, 2) || t->dims[0] % 2) return hf_refuse(t, "F32, F16 or BF16 of 2 dimensions, gate and up,");
-    size_t width = (size_t)t->dims[0] / 2, dim = (size_t)t->dims[1];
+    const char *data = hf_aligned_data(m, t);
     for (size_t part = 0; part < 2; part++) {
         char name[64];
-        snprintf(name, sizeof name, "blk.%ld.%s.weight", layer, names[part]);
-        TRY(hf_view_add(m, t, name, hf_type_of(t), dim, width, 0,
-                        copy_rows(m, t, 1, width, dim, 0, part * width * dim, dim, 1)));
+        snprintf(name, sizeof name, "blk.%ld.%s%s.weight", layer, names[part], kind);
+        TRY(hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], (size_t)t->dims[0] / 2, 0,
+                        data + part * t->n_bytes / 2));
     }
     return OK;
 }

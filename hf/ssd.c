@@ -5,7 +5,6 @@
 //   mamba.conv1d.weight (inner + 2 G S, 1, taps), conv1d.bias
 //   mamba.A_log, mamba.D (H): (H, 1) in GGUF, which has -exp of A_log; mamba.norm.weight (inner): (G, inner / G) there
 //   Nemotron calls each layer's part `mixer`, whatever it is
-//   shared_mlp.input_linear.weight (2 width, dim): the rows of the gate, then those of up
 #include "hf/ssd.h"
 
 #include <math.h>
@@ -258,22 +257,8 @@ static Status take_norm(const HfModel *m, const char *name, const SafeTensor *t)
 
 static bool has_experts(const HfModel *m) { return json_object_get(m->config, "num_local_experts"); }
 
-// Divides the tensor of gate and up.
-static Status take_shared(const HfModel *m, long layer, const SafeTensor *t) {
-    static const char *const parts[] = {"ffn_gate", "ffn_up"};
-    if (t->n_dims != 2 || t->dims[0] < 2 || t->dims[0] % 2 || t->dims[1] < 1 || hf_type_of(t) < 0)
-        return hf_refuse(t, "F32, F16 or BF16 of two dimensions, gate and up,");
-    const char *data = hf_aligned_data(m, t);
-    for (size_t i = 0; i < 2; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%ld.%s%s.weight", layer, parts[i], has_experts(m) ? "_shexp" : "");
-        TRY(hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[1], (size_t)t->dims[0] / 2, 0,
-                        data + i * t->n_bytes / 2));
-    }
-    return OK;
-}
-
-// The output matrix of the same, whose name in GGUF depends on whether there are experts.
+// The output matrix of the shared expert; without experts it is that of the feed-forward. hf/experts.c takes its input
+// matrices.
 static Status take_shared_out(const HfModel *m, long layer, const SafeTensor *t) {
     char name[64];
     snprintf(name, sizeof name, "blk.%ld.ffn_down%s.weight", layer, has_experts(m) ? "_shexp" : "");
@@ -295,8 +280,7 @@ bool hf_ssd_take(const HfModel *m, long layer, const char *part, const SafeTenso
     const char *root = nemotron(m) ? "mixer." : "mamba.";
     char name[64];
     if (m->family->names != HF_NAMES_GRANITE_HYBRID && !nemotron(m)) return false;
-    if (strcmp(part, "shared_mlp.input_linear.weight") == 0) *st = take_shared(m, layer, t);
-    else if (strcmp(part, "shared_mlp.output_linear.weight") == 0) *st = take_shared_out(m, layer, t);
+    if (strcmp(part, "shared_mlp.output_linear.weight") == 0) *st = take_shared_out(m, layer, t);
     else if (strncmp(part, root, strlen(root)) != 0) return false;
     else {
         size_t i = 0;

@@ -146,17 +146,12 @@ def mistral4(file):
              "attn_q_b": "self_attn.q_b_proj", "attn_q": "self_attn.q_proj",
              "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
              "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_norm": "input_layernorm",
-             "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate",
-             **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")}}
-    state = {**file.ends(), **file.layers({**GATED_FFN, **names})}
+             "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm"}
+    state = {**file.ends(), **file.layers({**GATED_FFN, **names}), **mixture(file, "mlp")}
     for i in range(config["num_hidden_layers"]):
         k, v = file.layer(i, "attn_k_b.weight"), file.layer(i, "attn_v_b.weight")
         both = torch.cat([k.transpose(1, 2), v], dim=1)
         state[f"model.layers.{i}.self_attn.kv_b_proj.weight"] = both.reshape(-1, both.shape[-1])
-        if f"blk.{i}.ffn_gate_exps.weight" in file.tensors:
-            parts = [file.layer(i, f"ffn_{part}_exps.weight") for part in ("gate", "up")]
-            state[f"model.layers.{i}.mlp.experts.gate_up_proj"] = torch.cat(parts, dim=1)
-            state[f"model.layers.{i}.mlp.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
     return transformers.Mistral4ForCausalLM, transformers.Mistral4Config(**config), state
 
 
@@ -446,14 +441,13 @@ def with_vision(kind, sections, parts):
     return family
 
 
-QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-BEHIND = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm", **QK_NORM}
+BEHIND = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm", **QK_NORMS}
 HUNYUAN = {"ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.query_layernorm",
            "attn_k_norm": "self_attn.key_layernorm"}
 FAMILIES = {
     "llama": like_llama("Llama", halves=True),
     "qwen2vl": with_vision("Qwen2_5_VL", [2, 3, 3], {}),
-    "qwen3vl": with_vision("Qwen3VL", [4, 2, 2], QK_NORM),
+    "qwen3vl": with_vision("Qwen3VL", [4, 2, 2], QK_NORMS),
     "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
