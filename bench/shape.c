@@ -19,9 +19,10 @@ typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
     int experts, used; // 0: llama; otherwise qwen3moe, ffn the width of one expert
-    // 0: attention in all layers; otherwise qwen35: each full_every-th layer has gated attention, the others gated
-    // DeltaNet with heads of `state` elements. 1: gated attention in all layers
-    int full_every, key_heads, value_heads, state;
+    // 0: attention in all layers; otherwise each full_every-th layer has attention, the others a state. width 0:
+    // qwen35, gated attention and gated DeltaNet, whose heads have `state` elements. Otherwise granitehybrid, attention
+    // without RoPE and Mamba-2 with key_heads groups and value_heads heads of `width` elements
+    int full_every, key_heads, value_heads, state, width;
     // 0: K and V as they are; otherwise deepseek2: a slot has kv_rank elements and `rot` rotated ones; V has v_dim
     int kv_rank, rot, v_dim;
 } BenchShape;
@@ -40,6 +41,9 @@ static const struct {
     // a 1B model like Qwen3.5
     {"delta-1b", "dim=2048,layers=16,heads=8,kv_heads=2,ffn=6144,vocab=128256,tied=1,full_every=4,key_heads=16,"
                  "value_heads=16,state=128"},
+    // Granite 4.0 H 1B
+    {"ssd-1b", "dim=1536,layers=40,heads=12,kv_heads=4,ffn=4096,vocab=100352,tied=1,full_every=10,key_heads=1,"
+               "value_heads=48,state=128,width=64"},
     // DeepSeek-V2-Lite without its shared experts and its dense layer
     {"mla-16b-a2b", "dim=2048,layers=27,heads=16,kv_heads=16,ffn=1408,vocab=102400,head_dim=192,experts=64,used=6,"
                     "kv_rank=512,rot=64,v_dim=128"},
@@ -70,15 +74,16 @@ static const struct {
     {"key_heads", AT(key_heads), 1, 1024},
     {"value_heads", AT(value_heads), 1, 1024},
     {"state", AT(state), 1, 512},
+    {"width", AT(width), 1, 512},
     {"kv_rank", AT(kv_rank), 0, 512},
     {"rot", AT(rot), 2, 512},
     {"v_dim", AT(v_dim), 1, 512},
 };
 
 #define SHAPE_FORMS                                                                                                    \
-    "1.1b, 1b, 8b, moe-7b-a1b, delta-1b, mla-16b-a2b, or "                                                             \
+    "1.1b, 1b, 8b, moe-7b-a1b, delta-1b, ssd-1b, mla-16b-a2b, or "                                                     \
     "dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..]"                                   \
-    "[,tied=0|1][,experts=..,used=..][,full_every=..,key_heads=..,value_heads=..,state=..]"                            \
+    "[,tied=0|1][,experts=..,used=..][,full_every=..,key_heads=..,value_heads=..,state=..[,width=..]]"                 \
     "[,kv_rank=..,rot=..,v_dim=..], also after a name to change it: 8b,layers=4"
 
 static Status set_key(BenchShape *s, const char *text, size_t n) {
@@ -115,6 +120,8 @@ static Status complete(BenchShape *s) {
                             "--shape: full_every=%d: key_heads, value_heads (a multiple of these) and state "
                             "expected, %d, %d and %d found",
                             s->full_every, s->key_heads, s->value_heads, s->state);
+    if (s->width && !s->full_every)
+        return status_error(QUILL_USAGE, "--shape: width=%d: full_every expected, none found", s->width);
     if (s->kv_rank && (s->full_every || s->rot % 2 || !s->rot || !s->v_dim || s->rot >= s->head_dim))
         return status_error(QUILL_USAGE,
                             "--shape: kv_rank=%d: rot (even, below head_dim=%d), v_dim and no full_every expected, "
@@ -288,6 +295,12 @@ static void add_norm(Maker *k, const char *name, int n) {
 
 static bool is_recurrent(const BenchShape *s, int layer) { return s->full_every && (layer + 1) % s->full_every; }
 
+static bool gates_attention(const BenchShape *s) { return s->full_every && !s->width; }
+
+// Elements of the values of a recurrent layer, and of what goes through its convolution.
+static int inner_of(const BenchShape *s) { return s->value_heads * (s->width ? s->width : s->state); }
+static int channels_of(const BenchShape *s) { return 2 * s->key_heads * s->state + inner_of(s); }
+
 // Adds an F32 tensor of n x n_each numbers from v / 10 to v: decays and convolutions of a recurrent layer.
 static void add_floats(Maker *k, const char *name, int n_each, int n, float v) {
     size_t all = (size_t)n_each * (size_t)(n ? n : 1);
@@ -300,11 +313,11 @@ static void add_floats(Maker *k, const char *name, int n_each, int n, float v) {
 enum { TAPS = 4 }; // of a recurrent layer's convolution
 
 static void add_delta(Maker *k, const BenchShape *s, int i) {
-    int inner = s->value_heads * s->state, channels = 2 * s->key_heads * s->state + inner;
+    int inner = inner_of(s);
     const struct {
         const char *part;
         int n_in, n_out;
-    } parts[] = {{"attn_qkv", s->dim, channels},
+    } parts[] = {{"attn_qkv", s->dim, channels_of(s)},
                  {"attn_gate", s->dim, inner},
                  {"ssm_beta", s->dim, s->value_heads},
                  {"ssm_alpha", s->dim, s->value_heads},
@@ -316,7 +329,7 @@ static void add_delta(Maker *k, const BenchShape *s, int i) {
         add_stack(k, name, heads ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, 0);
     }
     snprintf(name, sizeof name, "blk.%d.ssm_conv1d.weight", i);
-    add_floats(k, name, TAPS, channels, 1);
+    add_floats(k, name, TAPS, channels_of(s), 1);
     snprintf(name, sizeof name, "blk.%d.ssm_a", i);
     add_floats(k, name, s->value_heads, 0, -0.5f);
     snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
@@ -325,18 +338,38 @@ static void add_delta(Maker *k, const BenchShape *s, int i) {
     add_norm(k, name, s->state);
 }
 
+static void add_ssd(Maker *k, const BenchShape *s, int i) {
+    int inner = inner_of(s), heads = s->value_heads;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ssm_in.weight", i);
+    add_matrix(k, name, s->dim, inner + channels_of(s) + heads);
+    snprintf(name, sizeof name, "blk.%d.ssm_out.weight", i);
+    add_matrix(k, name, inner, s->dim);
+    const struct {
+        const char *part;
+        int n_each, n;
+        float most;
+    } parts[] = {{"ssm_conv1d.weight", TAPS, channels_of(s), 1},
+                 {"ssm_conv1d.bias", channels_of(s), 0, 0.1f},
+                 {"ssm_dt.bias", heads, 0, -1},
+                 {"ssm_a", 1, heads, -0.5f},
+                 {"ssm_d", 1, heads, 1},
+                 {"ssm_norm.weight", inner / s->key_heads, s->key_heads, 1}};
+    for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
+        snprintf(name, sizeof name, "blk.%d.%s", i, parts[p].part);
+        add_floats(k, name, parts[p].n_each, parts[p].n, parts[p].most);
+    }
+}
+
 // The matrices and norms of one layer that are not a recurrence.
 static void add_layer(Maker *k, const BenchShape *s, int i) {
-    int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim, gates = s->full_every ? 2 : 1;
-    bool attends = !is_recurrent(s, i), latent = s->kv_rank > 0;
+    bool attends = !is_recurrent(s, i), latent = s->kv_rank > 0, gated = gates_attention(s);
+    int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim, gates = gated ? 2 : 1;
     enum { ALL, DENSE, EXPERTS, ATTENDS, PLAIN, NORMED, LATENT };
-    const bool has[] = {[ALL] = true,
-                        [DENSE] = !s->experts,
-                        [EXPERTS] = s->experts > 0,
-                        [ATTENDS] = attends,
-                        [PLAIN] = attends && !latent,
-                        [NORMED] = attends && !latent && (s->experts || s->full_every),
-                        [LATENT] = latent};
+    const bool has[] = {
+        [ALL] = true,        [DENSE] = !s->experts,        [EXPERTS] = s->experts > 0,
+        [ATTENDS] = attends, [PLAIN] = attends && !latent, [NORMED] = attends && !latent && (s->experts || gated),
+        [LATENT] = latent};
     const struct {
         const char *part;
         int n_in, n_out; // n_out 0: a norm
@@ -351,7 +384,7 @@ static void add_layer(Maker *k, const BenchShape *s, int i) {
         {"attn_k_b", s->head_dim - s->rot, s->kv_rank, LATENT, s->heads},
         {"attn_v_b", s->kv_rank, s->v_dim, LATENT, s->heads},
         {"attn_output", latent ? s->heads * s->v_dim : q_dim, s->dim, ATTENDS, 0},
-        {s->full_every ? "post_attention_norm" : "ffn_norm", s->dim, 0, ALL, 0},
+        {gated ? "post_attention_norm" : "ffn_norm", s->dim, 0, ALL, 0},
         {"ffn_gate", s->dim, s->ffn, DENSE, 0},
         {"ffn_up", s->dim, s->ffn, DENSE, 0},
         {"ffn_down", s->ffn, s->dim, DENSE, 0},
@@ -371,7 +404,7 @@ static void add_layer(Maker *k, const BenchShape *s, int i) {
             add_stack(k, name, router ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, parts[p].stack);
         else add_norm(k, name, parts[p].n_in);
     }
-    if (!attends) add_delta(k, s, i);
+    if (!attends) (s->width ? add_ssd : add_delta)(k, s, i);
 }
 
 static size_t add_tensors(Maker *k, const BenchShape *s) {
@@ -385,13 +418,34 @@ static size_t add_tensors(Maker *k, const BenchShape *s) {
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
 static const char *arch_of(const BenchShape *s) {
-    return s->kv_rank ? "deepseek2" : s->experts ? "qwen3moe" : s->full_every ? "qwen35" : "llama";
+    return s->kv_rank      ? "deepseek2"
+           : s->experts    ? "qwen3moe"
+           : s->width      ? "granitehybrid"
+           : s->full_every ? "qwen35"
+                           : "llama";
 }
 
 static void set_count(Gguf *g, const BenchShape *s, const char *key, int n) {
     char name[64];
     snprintf(name, sizeof name, "%s.%s", arch_of(s), key);
     gguf_set_u32(g, name, (uint32_t)n);
+}
+
+static void set_recurrent(Gguf *g, const BenchShape *s) {
+    set_count(g, s, "ssm.group_count", int_max(1, s->key_heads));
+    set_count(g, s, "ssm.time_step_rank", int_max(1, s->value_heads));
+    set_count(g, s, "ssm.state_size", int_max(1, s->state));
+    set_count(g, s, "ssm.inner_size", int_max(1, inner_of(s)));
+    set_count(g, s, "ssm.conv_kernel", TAPS);
+    if (!s->width) {
+        set_count(g, s, "full_attention_interval", s->full_every);
+        return;
+    }
+    int32_t *kv_heads = mem_alloc((size_t)s->layers * sizeof *kv_heads);
+    for (int i = 0; i < s->layers; i++) kv_heads[i] = is_recurrent(s, i) ? 0 : s->kv_heads;
+    gguf_set_ints(g, "granitehybrid.attention.head_count_kv", kv_heads, (size_t)s->layers);
+    gguf_set_bool(g, "granitehybrid.rope.scaling.finetuned", false); // attention without RoPE
+    free(kv_heads);
 }
 
 static void set_hyper(Gguf *g, const BenchShape *s, int type) {
@@ -411,23 +465,16 @@ static void set_hyper(Gguf *g, const BenchShape *s, int type) {
         set_count(g, s, "expert_used_count", s->used);
     }
     set_count(g, s, "attention.head_count", s->heads);
-    set_count(g, s, "attention.head_count_kv", s->kv_heads);
+    if (!s->width) set_count(g, s, "attention.head_count_kv", s->kv_heads);
     set_count(g, s, "attention.key_length", s->head_dim);
     set_count(g, s, "attention.value_length", s->head_dim);
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_set_f32(g, name, 1e-5f);
     set_count(g, s, "rope.dimension_count",
-              s->kv_rank      ? s->rot
-              : s->full_every ? s->head_dim / 4 / 2 * 2
-                              : s->head_dim);
-    if (s->full_every) {
-        set_count(g, s, "full_attention_interval", s->full_every);
-        set_count(g, s, "ssm.group_count", int_max(1, s->key_heads));
-        set_count(g, s, "ssm.time_step_rank", int_max(1, s->value_heads));
-        set_count(g, s, "ssm.state_size", int_max(1, s->state));
-        set_count(g, s, "ssm.inner_size", int_max(1, s->value_heads * s->state));
-        set_count(g, s, "ssm.conv_kernel", TAPS);
-    }
+              s->kv_rank           ? s->rot
+              : gates_attention(s) ? s->head_dim / 4 / 2 * 2
+                                   : s->head_dim);
+    if (s->full_every) set_recurrent(g, s);
     if (s->kv_rank) {
         set_count(g, s, "attention.kv_lora_rank", s->kv_rank);
         set_count(g, s, "attention.key_length_mla", s->head_dim);
@@ -499,12 +546,13 @@ static Status check_rows(const BenchShape *s, const TypeInfo *info) {
     const int rows[] = {s->dim,
                         s->ffn,
                         s->heads * s->head_dim,
-                        s->value_heads * s->state,
+                        inner_of(s),
                         s->kv_rank,
                         s->v_dim,
                         s->kv_rank ? s->head_dim - s->rot : 0};
-    const char *names[] = {"dim",     "ffn",   "heads * head_dim", "value_heads * state",
-                           "kv_rank", "v_dim", "head_dim - rot"};
+    const char *names[] = {
+        "dim",     "ffn",   "heads * head_dim", s->width ? "value_heads * width" : "value_heads * state",
+        "kv_rank", "v_dim", "head_dim - rot"};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (rows[i] % unit)
             return status_error(QUILL_USAGE, "--shape: %s: a multiple of %d expected for --type %s, %d found", names[i],

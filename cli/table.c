@@ -145,7 +145,7 @@ const Option cli_options[] = {
     {"-d --n-depth", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
     {"--sequences -np --parallel", "N", M(BENCH), G_BENCH, INT, AT(bench.sequences), 1, 4096, "1", "sequences at once"},
     {"-r --repetitions", "N", M(BENCH), G_BENCH, INT, AT(bench.reps), 1, 100000, "5", "repetitions; the median is shown"},
-    {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(bench.shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b, moe-7b-a1b, delta-1b, mla-16b-a2b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=.. (and experts=..,used=..)"},
+    {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(bench.shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b, moe-7b-a1b, delta-1b, ssd-1b, mla-16b-a2b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=.. (and experts=..,used=..)"},
     {"--type", "TYPE", M(BENCH), G_BENCH, TEXT, AT(bench.type), 0, 0, "Q8_0", "type of its matrices"},
     {"-s --seed", "N", M(BENCH), G_BENCH, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of its weights; -1: 1"},
     {"--save", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.save), 0, 0, NULL, "write the random model as GGUF"},

@@ -118,11 +118,14 @@ typedef struct {
     size_t stride;        // floats from one row to the next
 } ConvolveTask;
 
-// One value head of MIXER_DELTA or MIXER_SSD over consecutive rows of one sequence. q, k, v, beta and decay point to
-// the values of the first row; rows are `stride` floats apart. decay is the logarithm of the factor of M.
+// Value heads of MIXER_DELTA or MIXER_SSD that have one key head, over consecutive rows of one sequence. q, k, v, beta
+// and decay point to the values of the first row and head; rows are `stride` floats apart. decay is the logarithm of
+// the factor of M.
 typedef struct {
     int n_rows, key_dim, value_dim;
-    bool plain; // MIXER_SSD: k beta v^T is added to M; otherwise k beta (v - M^T k)^T
+    int n_heads;
+    size_t apart; // heads from one of them to the next: v, beta, decay, out and state have the others in between
+    bool plain;   // MIXER_SSD: k beta v^T is added to M; otherwise k beta (v - M^T k)^T
     const float *q, *k, *v, *beta, *decay;
     size_t stride;
     float *out; // (n_rows, value_dim) M^T q
@@ -130,6 +133,16 @@ typedef struct {
     float *state;  // (key_dim, value_dim) M before the rows; replaced by M after them
     void *scratch; // (CpuKernels.delta_scratch bytes)
 } DeltaTask;
+
+// The task of value head `head` of t alone.
+static inline DeltaTask delta_head(const DeltaTask *t, int head) {
+    DeltaTask one = *t;
+    size_t at = (size_t)head * t->apart, width = (size_t)t->value_dim;
+    one.n_heads = 1;
+    one.v += at * width, one.beta += at, one.decay += at;
+    one.out += at * width, one.state += at * width * (size_t)t->key_dim;
+    return one;
+}
 
 typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
 

@@ -22,7 +22,8 @@ typedef struct {
     Workspace *w;
     const Layer *l;
     const Batch *b;
-    int n_parts; // tasks per sequence
+    int n_parts; // tasks per sequence in the convolution, per key head in the recurrence
+    int n_heads; // most value heads in a task of the recurrence
 } Recurrent;
 
 // ---- rows and offsets -----------------------------------------------------------------------------------------------
@@ -209,28 +210,43 @@ static void finish_rows(void *arg, int first, int last, int thread) {
     for (int row = first; row < last; row++) {
         float *out = out_row(s, row), *z = mix_row(s, row) + z_at(r);
         const float *v = mix_row(s, row) + recurrence_v_at(MIXER_SSD, r);
-        for (int i = 0; i < n; i++) out[i] += s->l->skip[i / r->value_dim] * v[i];
+        for (int h = 0, i = 0; h < r->n_values; h++)
+            for (float skip = s->l->skip[h]; i < (h + 1) * r->value_dim; i++) out[i] += skip * v[i];
         s->k->gate(ACT_SILU, z, out, n);
         for (int at = 0; at < n; at += part)
             s->k->rmsnorm(out + at, z + at, s->l->norm_state + at, part, kind_eps_out(&s->l->kind));
     }
 }
 
-// Computes one value head of one sequence, in spans of rows that end where a state is kept.
-static void matrix_head(void *arg, int task, int thread) {
+// Value heads with one key head: head, head + apart, ...
+typedef struct {
+    int head, apart, n;
+} HeadSpan;
+
+// Copies the matrices of the heads from state `from` to state `to`. from < 0: zeros.
+static void copy_matrices(const Recurrent *s, HeadSpan heads, int from, int to) {
+    size_t bytes = (size_t)s->l->rec.key_dim * (size_t)s->l->rec.value_dim * sizeof(float);
+    for (int i = 0, head = heads.head; i < heads.n && from != to; i++, head += heads.apart) {
+        if (from < 0) memset(matrix_of(s, to, head), 0, bytes);
+        else memcpy(matrix_of(s, to, head), matrix_of(s, from, head), bytes);
+    }
+}
+
+// Computes value heads of one sequence, in spans of rows that end where a state is kept.
+static void matrix_heads(void *arg, int task, int thread) {
     const Recurrent *s = arg;
     const Recurrence *r = &s->l->rec;
     const Batch *b = s->b;
     Mixer mixer = s->l->kind.mixer;
-    int seq = task / r->n_values, head = task % r->n_values;
-    int key = r->grouped ? head / (r->n_values / r->n_keys) : head % r->n_keys;
+    int group = r->n_values / r->n_keys, first = task % s->n_parts * s->n_heads;
+    int key = task / s->n_parts % r->n_keys, seq = task / s->n_parts / r->n_keys;
+    HeadSpan heads = {r->grouped ? key * group + first : key + first * r->n_keys, r->grouped ? 1 : r->n_keys,
+                      int_min(s->n_heads, group - first)};
+    int head = heads.head;
     SeqSpan rows = span_of(b, seq);
-    int last = rows.first + rows.n - 1, in = b->state_in[seq];
-    size_t bytes = (size_t)r->key_dim * (size_t)r->value_dim * sizeof(float);
-    assert(b->state_out[last] >= 0);
-    float *m = matrix_of(s, b->state_out[last], head);
-    if (in < 0) memset(m, 0, bytes);
-    else if (in != b->state_out[last]) memcpy(m, matrix_of(s, in, head), bytes);
+    int last = rows.first + rows.n - 1, final = b->state_out[last];
+    assert(final >= 0);
+    copy_matrices(s, heads, b->state_in[seq], final);
     for (int row = rows.first, end; row <= last; row = end) {
         for (end = row; b->state_out[end++] < 0;) {
         }
@@ -238,6 +254,8 @@ static void matrix_head(void *arg, int task, int thread) {
         s->k->delta(&(DeltaTask){.n_rows = end - row,
                                  .key_dim = r->key_dim,
                                  .value_dim = r->value_dim,
+                                 .n_heads = heads.n,
+                                 .apart = (size_t)heads.apart,
                                  .plain = mixer == MIXER_SSD,
                                  .q = mix + recurrence_q_at(mixer, r) + key * r->key_dim,
                                  .k = mix + recurrence_k_at(mixer, r) + key * r->key_dim,
@@ -247,11 +265,23 @@ static void matrix_head(void *arg, int task, int thread) {
                                  .stride = (size_t)s->w->mix_dim,
                                  .out = out_row(s, row) + head * r->value_dim,
                                  .out_stride = (size_t)layer_mixed(s->l),
-                                 .state = m,
+                                 .state = matrix_of(s, final, head),
                                  .scratch = tasks_scratch(s->w, thread)});
-        if (end <= last) memcpy(matrix_of(s, b->state_out[end - 1], head), m, bytes);
+        if (end <= last) copy_matrices(s, heads, final, b->state_out[end - 1]);
     }
-    for (int row = rows.first; row <= last && mixer == MIXER_DELTA; row++) finish_head(s, row, head);
+    for (int row = rows.first; row <= last && mixer == MIXER_DELTA; row++)
+        for (int i = 0; i < heads.n; i++) finish_head(s, row, head + i * heads.apart);
+}
+
+// Divides the value heads of each key head into tasks: as many heads together as possible, because they share products,
+// but enough tasks for all threads.
+static void divide_heads(Recurrent *s) {
+    enum { MOST_HEADS = 8, TASKS = 2 }; // more heads would gain little; tasks for each thread
+    const Recurrence *r = &s->l->rec;
+    int group = r->n_values / r->n_keys, keys = s->b->n_seqs * r->n_keys, least = TASKS * threads_count(s->w->pool);
+    s->n_heads = int_min(group, MOST_HEADS);
+    while (s->n_heads > 1 && keys * ((group + s->n_heads - 1) / s->n_heads) < least) s->n_heads /= 2;
+    s->n_parts = (group + s->n_heads - 1) / s->n_heads;
 }
 
 void recurrent_run(Workspace *w, const Layer *l, const Batch *b) {
@@ -263,6 +293,7 @@ void recurrent_run(Workspace *w, const Layer *l, const Batch *b) {
     bool ssd = l->kind.mixer == MIXER_SSD;
     double cost = ssd ? 40.0 * r->n_values : 8.0 * r->n_keys * r->key_dim;
     tasks_over_rows(w, b->n_rows, cost, ssd ? prepare_steps : prepare_rows, &s);
-    threads_run(w->pool, matrix_head, &s, b->n_seqs * r->n_values);
+    divide_heads(&s);
+    threads_run(w->pool, matrix_heads, &s, b->n_seqs * r->n_keys * s.n_parts);
     if (ssd) tasks_over_rows(w, b->n_rows, 16.0 * layer_mixed(l), finish_rows, &s);
 }

@@ -198,9 +198,12 @@ static float delta_column(const DeltaTask *t, size_t row, int column) {
 }
 
 static void delta(const DeltaTask *t) {
-    for (size_t row = 0; row < (size_t)t->n_rows; row++)
-        for (int column = 0; column < t->value_dim; column++)
-            t->out[row * t->out_stride + (size_t)column] = delta_column(t, row, column);
+    for (int head = 0; head < t->n_heads; head++) {
+        DeltaTask one = delta_head(t, head);
+        for (size_t row = 0; row < (size_t)t->n_rows; row++)
+            for (int column = 0; column < t->value_dim; column++)
+                one.out[row * t->out_stride + (size_t)column] = delta_column(&one, row, column);
+    }
 }
 
 const CpuKernels cpu_scalar = {

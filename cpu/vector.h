@@ -49,14 +49,17 @@ void vector_to_kv(void *out, int type, const float *x, int n);
 void vector_matvec(const MatvecTask *t);
 extern const MatrixKernel vector_matmul;
 void vector_convolve(const ConvolveTask *t);
-enum { DELTA_CHUNK = 64 };                  // rows of a chunk
-typedef struct {                            // DeltaTask.scratch
-    float sum[DELTA_CHUNK];                 // G: the sum of the decays up to a row
-    float grown[DELTA_CHUNK];               // e^G
-    float solve[DELTA_CHUNK * DELTA_CHUNK]; // -beta_t e^(G_t - G_i) (k_t.k_i) below the diagonal
-    float weigh[DELTA_CHUNK * DELTA_CHUNK]; // e^(G_t - G_i) (q_t.k_i) up to the diagonal
-    float keys[SEAL_HEAD * DELTA_CHUNK];    // k transposed: (key_dim, DELTA_CHUNK)
-    float updates[DELTA_CHUNK * SEAL_HEAD]; // u (DELTA_CHUNK, value_dim)
+enum { DELTA_CHUNK = 64 };                   // rows of a chunk
+typedef struct {                             // DeltaTask.scratch
+    float keys[SEAL_HEAD * DELTA_CHUNK];     // k transposed: (key_dim, DELTA_CHUNK)
+    float dots_k[DELTA_CHUNK * DELTA_CHUNK]; // k_t.k_i, in whole vectors up to the diagonal
+    float dots_q[DELTA_CHUNK * DELTA_CHUNK]; // q_t.k_i likewise; the rest belongs to one value head
+    float sum[DELTA_CHUNK];                  // G: the sum of the decays up to a row
+    float rest[DELTA_CHUNK];                 // what rounding cost `sum`, so that differences of large sums are exact
+    float grown[DELTA_CHUNK];                // e^G
+    float solve[DELTA_CHUNK * DELTA_CHUNK];  // -beta_t e^(G_t - G_i) (k_t.k_i) below the diagonal
+    float weigh[DELTA_CHUNK * DELTA_CHUNK];  // e^(G_t - G_i) (q_t.k_i) up to the diagonal
+    float updates[DELTA_CHUNK * SEAL_HEAD];  // u (DELTA_CHUNK, value_dim)
 } DeltaChunk;
 void vector_delta(const DeltaTask *t);
 void vector_delta_in_order(const DeltaTask *t);

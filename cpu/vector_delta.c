@@ -7,7 +7,7 @@
 //     M after the chunk = e^G_C M + sum over i of e^(G_C - G_i) k_i u_i^T
 // The sum in u_t makes a triangular system of C rows, which is solved in blocks; everything else is matrix products.
 // Decays are negative or 0, so that no exponential overflows. With DeltaTask.plain u_t is beta_t v_t: there is no
-// system to solve.
+// system to solve. The products k_t.k_i and q_t.k_i are computed once for all value heads of a key head.
 #include "cpu/vector.h"
 
 enum {
@@ -89,7 +89,7 @@ static void step_column(const DeltaTask *t, size_t row, int column) {
     t->out[row * t->out_stride + (size_t)column] = out;
 }
 
-void vector_delta_in_order(const DeltaTask *t) {
+static void head_in_order(const DeltaTask *t) {
     int column = 0;
     for (; column + STEP_VECTORS * VL <= t->value_dim; column += STEP_VECTORS * VL)
         for (size_t row = 0; row < (size_t)t->n_rows; row++) step_columns(t, row, column, STEP_VECTORS);
@@ -97,6 +97,13 @@ void vector_delta_in_order(const DeltaTask *t) {
         for (size_t row = 0; row < (size_t)t->n_rows; row++) step_columns(t, row, column, 1);
     for (; column < t->value_dim; column++)
         for (size_t row = 0; row < (size_t)t->n_rows; row++) step_column(t, row, column);
+}
+
+void vector_delta_in_order(const DeltaTask *t) {
+    for (int head = 0; head < t->n_heads; head++) {
+        DeltaTask one = delta_head(t, head);
+        head_in_order(&one);
+    }
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -148,38 +155,52 @@ static void add_product(float *y, size_t y_stride, const float *x, size_t x_stri
 
 // ---- a chunk --------------------------------------------------------------------------------------------------------
 
-// Scales elements [0, n) of row t of both matrices by the decay between row t and the row of the element. Elements
-// above the diagonal become 0.
-static void scale_row(DeltaChunk *room, int t, float beta, int n) {
+// dots = x k^T up to the diagonal, in whole vectors. x: (n_rows, key_dim), rows t->stride apart.
+static void multiply_keys(const DeltaTask *t, float *dots, const float *x, const float *keys, int n_rows) {
+    for (int first = 0; first < n_rows; first += TILE_ROWS) {
+        int end = int_min(n_rows, first + TILE_ROWS), n = (end + VL - 1) / VL * VL;
+        for (int i = first; i < end; i++) memset(dots + i * CHUNK, 0, (size_t)n * sizeof *dots);
+        add_product(dots + first * CHUNK, CHUNK, x + (size_t)first * t->stride, t->stride, keys, CHUNK, end - first,
+                    t->key_dim, n);
+    }
+}
+
+// Computes what the value heads of a key head have in common: the products of q and k of the chunk's rows.
+static void multiply_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
+    int n = (n_rows + VL - 1) / VL * VL;
+    for (int d = 0; d < t->key_dim; d++)
+        for (int i = 0; i < n; i++)
+            room->keys[d * CHUNK + i] = i < n_rows ? t->k[(size_t)i * t->stride + (size_t)d] : 0;
+    if (!t->plain) multiply_keys(t, room->dots_k, t->k, room->keys, n_rows);
+    multiply_keys(t, room->dots_q, t->q, room->keys, n_rows);
+}
+
+// Scales elements up to the diagonal of row t of both matrices by the decay between row t and the row of the element.
+// Elements behind it, up to the end of its block of TILE_ROWS, become 0.
+static void scale_row(DeltaChunk *room, int t, float beta, bool plain) {
     float *solve = room->solve + t * CHUNK, *weigh = room->weigh + t * CHUNK;
-    for (int i = 0; i < n; i += VL) {
-        vf e = vexp(vset(room->sum[t]) - vload(room->sum + i));
-        vf a = vload(solve + i) * e * -beta, p = vload(weigh + i) * e;
-        for (int l = 0; l < VL; l++) {
-            solve[i + l] = i + l < t ? a[l] : 0;
-            weigh[i + l] = i + l <= t ? p[l] : 0;
-        }
+    const float *of_k = room->dots_k + t * CHUNK, *of_q = room->dots_q + t * CHUNK;
+    for (int i = 0; i < t / TILE_ROWS * TILE_ROWS + TILE_ROWS; i += VL) {
+        vf e = vexp(vset(room->sum[t]) - vload(room->sum + i) + (vset(room->rest[t]) - vload(room->rest + i)));
+        vf p = vload(of_q + i) * e;
+        for (int l = 0; l < VL; l++) weigh[i + l] = i + l <= t ? p[l] : 0;
+        if (plain) continue;
+        vf a = vload(of_k + i) * e * -beta;
+        for (int l = 0; l < VL; l++) solve[i + l] = i + l < t ? a[l] : 0;
     }
 }
 
 // Computes G, and the two matrices that relate the rows of the chunk: room->solve for u, room->weigh for the outputs.
 static void relate_rows(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     int n = (n_rows + VL - 1) / VL * VL;
-    float sum = 0;
-    for (int i = 0; i < n_rows; i++) {
-        sum += t->decay[(size_t)i * t->stride];
-        room->sum[i] = sum;
-        room->grown[i] = expf(sum);
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        if (i < n_rows) sum += (double)t->decay[(size_t)i * t->stride];
+        room->sum[i] = (float)sum;
+        room->rest[i] = (float)(sum - (double)room->sum[i]);
+        room->grown[i] = expf(room->sum[i]);
     }
-    for (int i = n_rows; i < n; i++) room->sum[i] = sum;
-    for (int d = 0; d < t->key_dim; d++)
-        for (int i = 0; i < n; i++)
-            room->keys[d * CHUNK + i] = i < n_rows ? t->k[(size_t)i * t->stride + (size_t)d] : 0;
-    memset(room->solve, 0, sizeof room->solve);
-    memset(room->weigh, 0, sizeof room->weigh);
-    if (!t->plain) add_product(room->solve, CHUNK, t->k, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
-    add_product(room->weigh, CHUNK, t->q, t->stride, room->keys, CHUNK, n_rows, t->key_dim, n);
-    for (int i = 0; i < n_rows; i++) scale_row(room, i, t->beta[(size_t)i * t->stride], n);
+    for (int i = 0; i < n_rows; i++) scale_row(room, i, t->beta[(size_t)i * t->stride], t->plain);
 }
 
 // Computes u of all rows: first the terms with M, then, block by block, the terms of earlier rows of the chunk.
@@ -220,10 +241,13 @@ static void chunk_outputs(const DeltaTask *t, const DeltaChunk *room, int n_rows
 
 static void chunk_state(const DeltaTask *t, DeltaChunk *room, int n_rows) {
     size_t width = (size_t)t->value_dim, all = (size_t)t->key_dim * width;
-    float last = room->sum[n_rows - 1], grown = room->grown[n_rows - 1];
-    for (int i = 0; i < n_rows; i++) room->grown[i] = expf(last - room->sum[i]);
-    for (int d = 0; d < t->key_dim; d++)
-        for (int i = 0; i < n_rows; i++) room->keys[d * CHUNK + i] *= room->grown[i];
+    int last = n_rows - 1;
+    float grown = room->grown[last];
+    for (int i = 0; i < n_rows; i++) {
+        float *u = room->updates + (size_t)i * width,
+              later = expf(room->sum[last] - room->sum[i] + (room->rest[last] - room->rest[i]));
+        for (size_t c = 0; c < width; c += VL) vstore(u + c, vload(u + c) * later);
+    }
     for (size_t i = 0; i < all; i += VL) vstore(t->state + i, vload(t->state + i) * grown);
     add_product(t->state, width, room->keys, CHUNK, room->updates, width, t->key_dim, n_rows, t->value_dim);
 }
@@ -239,9 +263,13 @@ void vector_delta(const DeltaTask *t) {
         n = int_min(CHUNK, t->n_rows - first);
         part.q += ahead, part.k += ahead, part.v += ahead, part.beta += ahead, part.decay += ahead;
         part.out += (size_t)first * t->out_stride;
-        relate_rows(&part, t->scratch, n);
-        solve_updates(&part, t->scratch, n);
-        chunk_outputs(&part, t->scratch, n);
-        chunk_state(&part, t->scratch, n);
+        multiply_rows(&part, t->scratch, n);
+        for (int head = 0; head < t->n_heads; head++) {
+            DeltaTask one = delta_head(&part, head);
+            relate_rows(&one, t->scratch, n);
+            solve_updates(&one, t->scratch, n);
+            chunk_outputs(&one, t->scratch, n);
+            chunk_state(&one, t->scratch, n);
+        }
     }
 }

@@ -630,8 +630,9 @@ PYTHON
     needs python3
     # a repetition cuts the sequence back; states of recurrent layers and sealed K and V are kept only at some depths
     "$QUILL" bench -q --shape delta-1b,layers=5,dim=64,ffn=64,vocab=300 -p 4 -n 3 -d 96,100,127,128 -r 1 -o json >recurrent
+    "$QUILL" bench -q --shape ssd-1b,layers=11,dim=64,heads=2,kv_heads=1,ffn=64,vocab=300,value_heads=4,width=16,state=32 -p 4 -n 3 -d 96,100,127,128 -r 1 -o json >mamba
     "$QUILL" bench -q --shape dim=64,heads=2,layers=2,ffn=64,vocab=300 -ctk kivi2 -ctv kivi2 -p 4 -n 3 -d 96,100,127,128 -r 1 -o json >sealed
-    for results in recurrent sealed; do
+    for results in recurrent mamba sealed; do
         python3 - $results <<'PYTHON'
 import json, sys
 results = json.load(open(sys.argv[1]))["results"]

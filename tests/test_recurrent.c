@@ -25,36 +25,46 @@ typedef struct {
     size_t n_out, n_state;
 } DeltaCase;
 
-// Rows of q, k (of length 1), v, beta and decay side by side, as in a workspace.
-static DeltaCase new_case(int n_rows, int key_dim, int value_dim, float decay, bool plain) {
+typedef struct {
+    int key_dim, value_dim;
+    int n_heads, apart; // heads that one task computes, and the distance between two of them
+} DeltaDims;
+
+// Rows of q, k (of length 1), v, beta and decay of all heads side by side, as in a workspace.
+static DeltaCase new_case(int n_rows, const DeltaDims *d, float decay, bool plain) {
     uint64_t seed = 7;
-    size_t stride = (size_t)(2 * key_dim + value_dim + 2 + 3), n = (size_t)n_rows;
-    DeltaCase c = {.n_out = n * (size_t)(value_dim + 5), .n_state = (size_t)(key_dim * value_dim)};
+    int heads = (d->n_heads - 1) * d->apart + 1, v = 2 * d->key_dim, beta = v + heads * d->value_dim;
+    size_t stride = (size_t)(beta + 2 * heads + 3), n = (size_t)n_rows, out_stride = (size_t)(heads * d->value_dim + 5);
+    DeltaCase c = {.n_out = n * out_stride, .n_state = (size_t)(heads * d->key_dim * d->value_dim)};
     c.rows = random_floats(n * stride, 1, &seed);
     c.state = random_floats(c.n_state, 0.5f, &seed);
     c.out = calloc(c.n_out, sizeof *c.out);
     for (size_t i = 0; i < n; i++) {
-        float *row = c.rows + i * stride, *beta = row + 2 * key_dim + value_dim;
+        float *row = c.rows + i * stride;
         for (int part = 0; part < 2; part++) {
-            float squares = 1e-6f, *x = row + part * key_dim;
-            for (int k = 0; k < key_dim; k++) squares += x[k] * x[k];
-            for (int k = 0; k < key_dim; k++) x[k] /= sqrtf(squares);
+            float squares = 1e-6f, *x = row + part * d->key_dim;
+            for (int k = 0; k < d->key_dim; k++) squares += x[k] * x[k];
+            for (int k = 0; k < d->key_dim; k++) x[k] /= sqrtf(squares);
         }
-        beta[0] = 0.5f + 0.5f * beta[0];
-        beta[1] = decay * (beta[1] - 1.01f);
+        for (int h = 0; h < heads; h++) {
+            row[beta + h] = 0.5f + 0.5f * row[beta + h];
+            row[beta + heads + h] = decay * (row[beta + heads + h] - 1.01f);
+        }
     }
     c.t = (DeltaTask){.n_rows = n_rows,
-                      .key_dim = key_dim,
-                      .value_dim = value_dim,
+                      .key_dim = d->key_dim,
+                      .value_dim = d->value_dim,
+                      .n_heads = d->n_heads,
+                      .apart = (size_t)d->apart,
                       .plain = plain,
                       .q = c.rows,
-                      .k = c.rows + key_dim,
-                      .v = c.rows + 2 * key_dim,
-                      .beta = c.rows + 2 * key_dim + value_dim,
-                      .decay = c.rows + 2 * key_dim + value_dim + 1,
+                      .k = c.rows + d->key_dim,
+                      .v = c.rows + v,
+                      .beta = c.rows + beta,
+                      .decay = c.rows + beta + heads,
                       .stride = stride,
                       .out = c.out,
-                      .out_stride = (size_t)(value_dim + 5),
+                      .out_stride = out_stride,
                       .state = c.state};
     return c;
 }
@@ -65,17 +75,18 @@ static void free_case(DeltaCase *c) {
     free(c->state);
 }
 
-static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int n_rows, const int dims[2], float decay,
-                        bool plain) {
-    DeltaCase want = new_case(n_rows, dims[0], dims[1], decay, plain),
-              got = new_case(n_rows, dims[0], dims[1], decay, plain);
+// Heads in between that are of other tasks must keep their outputs and states: both cases have them.
+static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int n_rows, const DeltaDims *dims,
+                        float decay, bool plain) {
+    DeltaCase want = new_case(n_rows, dims, decay, plain), got = new_case(n_rows, dims, decay, plain);
     got.t.scratch = malloc(k->delta_scratch + 1);
     cpu_scalar.delta(&want.t);
     (in_order ? k->delta_in_order : k->delta)(&got.t);
     double out = test_distance(got.out, want.out, want.n_out), m = test_distance(got.state, want.state, want.n_state);
     if (!(out < 3e-6 && m < 3e-6))
-        fail_msg("%s%s%s: %d rows, %d x %d, decay %g: distance %.3g, of the state %.3g", isa,
-                 in_order ? " in order" : "", plain ? ", plain" : "", n_rows, dims[0], dims[1], (double)decay, out, m);
+        fail_msg("%s%s%s: %d rows, %d heads of %d x %d, decay %g: distance %.3g, of the state %.3g", isa,
+                 in_order ? " in order" : "", plain ? ", plain" : "", n_rows, dims->n_heads, dims->key_dim,
+                 dims->value_dim, (double)decay, out, m);
     free(got.t.scratch);
     free_case(&want);
     free_case(&got);
@@ -83,8 +94,9 @@ static void check_delta(const char *isa, const CpuKernels *k, bool in_order, int
 
 static void test_delta(void **state) {
     (void)state;
-    static const int rows[] = {1, 2, 11, 12, 13, 31, 63, 64, 65, 131},
-                     dims[][2] = {{8, 16}, {13, 7}, {16, 16}, {5, 32}, {40, 48}, {64, 80}, {17, 33}, {128, 128}};
+    static const int rows[] = {1, 2, 11, 12, 13, 31, 63, 64, 65, 131};
+    static const DeltaDims dims[] = {{8, 16, 1, 1},  {13, 7, 3, 1},  {16, 16, 2, 3}, {5, 32, 4, 1},
+                                     {40, 48, 1, 1}, {64, 80, 2, 1}, {17, 33, 2, 2}, {128, 128, 1, 1}};
     static const float decays[] = {0.02f, 0.5f, 20};
     for (int i = 0; i < isa_count(); i++) {
         const Backend *be;
@@ -93,7 +105,7 @@ static void test_delta(void **state) {
             for (size_t d = 0; d < ARRAY_LEN(dims); d++)
                 for (size_t e = 0; e < ARRAY_LEN(decays); e++)
                     for (int way = 0; way < 4; way++)
-                        check_delta(isa_name(i), cpu_kernels_of(be), way % 2, rows[r], dims[d], decays[e], way / 2);
+                        check_delta(isa_name(i), cpu_kernels_of(be), way % 2, rows[r], &dims[d], decays[e], way / 2);
     }
 }
 
