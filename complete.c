@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "answer/file_sampling.h"
 #include "answer/candidates.h"
 #include "answer/choices.h"
 #include "answer/prepare.h"
@@ -203,7 +204,11 @@ Status complete_run(const EngineConfig *engine, const AnswerConfig *config, Str 
     TRY(engine_open(&e, engine, needs));
     Status st = OK;
     if (engine->dry_run) report_budget(&e);
-    else st = answer(&e, config, prompt);
+    else {
+        AnswerConfig here = *config;
+        st = file_sampling_take(e.gguf, &here);
+        if (!st.code) st = answer(&e, &here, prompt);
+    }
     engine_close(&e);
     return st;
 }

@@ -3,6 +3,8 @@
 #ifndef QUILL_ANSWER_CONFIG_H
 #define QUILL_ANSWER_CONFIG_H
 
+#include <stddef.h>
+
 #include "base/str.h"
 #include "sampling.h"
 
@@ -27,6 +29,9 @@ typedef struct {
     const char *text;   // the same as a batch job has them; used if there is no file
     const char *choice; // auto, none, required or the name of a tool; NULL: auto
 } AnswerTools;
+
+// The bit of AnswerConfig.sampling_given for the number at this offset of SamplerParams.
+static inline uint32_t sampling_bit(size_t at) { return (uint32_t)1 << (at / sizeof(float)); }
 
 typedef struct {
     // the conversation
@@ -56,7 +61,8 @@ typedef struct {
     int n_stop;
     // sampling
     SamplerParams sampling;
-    bool seed_given; // sampling.seed was chosen by the user
+    uint32_t sampling_given; // sampling_bit of each number of `sampling` that was chosen by the user
+    bool seed_given;         // sampling.seed was
     // several candidates
     int beams;                  // width of a beam search; 0: none
     float length_penalty;       // exponent of the length in the scores of the search

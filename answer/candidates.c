@@ -9,15 +9,17 @@ bool candidates_wanted(const AnswerConfig *config) { return config->beams > 0 ||
 
 int candidates_at_once(const AnswerConfig *config) { return int_max(1, int_max(config->beams, config->best_of)); }
 
-// The name of a sampling option that differs from its default; NULL: none.
-static const char *drawing_option(const SamplerParams *p) {
+// The name of a sampling option that the user has chosen and that differs from its default; NULL: none.
+static const char *drawing_option(const AnswerConfig *config) {
+    const SamplerParams *p = &config->sampling;
     SamplerParams usual = sampler_defaults();
-    if (p->temp != usual.temp && p->temp > 0) return "temp";
-    if (p->top_k != usual.top_k) return "top-k";
-    if (p->top_p != usual.top_p) return "top-p";
-    if (p->min_p != usual.min_p) return "min-p";
-    if (p->typical != usual.typical) return "typical";
-    return p->xtc_probability > 0 ? "xtc-probability" : NULL;
+#define CHOSEN(field) (config->sampling_given & sampling_bit(offsetof(SamplerParams, field)) && p->field != usual.field)
+    if (CHOSEN(temp) && p->temp > 0) return "temp";
+    if (CHOSEN(top_k)) return "top-k";
+    if (CHOSEN(top_p)) return "top-p";
+    if (CHOSEN(min_p)) return "min-p";
+    if (CHOSEN(typical)) return "typical";
+    return CHOSEN(xtc_probability) ? "xtc-probability" : NULL;
 }
 
 // The name of an option as a flag or as a key of a job.
@@ -30,7 +32,7 @@ static const char *shown(const char *name, bool flags, char out[32]) {
 
 Status candidates_check(const AnswerConfig *config, int n, int n_chunks, bool flags) {
     char a[32], b[32];
-    const char *drawn = drawing_option(&config->sampling), *own = config->beams ? "beams" : "best-of";
+    const char *drawn = drawing_option(config), *own = config->beams ? "beams" : "best-of";
     if (config->beams && config->best_of)
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown("beams", flags, a),
                             shown("best-of", flags, b));

@@ -1,4 +1,5 @@
 // answer/report.c: see answer/report.h.
+#include "answer/file_sampling.h"
 #include "answer/report.h"
 
 #include <math.h>
@@ -91,8 +92,9 @@ static void list_value(Buf *out, bool acts, const char *name, double value) {
 }
 
 // Prints the options that act on how tokens are drawn.
-static void report_drawing(const SamplerParams *p) {
-    Buf all = {0};
+static void report_drawing(const Engine *e, const AnswerConfig *config) {
+    const SamplerParams *p = &config->sampling;
+    Buf all = {0}, from_file = {0};
     list_value(&all, true, "temp", (double)p->temp);
     list_value(&all, p->top_k > 0, "top-k", p->top_k);
     list_value(&all, p->typical < 1, "typical", (double)p->typical);
@@ -107,7 +109,10 @@ static void report_drawing(const SamplerParams *p) {
     list_value(&all, penalties && p->frequency_penalty != 0, "frequency-penalty", (double)p->frequency_penalty);
     list_value(&all, p->n_bias > 0, "biases", p->n_bias);
     paragraph_item("sampling", "%sseed %llu", all.data, (unsigned long long)p->seed);
+    file_sampling_names(e->gguf, config, &from_file);
+    if (from_file.n) paragraph_item("", "from the model's file: %s", from_file.data);
     buf_free(&all);
+    buf_free(&from_file);
 }
 
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
@@ -139,7 +144,7 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     if (config->beams)
         paragraph_item("sampling", "none: a beam search with %d beam%s", config->beams, config->beams > 1 ? "s" : "");
     else if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
-    else report_drawing(&config->sampling);
+    else report_drawing(e, config);
 }
 
 // At least three significant digits, and no exponent.

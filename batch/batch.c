@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer/file_sampling.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/fd.h"
@@ -376,6 +377,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     TRY(engine_open(
         &b->e, &o->engine,
         (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true, .whole = o->answer.blend}));
+    TRY(file_sampling_take(b->e.gguf, &b->job_config));
     if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
     if (b->resume.n > 0)
         note_print(o->answer.quiet, "%.500s has %lld answers; their jobs are skipped", o->batch.resume, b->resume.n);
@@ -410,7 +412,8 @@ Status batch_run(const Options *o) {
     Status st = open_run(&b, o);
     if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
-        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(o->answer.raw ? NULL : b.template));
+        if (o->answer.verbose)
+            report_before(&b.e, &b.job_config, chat_template_name(o->answer.raw ? NULL : b.template));
         signals_catch_two(NULL);
         run(&b);
         signals_release();

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/file_sampling.h"
 #include "answer/form.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
@@ -568,6 +569,7 @@ Status conversation_load_kv(Conversation *c, const char *path) {
 Status conversation_settings(Conversation *c) {
     SamplerParams sampling;
     LogitBias *bias;
+    TRY(file_sampling_take(c->e->gguf, c->config)); // also after "/set temp default"
     TRY(answer_sampling(c->e, c->config, &sampling, &bias));
     free(c->bias);
     c->bias = bias;

@@ -39,25 +39,16 @@ Status settings_set(Settings *s, const char *name, const char *value) {
     return st;
 }
 
-static bool is_default(const Option *row, const AnswerConfig *config) {
-    Buf value = {0};
-    cli_answer_value(row, config, &value);
-    bool same = row->kind == SEED ? !config->seed_given
-                                  : strcmp(value.data, row->fallback       ? row->fallback
-                                                       : row->kind == FLAG ? "off"
-                                                                           : "none") == 0;
-    buf_free(&value);
-    return same;
-}
-
 static void show(const Option *row, const AnswerConfig *config) {
     char name[32];
     Buf value = {0};
     cli_long_name(row, name);
     cli_answer_value(row, config, &value);
-    bool other = row->fallback && strcmp(value.data, row->fallback) != 0;
-    fprintf(stderr, "%-18s %s%s%s%s\n", name, value.data, other ? " (default " : "", other ? row->fallback : "",
-            other ? ")" : "");
+    bool other = row->fallback && strcmp(value.data, row->fallback) != 0, usual = cli_answer_usual(row, config);
+    fprintf(stderr, "%-18s %s", name, value.data);
+    if (other && usual) fprintf(stderr, " (from the model's file)\n");
+    else if (other) fprintf(stderr, " (default %s)\n", row->fallback);
+    else fprintf(stderr, "\n");
     buf_free(&value);
 }
 
@@ -133,7 +124,7 @@ static void take(void *arg, const char *name, const char *value) {
     if (!l->begun && !l->given) reset_left_out(l->s);
     l->begun = true;
     Status st = cli_chat_option(name, value, &row);
-    bool flagged = !st.code && l->given && row != l->list && !is_default(row, l->s->config);
+    bool flagged = !st.code && l->given && row != l->list && !cli_answer_usual(row, l->s->config);
     if (!st.code && !flagged) {
         bool list = row->kind == STOPS || row->kind == BIAS;
         l->list = list ? row : NULL;

@@ -183,6 +183,7 @@ static Status set_defaults(Options *out) {
         if (o->fallback) TRY(cli_set_value(o, o->names, o->fallback, out));
         if (o->kind == INTS) ((IntList *)((char *)out + o->at))->added = false;
     }
+    out->answer.sampling_given = 0;
     return OK;
 }
 

@@ -250,6 +250,13 @@ static Status check_file(const Option *o, const char *flag, const char *value) {
     return status_error(QUILL_USAGE, "%s: a file%s expected, found an empty text", flag, model ? " or name" : "");
 }
 
+// The option's bit of AnswerConfig.sampling_given; 0: it is no number of SamplerParams.
+static uint32_t given_bit(const Option *o) {
+    size_t at = o->at - offsetof(Options, answer.sampling); // wraps to a large number if the value is before it
+    bool number = (o->kind == INT || o->kind == REAL) && at < sizeof(SamplerParams);
+    return number ? sampling_bit(at) : 0;
+}
+
 static Status set_value(const Option *o, const char *flag, const char *value, ValueTarget out) {
     void *at = address(o, out);
     int64_t n;
@@ -263,6 +270,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
         if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
             return number_out_of_range(o, flag, value);
         *(int *)at = (int)n;
+        out.answer->sampling_given |= given_bit(o);
         return OK;
     case INTS: return parse_list(o, flag, value, at);
     case SIZE:
@@ -273,6 +281,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
     case REAL:
         if (!parse_real(value, &x) || x < o->least || x > o->most) return number_out_of_range(o, flag, value);
         *(float *)at = (float)x;
+        out.answer->sampling_given |= given_bit(o);
         return OK;
     case TEXT: *(const char **)at = value; return OK;
     case TEXT_FILE: *(OptionFile *)at = (OptionFile){.path = value}; return OK;
@@ -361,6 +370,17 @@ bool cli_answer_given(const Option *o, const AnswerConfig *values) {
     return o->kind != FLAG || *(const bool *)at;
 }
 
+bool cli_answer_usual(const Option *o, const AnswerConfig *values) {
+    uint32_t bit = given_bit(o);
+    if (bit && !(values->sampling_given & bit)) return true;
+    if (o->kind == SEED) return !values->seed_given;
+    Buf value = {0};
+    cli_answer_value(o, values, &value);
+    bool same = strcmp(value.data, o->fallback ? o->fallback : o->kind == FLAG ? "off" : "none") == 0;
+    buf_free(&value);
+    return same;
+}
+
 // ---- setting --------------------------------------------------------------------------------------------------------
 
 static Status set_default(const Option *o, const char *name, ValueTarget out) {
@@ -368,7 +388,8 @@ static Status set_default(const Option *o, const char *name, ValueTarget out) {
     else if (o->kind == BIAS) out.answer->sampling.n_bias = 0;
     else if (o->kind == FLAG) *(bool *)address(o, out) = false;
     else if (!o->fallback && o->kind != TEXT && o->kind != TEXT_FILE) return cli_bad_value(name, "default", "a value");
-    else return set_value(o, name, o->fallback, out);
+    else TRY(set_value(o, name, o->fallback, out));
+    out.answer->sampling_given &= ~given_bit(o);
     return OK;
 }
 

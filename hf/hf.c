@@ -10,6 +10,7 @@
 #include "base/jsonio.h"
 #include "hf/config.h"
 #include "hf/roles.h"
+#include "hf/sampling.h"
 #include "hf/rope.h"
 #include "hf/tensors.h"
 #include "hf/tokenizer.h"
@@ -127,6 +128,7 @@ static Status read_words(const HfModel *m) {
     if (!st.code) st = read_json(m->dir, "tokenizer_config.json", &tokenizer_config);
     if (!st.code) st = read_json(m->dir, "generation_config.json", &generation);
     if (!st.code) st = hf_read_roles(m, tokenizer_config, generation);
+    if (!st.code) st = hf_read_sampling(m, generation);
     if (!st.code) st = read_template(m);
     json_decref(tokenizer_config);
     json_decref(generation);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/file_sampling.h"
 #include "answer/answer.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
@@ -158,16 +159,18 @@ static bool tokens_text(const Engine *e, const Sequence *s, Buf *out) {
 }
 
 static Status decode(const Options *o, Engine *e) {
+    AnswerConfig config = o->answer;
     Sequence seq = {0};
     Request r = {.seq = &seq};
     ChatTemplate *template;
     Buf given = {0};
     float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
-    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &template);
+    Status st = chat_template_choose(e->gguf, e->tok, &config, &template);
+    if (!st.code) st = file_sampling_take(e->gguf, &config);
     if (!st.code) st = receive(o, e, &r, logits);
-    if (!st.code) st = answer_fits(e, &o->answer, r.seq->n_tokens);
+    if (!st.code) st = answer_fits(e, &config, r.seq->n_tokens);
     if (!st.code) {
-        AnswerSetup setup = {.config = &o->answer, .template = template};
+        AnswerSetup setup = {.config = &config, .template = template};
         setup.fresh = !tokens_text(e, r.seq, &given) && !template;
         setup.prompt = str_of_buf(&given);
         st = answer_run(e, &setup, &r, NULL);
