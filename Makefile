@@ -211,7 +211,7 @@ $(BATS): %.bats: $(PROGRAMS)
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # builds all test programs
 # Checks of the GPU's kernels that need only nvcc and no GPU.
-$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h sampling.h $(BUILD)/cuda.choice Makefile
+$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h layer.h sampling.h kv/kvpool.h $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.report || { cat $@.report >&2; exit 1; }
 $(BUILD)/tests/flash_sm90.cubin: gpu/flash_sm90.cu $(wildcard gpu/*.cuh gpu/*.h) $(BUILD)/cuda.choice Makefile

@@ -17,6 +17,10 @@
 #define SAMPLER_MIN_P 0.05
 #define SAMPLER_XTC_THRESHOLD 0.1
 #define SAMPLER_REPEAT_LAST_N 64
+enum {
+    SAMPLER_MOST_TEMP = 1000,
+    SAMPLER_MOST_PENALTY = 1000
+}; // repeat penalties are at least 1 / SAMPLER_MOST_PENALTY
 SamplerParams sampler_defaults(void);
 
 typedef struct Sampler Sampler; // scratch memory for one vocabulary; requests share it, one thread at a time

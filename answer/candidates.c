@@ -40,7 +40,8 @@ Status candidates_check(const AnswerConfig *config, int n, int n_chunks, bool fl
         return status_error(QUILL_USAGE,
                             "%s and %s: one of them expected, found both; a beam search does not draw tokens",
                             shown("beams", flags, a), shown(drawn, flags, b));
-    if (config->best_of > 1 && (config->sampling.greedy || config->sampling.temp <= 0))
+    bool cold = config->sampling_given & sampling_bit(offsetof(SamplerParams, temp)) && config->sampling.temp <= 0;
+    if (config->best_of > 1 && (config->sampling.greedy || cold)) // a file's temperature of 0 yields
         return status_error(
             QUILL_USAGE,
             "%s %d: sampling expected, found greedy decoding, whose answers are all the same; leave one of the two out",

@@ -14,15 +14,16 @@ static const struct {
     const char *key, *option;
     size_t at;
     bool whole;
-    double least, most; // as in the table of options
+    double least, most; // as of the option; top_k also has -1, which is "all" in other programs
 } keys[] = {
-    {"general.sampling.temp", "temp", AT(temp), false, 0, 1000},
-    {"general.sampling.top_k", "top-k", AT(top_k), true, INT_MIN, INT_MAX},
+    {"general.sampling.temp", "temp", AT(temp), false, 0, SAMPLER_MOST_TEMP},
+    {"general.sampling.top_k", "top-k", AT(top_k), true, -1, INT_MAX},
     {"general.sampling.top_p", "top-p", AT(top_p), false, 0, 1},
     {"general.sampling.min_p", "min-p", AT(min_p), false, 0, 1},
     {"general.sampling.xtc_probability", "xtc-probability", AT(xtc_probability), false, 0, 1},
     {"general.sampling.xtc_threshold", "xtc-threshold", AT(xtc_threshold), false, 0, 1},
-    {"general.sampling.penalty_repeat", "repeat-penalty", AT(repeat_penalty), false, 0.001, 1000},
+    {"general.sampling.penalty_repeat", "repeat-penalty", AT(repeat_penalty), false, 1.0 / SAMPLER_MOST_PENALTY,
+     SAMPLER_MOST_PENALTY},
     {"general.sampling.penalty_last_n", "repeat-last-n", AT(repeat_last_n), true, -1, INT_MAX},
 };
 
@@ -41,21 +42,27 @@ static bool read_number(const Gguf *g, const char *key, const GgufValue *v, doub
 }
 
 static Status wrong(const Gguf *g, size_t i, const char *found) {
-    char range[64] = "";
-    if (keys[i].least > INT_MIN) snprintf(range, sizeof range, " from %g to %g", keys[i].least, keys[i].most);
-    return status_error(QUILL_MODEL, "%s: %s: a %snumber%s expected, found %s; --%s replaces it", gguf_name(g),
-                        keys[i].key, keys[i].whole ? "whole " : "", range, found, keys[i].option);
+    char range[64];
+    snprintf(range, sizeof range, keys[i].whole ? "whole number from %.0f to %.0f" : "number from %g to %g",
+             keys[i].least, keys[i].most);
+    return status_error(QUILL_MODEL, "%s: %s: a %s expected, found %s; the option %s replaces it", gguf_name(g),
+                        keys[i].key, range, found, keys[i].option);
 }
 
 static Status take(const Gguf *g, size_t i, const GgufValue *v, SamplerParams *out) {
     double x;
-    char found[32];
-    if (!read_number(g, keys[i].key, v, &x)) return wrong(g, i, gguf_type_name(v->type));
+    char found[48];
+    Str text;
+    if (!read_number(g, keys[i].key, v, &x)) {
+        bool is_text = !gguf_str(g, keys[i].key, &text, true).code;
+        if (is_text) snprintf(found, sizeof found, "%.*s", (int)(text.n < 40 ? text.n : 40), text.data);
+        return wrong(g, i, is_text ? found : gguf_type_name(v->type));
+    }
     if (!(x >= keys[i].least && x <= keys[i].most) || (keys[i].whole && x != floor(x))) {
-        snprintf(found, sizeof found, "%g", x);
+        snprintf(found, sizeof found, "%.15g", x);
         return wrong(g, i, found);
     }
-    if (keys[i].at == AT(top_k) && x < 0) x = 0; // -1 is "all" in other programs
+    if (keys[i].at == AT(top_k) && x < 0) x = 0;
     void *at = (char *)out + keys[i].at;
     if (keys[i].whole) *(int *)at = (int)x;
     else *(float *)at = (float)x;
@@ -68,6 +75,8 @@ Status file_sampling_take(const Gguf *g, AnswerConfig *config) {
         const GgufValue *v = gguf_value(g, keys[i].key);
         if (config->sampling_given & sampling_bit(keys[i].at)) continue;
         if (v) TRY(take(g, i, v, &usual));
+        // Samples of a greedy model would all be the same.
+        if (config->best_of > 1 && usual.temp <= 0) usual.temp = sampler_defaults().temp;
         memcpy((char *)&config->sampling + keys[i].at, (char *)&usual + keys[i].at, sizeof(float));
     }
     return OK;

@@ -7,7 +7,8 @@
 #include "files/gguf.h"
 
 // Sets the numbers of config->sampling that the user has not chosen: to the file's values, the others to the defaults
-// of sampler.h. QUILL_MODEL: a value is wrong that the user has not replaced; the message names the option that does.
+// of sampler.h. A temperature of 0 is not taken for best_of. QUILL_MODEL: a value is wrong that the user has not
+// replaced; the message names the option that does.
 Status file_sampling_take(const Gguf *g, AnswerConfig *config);
 // Appends the names of the options whose values are the file's, with commas.
 void file_sampling_names(const Gguf *g, const AnswerConfig *config, Buf *out);

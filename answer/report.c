@@ -91,24 +91,37 @@ static void list_value(Buf *out, bool acts, const char *name, double value) {
     if (acts) buf_printf(out, "%s %.6g, ", name, value);
 }
 
-// Prints the options that act on how tokens are drawn.
-static void report_drawing(const Engine *e, const AnswerConfig *config) {
-    const SamplerParams *p = &config->sampling;
-    Buf all = {0}, from_file = {0};
-    list_value(&all, true, "temp", (double)p->temp);
-    list_value(&all, p->top_k > 0, "top-k", p->top_k);
-    list_value(&all, p->typical < 1, "typical", (double)p->typical);
-    list_value(&all, p->top_p < 1, "top-p", (double)p->top_p);
-    list_value(&all, p->min_p > 0, "min-p", (double)p->min_p);
-    bool xtc = p->xtc_probability > 0 && p->xtc_threshold <= 0.5F;
-    list_value(&all, xtc, "xtc-probability", (double)p->xtc_probability);
-    list_value(&all, xtc, "xtc-threshold", (double)p->xtc_threshold);
+// Appends the options that change the scores of tokens.
+static void list_changes(Buf *out, const SamplerParams *p) {
     bool penalties = p->repeat_last_n != 0;
-    list_value(&all, penalties && p->repeat_penalty != 1, "repeat-penalty", (double)p->repeat_penalty);
-    list_value(&all, penalties && p->presence_penalty != 0, "presence-penalty", (double)p->presence_penalty);
-    list_value(&all, penalties && p->frequency_penalty != 0, "frequency-penalty", (double)p->frequency_penalty);
-    list_value(&all, p->n_bias > 0, "biases", p->n_bias);
-    paragraph_item("sampling", "%sseed %llu", all.data, (unsigned long long)p->seed);
+    list_value(out, penalties && p->repeat_penalty != 1, "repeat-penalty", (double)p->repeat_penalty);
+    list_value(out, penalties && p->presence_penalty != 0, "presence-penalty", (double)p->presence_penalty);
+    list_value(out, penalties && p->frequency_penalty != 0, "frequency-penalty", (double)p->frequency_penalty);
+    list_value(out, p->n_bias > 0, "biases", p->n_bias);
+}
+
+// Appends the options that act on how tokens are drawn.
+static void list_drawing(Buf *out, const SamplerParams *p) {
+    bool xtc = p->xtc_probability > 0 && p->xtc_threshold <= 0.5F;
+    list_value(out, true, "temp", (double)p->temp);
+    list_value(out, p->top_k > 0, "top-k", p->top_k);
+    list_value(out, p->typical < 1, "typical", (double)p->typical);
+    list_value(out, p->top_p < 1, "top-p", (double)p->top_p);
+    list_value(out, p->min_p > 0, "min-p", (double)p->min_p);
+    list_value(out, xtc, "xtc-probability", (double)p->xtc_probability);
+    list_value(out, xtc, "xtc-threshold", (double)p->xtc_threshold);
+}
+
+static void report_sampling(const Engine *e, const AnswerConfig *config) {
+    const SamplerParams *p = &config->sampling;
+    bool greedy = p->greedy || p->temp <= 0;
+    Buf all = {0}, from_file = {0};
+    if (config->beams) buf_printf(&all, "a beam search with %d beam%s, ", config->beams, config->beams > 1 ? "s" : "");
+    else if (greedy) buf_str(&all, "greedy, ");
+    else list_drawing(&all, p);
+    list_changes(&all, p);
+    if (!config->beams && !greedy) buf_printf(&all, "seed %llu, ", (unsigned long long)p->seed);
+    paragraph_item("sampling", "%.*s", (int)all.n - 2, all.data);
     file_sampling_names(e->gguf, config, &from_file);
     if (from_file.n) paragraph_item("", "from the model's file: %s", from_file.data);
     buf_free(&all);
@@ -141,10 +154,7 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
     paragraph_item("template", "%s", template_name);
-    if (config->beams)
-        paragraph_item("sampling", "none: a beam search with %d beam%s", config->beams, config->beams > 1 ? "s" : "");
-    else if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
-    else report_drawing(e, config);
+    report_sampling(e, config);
 }
 
 // At least three significant digits, and no exponent.
@@ -189,7 +199,8 @@ static void report_prefill(const Engine *e, const Request *r, const Timing *t, R
         return;
     }
     Buf line = {0};
-    buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
+    int n = r->n_prompt - r->n_reused;
+    buf_printf(&line, "%d token%s, %d cached, %s, %s tok/s, %s GFLOP", n, n == 1 ? "" : "s", r->n_reused,
                ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
     const char *unit = engine_prefill_unit(e);
     int threads = threads_count(e->pool);
@@ -205,10 +216,11 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     const Timeline *time = &r->time;
     char ms[24], tps[24], bytes[24], density[24];
     Buf line = {0};
-    buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
+    int n = t->tokens - 1;
+    buf_printf(&line, "%d token%s, %s, %s tok/s, %s", n, n == 1 ? "" : "s", ms_text(t->decode_ms, ms),
                figure(t->decode_tps, tps), units_bytes(time->decode_bytes, bytes));
     int threads = threads_count(e->pool);
-    double gbs = rate(time->decode_bytes, t->decode_ms) / 1e9, each = time->decode_bytes / (t->tokens - 1), share = 0;
+    double gbs = rate(time->decode_bytes, t->decode_ms) / 1e9, each = time->decode_bytes / n, share = 0;
     if (roof && each >= BANDWIDTH_BYTES) share = roofline_share_of_read(roof, threads, gbs, each);
     add_rate(&line, gbs, share, roof ? roofline_read(roof, threads) : 0, "GB/s");
     if (roof && share == 0) buf_str(&line, " (-)"); // no share: the weights fit into the caches
@@ -300,8 +312,9 @@ void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) 
     char from[48] = "", tps[24], ttft[24], total[24];
     if (r->n_loaded) snprintf(from, sizeof from, " (%d from --kv-dir)", r->n_loaded);
     if (color) fputs("\033[2m", stderr);
-    paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
-                   r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
+    int n = r->n_prompt - r->n_reused;
+    paragraph_item("turn", "%d new token%s, %d cached%s; %d token%s at %s tok/s; context %d of %d", n,
+                   n == 1 ? "" : "s", r->n_reused, from, t.tokens, t.tokens == 1 ? "" : "s", figure(t.decode_tps, tps),
                    r->seq->n_tokens - r->seq->n_gone, e->shape.n_ctx);
     paragraph_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
                    finish_name(r->finish));

@@ -377,7 +377,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     TRY(engine_open(
         &b->e, &o->engine,
         (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true, .whole = o->answer.blend}));
-    TRY(file_sampling_take(b->e.gguf, &b->job_config));
+    if (!o->engine.dry_run) TRY(file_sampling_take(b->e.gguf, &b->job_config));
     if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
     if (b->resume.n > 0)
         note_print(o->answer.quiet, "%.500s has %lld answers; their jobs are skipped", o->batch.resume, b->resume.n);

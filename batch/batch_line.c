@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "answer/file_sampling.h"
 #include "answer/form.h"
 #include "answer/prepare.h"
 #include "base/rng.h"
@@ -62,7 +63,8 @@ static Status open_job(const BatchContext *context, BatchLine *line, double came
     ChoicesSetup setup = {
         .e = context->e, .answer = {.config = &j->config, .template = template}, .n = j->n, .came = came};
     j->config.sampling.seed = seed_of(context, line);
-    Status st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
+    Status st = file_sampling_take(context->e->gguf, &j->config); // "best_of" of a line changes what is taken
+    if (!st.code) st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
     if (!st.code) st = encode(context, line, template, &text, &prompt);
     setup.answer.prompt = str_of_buf(&text.text);
     setup.answer.fresh = !template && j->prompt.n == 0;

@@ -179,7 +179,9 @@ static Status set(Chat *c, const char *arg, Status *end) {
     Status st = conversation_settings(c->talk);
     if (!st.code) st = check_forms(c, &before);
     if (!st.code) return OK;
-    c->config->sampling.n_bias = before.sampling.n_bias; // drops a bias with an unknown token; the array may have moved
+    before.sampling.bias = c->config->sampling.bias; // the array may have moved
+    c->config->sampling = before.sampling;           // for example without a bias for an unknown token
+    c->config->sampling_given = before.sampling_given;
     TRY(conversation_settings(c->talk));
     return st;
 }

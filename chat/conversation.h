@@ -48,7 +48,8 @@ typedef struct {
 
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
 void conversation_close(Conversation *c);
-Status conversation_settings(Conversation *c); // call it after a change of `config`. QUILL_USAGE: as answer_sampling
+// Call it after a change of `config`. QUILL_USAGE: as answer_sampling; QUILL_MODEL: as file_sampling_take.
+Status conversation_settings(Conversation *c);
 // Checks the form and the tools of `config`, which an answer reads, and context_shift, which --evict excludes. Errors
 // as form_constrain. A message said with such settings would be refused.
 Status conversation_check(Conversation *c);

@@ -95,7 +95,8 @@ json_t *settings_json(const AnswerConfig *config) {
     char name[32];
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
-        if (!cli_settable(row) || (row->kind == SEED && !config->seed_given)) continue;
+        bool chosen = cli_settable(row) && (row->group != G_SAMPLING || !cli_answer_usual(row, config));
+        if (!chosen) continue; // sampling that nobody chose is the model's
         if (row->group == G_FORM && !cli_answer_given(row, config)) continue; // a form that is not set has no value
         cli_long_name(row, name);
         jsonio_put(all, name, value_json(row, config));
@@ -113,9 +114,15 @@ typedef struct {
 
 // Resets what settings_json leaves out if it is not set.
 static void reset_left_out(Settings *s) {
+    char name[32];
     s->config->form = (AnswerForm){0};
     s->config->tools = (AnswerTools){0};
-    (void)settings_set(s, "seed", "-1"); // cannot fail
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *row = &cli_options[i];
+        if (!cli_settable(row) || row->group != G_SAMPLING) continue;
+        cli_long_name(row, name);
+        (void)settings_set(s, name, "default"); // cannot fail
+    }
 }
 
 static void take(void *arg, const char *name, const char *value) {

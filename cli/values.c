@@ -372,7 +372,7 @@ bool cli_answer_given(const Option *o, const AnswerConfig *values) {
 
 bool cli_answer_usual(const Option *o, const AnswerConfig *values) {
     uint32_t bit = given_bit(o);
-    if (bit && !(values->sampling_given & bit)) return true;
+    if (bit) return !(values->sampling_given & bit);
     if (o->kind == SEED) return !values->seed_given;
     Buf value = {0};
     cli_answer_value(o, values, &value);

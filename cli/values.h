@@ -37,8 +37,8 @@ void cli_answer_value(const Option *o, const AnswerConfig *values, Buf *out);
 // Whether an option has a value: a text is not NULL, a flag is set. cli_answer_value shows a missing text as "none",
 // which could also be a text.
 bool cli_answer_given(const Option *o, const AnswerConfig *values);
-// Whether an option has its default. A number of sampling that the user has not chosen has it, whatever the model's
-// file recommends.
+// Whether an option has its default. A number of sampling has it if the user has not chosen it, whatever its value is:
+// the model's file may recommend one, and the user may choose the default.
 bool cli_answer_usual(const Option *o, const AnswerConfig *values);
 // Whether the mode has the option and no argument gives it: its value is the file's, or the default. Such an option is
 // ignored where it cannot apply, and one that an argument gives is refused.

@@ -273,13 +273,13 @@ static void matrix_heads(void *arg, int task, int thread) {
         for (int i = 0; i < heads.n; i++) finish_head(s, row, head + i * heads.apart);
 }
 
-// Divides the value heads of each key head into tasks: as many heads together as possible, because they share products,
-// but enough tasks for all threads.
+// Divides the value heads of each key head into tasks: as many heads together as possible, because they share products
+// of many rows, but enough tasks for all threads.
 static void divide_heads(Recurrent *s) {
-    enum { MOST_HEADS = 8, TASKS = 2 }; // more heads would gain little; tasks for each thread
+    enum { MANY_ROWS = 12, MOST_HEADS = 8, TASKS = 4 }; // more heads would gain little; tasks for each thread
     const Recurrence *r = &s->l->rec;
     int group = r->n_values / r->n_keys, keys = s->b->n_seqs * r->n_keys, least = TASKS * threads_count(s->w->pool);
-    s->n_heads = int_min(group, MOST_HEADS);
+    s->n_heads = s->b->n_rows < MANY_ROWS * s->b->n_seqs ? 1 : int_min(group, MOST_HEADS);
     while (s->n_heads > 1 && keys * ((group + s->n_heads - 1) / s->n_heads) < least) s->n_heads /= 2;
     s->n_parts = (group + s->n_heads - 1) / s->n_heads;
 }

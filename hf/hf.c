@@ -128,7 +128,7 @@ static Status read_words(const HfModel *m) {
     if (!st.code) st = read_json(m->dir, "tokenizer_config.json", &tokenizer_config);
     if (!st.code) st = read_json(m->dir, "generation_config.json", &generation);
     if (!st.code) st = hf_read_roles(m, tokenizer_config, generation);
-    if (!st.code) st = hf_read_sampling(m, generation);
+    if (!st.code) hf_read_sampling(m, generation);
     if (!st.code) st = read_template(m);
     json_decref(tokenizer_config);
     json_decref(generation);

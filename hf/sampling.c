@@ -20,24 +20,21 @@ static const struct {
     {"repetition_penalty", "general.sampling.penalty_repeat", false},
 };
 
-static Status wrong(const HfModel *m, const char *name, bool whole, const json_t *v) {
-    Buf found = {0};
-    jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
-    Status st = status_error(QUILL_MODEL, "%s/generation_config.json: %s: a %snumber expected, %.60s found", m->dir,
-                             name, whole ? "whole " : "", found.data);
-    buf_free(&found);
-    return st;
+static void keep_text(const HfModel *m, const char *key, const json_t *v) {
+    Buf text = {0};
+    jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &text);
+    gguf_set_str(m->g, key, text.data);
+    buf_free(&text);
 }
 
-Status hf_read_sampling(const HfModel *m, const json_t *generation) {
+void hf_read_sampling(const HfModel *m, const json_t *generation) {
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         const json_t *v = json_object_get(generation, numbers[i].name);
-        bool whole = numbers[i].whole;
         double x = json_number_value(v);
         if (!v || json_is_null(v)) continue;
-        if (!json_is_number(v) || (whole && (x != floor(x) || x > INT_MAX))) return wrong(m, numbers[i].name, whole, v);
-        if (whole) gguf_set_u32(m->g, numbers[i].key, x > 0 ? (uint32_t)x : 0); // -1: all tokens
+        if (!json_is_number(v)) keep_text(m, numbers[i].key, v);
+        else if (numbers[i].whole && x == floor(x) && fabs(x) <= INT_MAX)
+            gguf_set_u32(m->g, numbers[i].key, x > 0 ? (uint32_t)x : 0); // -1: all tokens
         else gguf_set_f32(m->g, numbers[i].key, (float)x);
     }
-    return OK;
 }

@@ -53,7 +53,7 @@ tokens_of() { # of a prompt, in lines
         read -r kept again <<<"$(sed -nE 's/^blended +([0-9]+) tokens .*, ([0-9]+) of them .*/\1 \2/p' errors)"
         [ "$(jq .cached_tokens out)" -eq $((kept - again)) ]
         [ "$mode" = full ] || [ "$kept" -gt "$again" ]
-        grep -q "^prefill  *$(jq '.prompt_tokens - .cached_tokens' out) tokens, $((kept - again)) cached" errors
+        grep -q "^prefill  *$(jq '.prompt_tokens - .cached_tokens' out) tokens*, $((kept - again)) cached" errors
     done
     echo "{\"chunks\":[\"$(head -1 a.txt)\"],\"prompt\":\"Where is the blue cup?\",\"max_tokens\":4}" |
         "$QUILL" batch --no-config -q --kv-dir d --blend reuse >out

@@ -47,7 +47,7 @@ models() {
         "$QUILL" -m chat.gguf -i --evict $plan --ignore-eos -n 20 --greedy -v <messages >out 2>errors
         [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 6 ]
         # the last turn comes after what was given up, and finds the rest
-        unwrapped <errors | sed 's/.* turn \([0-9]*\) new tokens, \([0-9]*\) cached.* context \([0-9]*\) of .*/\1 \2 \3\n/' >last
+        unwrapped <errors | sed 's/.* turn \([0-9]*\) new tokens*, \([0-9]*\) cached.* context \([0-9]*\) of .*/\1 \2 \3\n/' >last
         read -r new cached held <last
         [ "$new" -lt 60 ]
         [ "$cached" -gt 128 ]

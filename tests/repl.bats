@@ -341,7 +341,7 @@ prompt
 send "again\r"
 expect "user\r\nhello<|im_end|>\r\n<|im_start|>assistant\r\naaaaaaaa"
 expect "<|im_end|>\r\n<|im_start|>user\r\nagain<|im_end|>"
-expect " 1 tokens"
+expect " 1 token at"
 prompt
 send "\x03"
 expect "(press Ctrl-C again or Ctrl-D to leave)"
@@ -1236,7 +1236,7 @@ PYTHON
     [ -s talk.json.kv ]
     for kv in '--kv ' ''; do
         printf '%s\n' "/load ${kv}talk.json" 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 -v >"said$kv" 2>errors
-        cached=$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors)
+        cached=$(sed -n 's/.* new tokens*, \([0-9]*\) cached.*/\1/p' errors)
         if [ -n "$kv" ]; then [ "$cached" -gt 10 ]; else [ "$cached" -eq 0 ]; fi
     done
     cmp 'said--kv ' said
@@ -1245,7 +1245,7 @@ PYTHON
         "$QUILL" -i --isa scalar --greedy -n 8 -ctk q8_0 -ctv kivi2 >/dev/null 2>errors
     for kv in '--kv ' ''; do
         printf '%s\n' "/load ${kv}far.json" 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 -ctk q8_0 -ctv kivi2 -v >"far$kv" 2>errors
-        cached=$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors)
+        cached=$(sed -n 's/.* new tokens*, \([0-9]*\) cached.*/\1/p' errors)
         if [ -n "$kv" ]; then [ "$cached" -ge 32 ]; else [ "$cached" -eq 0 ]; fi
     done
     cmp 'far--kv ' far
