@@ -106,13 +106,19 @@ static Status read_tokenizer(const HfModel *m) {
     return st;
 }
 
-// As in transformers, chat_template.jinja overrides the template in tokenizer_config.json.
-static Status read_template(const HfModel *m) {
+static Status read_jinja(const HfModel *m, const char *name, const char *key) {
     Buf text = {0};
-    Status st = read_text(m->dir, "chat_template.jinja", &text);
-    if (!st.code && text.n) gguf_set_str(m->g, "tokenizer.chat_template", text.data);
+    Status st = read_text(m->dir, name, &text);
+    if (!st.code && text.n) gguf_set_str(m->g, key, text.data);
     buf_free(&text);
-    if (st.code || gguf_value(m->g, "tokenizer.chat_template")) return st;
+    return st;
+}
+
+// As in transformers, files of their own override the templates in tokenizer_config.json.
+static Status read_templates(const HfModel *m) {
+    TRY(read_jinja(m, "additional_chat_templates/tool_use.jinja", "tokenizer.chat_template.tool_use"));
+    TRY(read_jinja(m, "chat_template.jinja", "tokenizer.chat_template"));
+    if (gguf_value(m->g, "tokenizer.chat_template")) return OK;
     json_t *file; // exists in models with images
     TRY(read_json(m->dir, "chat_template.json", &file));
     const char *template = json_string_value(json_object_get(file, "chat_template"));
@@ -129,7 +135,7 @@ static Status read_words(const HfModel *m) {
     if (!st.code) st = read_json(m->dir, "generation_config.json", &generation);
     if (!st.code) st = hf_read_roles(m, tokenizer_config, generation);
     if (!st.code) hf_read_sampling(m, generation);
-    if (!st.code) st = read_template(m);
+    if (!st.code) st = read_templates(m);
     json_decref(tokenizer_config);
     json_decref(generation);
     return st;

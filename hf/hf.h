@@ -3,7 +3,8 @@
 //   config.json              shape, RoPE, windows, scales; hf/families.c says for which families
 //   model.safetensors        weights, or model.safetensors.index.json and the files that it names
 //   tokenizer.json           the vocabulary; without it the view has none
-//   tokenizer_config.json, chat_template.jinja, generation_config.json: optional
+//   tokenizer_config.json, generation_config.json, chat_template.jinja: optional
+//   additional_chat_templates/tool_use.jinja: optional, for conversations with tools
 //
 // Metadata has GGUF's keys and tensors have GGUF's names, so that the rest of quill reads a directory like a GGUF file.
 // Weights stay in the mapped files, with three exceptions that are computed: divisors of RoPE frequencies, norms that a

@@ -73,8 +73,9 @@ static bool is_shard(const char *path) {
 }
 
 static void group_directory(const HubFiles *f, HubModels *out) {
-    static const char *const beside[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json",
-                                         "chat_template.jinja", "chat_template.json"};
+    static const char *const beside[] = {"tokenizer.json",         "tokenizer_config.json",
+                                         "generation_config.json", "chat_template.jinja",
+                                         "chat_template.json",     "additional_chat_templates/tool_use.jinja"};
     const HubFile *config = hub_files_find(f, "config.json"), *weights = hub_files_find(f, "model." SAFETENSORS);
     const HubFile *index = weights ? NULL : hub_files_find(f, INDEX);
     if (!config || (!weights && !index)) return;

@@ -464,6 +464,17 @@ static void test_directory(void **state) {
     assert_string_equal(get_str(g, "tokenizer.chat_template"), "usual");
     assert_string_equal(get_str(g, "tokenizer.chat_template.tool_use"), "tools");
     gguf_close(g);
+    snprintf(dir + strlen(dir), 40, "/additional_chat_templates");
+    mkdir(dir, 0755);
+    hf_directory_text(dir, "tool_use.jinja", "tools of a file");
+    *strrchr(dir, '/') = 0;
+    assert_ok(hf_open(dir, &g));
+    assert_string_equal(get_str(g, "tokenizer.chat_template"), "usual");
+    assert_string_equal(get_str(g, "tokenizer.chat_template.tool_use"), "tools of a file");
+    gguf_close(g);
+    snprintf(dir + strlen(dir), 60, "/additional_chat_templates/tool_use.jinja");
+    unlink(dir);
+    *strrchr(dir, '/') = 0, *strrchr(dir, '/') = 0;
     hf_directory_text(dir, "tokenizer_config.json", "{}");
     hf_directory_text(dir, "chat_template.json", "{\"chat_template\": \"of a processor\"}");
     assert_ok(hf_open(dir, &g));
