@@ -83,6 +83,7 @@ static const Family families[] = {
     {.arch = "glm4", .rope_adjacent = true, .norms_behind = true},
     {.arch = "qwen2moe", .experts = EXPERTS_ALWAYS, .routing = ROUTE_ALL},
     {.arch = "qwen3moe", .qk_norm = true, .experts = EXPERTS_ALWAYS},
+    {.arch = "qwen3vlmoe", .qk_norm = true, .experts = EXPERTS_ALWAYS},
     {.arch = "olmoe", .qk_norm = true, .qk_norm_of = QK_NORM_ROW, .experts = EXPERTS_MAYBE, .routing = ROUTE_ALL},
     {.arch = "granitemoe", .rope_adjacent = true, .scales = true, .experts = EXPERTS_MAYBE},
     {.arch = "ernie4_5-moe", .rope_adjacent = true, .experts = EXPERTS_ALWAYS},

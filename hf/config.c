@@ -51,9 +51,13 @@ static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
     m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
     const char *type = text_of(m->config, "model_type"), *whole = text_of(m->file, "model_type");
-    static const char *const seeing[][2] = {
-        {"gemma3", "gemma3_text"},     {"gemma4", "gemma4_text"},         {"muse_glimmer", "muse_glimmer_text"},
-        {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"}, {"qwen3_vl", "qwen3_vl_text"}};
+    static const char *const seeing[][2] = {{"gemma3", "gemma3_text"},
+                                            {"gemma4", "gemma4_text"},
+                                            {"muse_glimmer", "muse_glimmer_text"},
+                                            {"qwen2_vl", "qwen2_vl_text"},
+                                            {"qwen2_5_vl", "qwen2_5_vl_text"},
+                                            {"qwen3_vl", "qwen3_vl_text"},
+                                            {"qwen3_vl_moe", "qwen3_vl_moe_text"}};
     for (size_t i = 0; i < ARRAY_LEN(seeing); i++)
         if (whole && strcmp(whole, seeing[i][0]) == 0 && (!type || strcmp(type, whole) == 0)) type = seeing[i][1];
     if (!type) type = whole;

@@ -6,8 +6,9 @@
 //   mlp.experts.gate_up_proj (E, 2W, H): gate's rows, then up's; mlp.experts.down_proj (E, H, W)
 //   block_sparse_moe.input_linear.weight and output_linear.weight, the same; with a shared expert of width S also
 //   shared_mlp.input_linear.weight (2S, H)
-// these also in FP8, with scales (hf/fp8.h), which become BF16;
-// and in gpt-oss, where matrices are transposed and rows of gate and up alternate:
+// these also in FP8, with scales (hf/fp8.h), which become BF16. Qwen3-VL's fused tensors are transposed:
+//   gate_up_proj (E, H, 2W), down_proj (E, W, H);
+// and in gpt-oss rows of gate and up alternate, too:
 //   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
 //   gate_up_proj_blocks (E, 2W, H/32, 16) with _scales (E, 2W, H/32), down_proj_blocks (E, H, W/32, 16) with _scales
 // Stacks are copies, except a fused down_proj that already has GGUF's layout. The two parts of input_linear of a shared
@@ -122,24 +123,34 @@ static Status add(const HfModel *m, const SafeTensor *t, long layer, int part, c
     return hf_view_add(m, t, name, type, n_in, n_out, n_experts, data);
 }
 
+// Whether a fused tensor is transposed; otherwise it has n_out rows.
+static bool is_turned(const HfModel *m, const SafeTensor *t, int parts, const char *n_out, const char *n_in) {
+    int64_t out, in;
+    if (m->family->names == HF_NAMES_OSS) return true;
+    if (!m->family->turns_experts) return false;
+    bool known = hf_config_int(m->config, n_out, &out) && hf_config_int(m->config, n_in, &in);
+    return !known || t->dims[1] != (uint64_t)(parts * out) || t->dims[2] != (uint64_t)in;
+}
+
 static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
-    bool turns = m->family->names == HF_NAMES_OSS;
-    if (!is_shaped(t, 3) || t->dims[turns ? 2 : 1] % 2)
-        return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up,");
+    if (!is_shaped(t, 3)) return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up,");
+    bool alternate = m->family->names == HF_NAMES_OSS;
+    bool turns = is_turned(m, t, 2, "moe_intermediate_size", "hidden_size");
+    if (t->dims[turns ? 2 : 1] % 2) return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up,");
     size_t n = (size_t)t->dims[0], both = (size_t)t->dims[turns ? 2 : 1], dim = (size_t)t->dims[turns ? 1 : 2],
            width = both / 2;
     for (size_t part = 0; part < 2; part++) {
-        size_t first = turns ? part : part * width * dim;
+        size_t first = alternate ? part : part * width * (turns ? 1 : dim), row = alternate ? 2 : turns ? 1 : dim;
         TRY(add(m, t, layer, (int)part, "weight", hf_type_of(t), dim, width, n,
-                copy_rows(m, t, n, width, dim, both * dim, first, turns ? 2 : dim, turns ? both : 1)));
+                copy_rows(m, t, n, width, dim, both * dim, first, row, turns ? both : 1)));
     }
     return OK;
 }
 
 // down, or up of experts without a gate.
 static Status take_whole(const HfModel *m, long layer, int part, const SafeTensor *t) {
-    bool turns = m->family->names == HF_NAMES_OSS;
     if (!is_shaped(t, 3)) return hf_refuse(t, "F32, F16 or BF16 of 3 dimensions");
+    bool turns = is_turned(m, t, 1, "hidden_size", "moe_intermediate_size");
     size_t n = (size_t)t->dims[0], dim = (size_t)t->dims[turns ? 2 : 1], width = (size_t)t->dims[turns ? 1 : 2];
     const void *data = t->data;
     if (turns || (uintptr_t)data % t->element)
@@ -150,7 +161,6 @@ static Status take_whole(const HfModel *m, long layer, int part, const SafeTenso
 
 static Status take_down(const HfModel *m, long layer, const SafeTensor *t) { return take_whole(m, layer, DOWN, t); }
 
-// The rows of a shared expert's gate, then those of its up.
 // Gate and up of the shared expert in one tensor. Without experts they are those of the feed-forward.
 static Status take_shared(const HfModel *m, long layer, const SafeTensor *t) {
     static const char *const names[] = {"ffn_gate", "ffn_up"};
@@ -178,7 +188,7 @@ static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool 
 
 // A fused tensor in FP8, as BF16.
 static Status take_fp8(const HfModel *m, const SafeFiles *files, long layer, const SafeTensor *t, bool gate_up) {
-    if (!has_dims(t, 3) || m->family->names == HF_NAMES_OSS)
+    if (!has_dims(t, 3) || m->family->names == HF_NAMES_OSS || m->family->turns_experts)
         return hf_refuse(t, "F32, F16 or BF16, or F8_E4M3 of 3 dimensions,");
     SafeTensor whole = *t;
     size_t n_bytes = 2 * t->n_bytes;

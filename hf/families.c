@@ -278,6 +278,14 @@ static const HfFamily families[] = {
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
                  "\"num_experts\": 128, \"num_experts_per_tok\": 8, "
                  "\"moe_intermediate_size\": 768, \"norm_topk_prob\": false}"},
+    {.model_type = "qwen3_vl_moe_text",
+     .arch = "qwen3vlmoe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .turns_experts = true,
+     .sections = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 128000, \"rope_theta\": 500000.0, "
+                 "\"num_experts\": 60, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1408}"},
     {.model_type = "deepseek_v2",
      .arch = "deepseek2",
      .act = "silu",

@@ -45,6 +45,7 @@ typedef struct {
     HfWindow window;
     int full_every;
     bool rope_in_windows;  // layers without a window have no RoPE, even if no layer has the window
+    bool turns_experts;    // fused experts are transposed, unless their shape is that of the class
     bool sections;         // RoPE has positions of several parts (mrope_section), which are equal in a text
     bool halves;           // RoPE rotates halves here, and pairs in GGUF files of this architecture
     bool norm_plus_one;    // norms are stored minus one

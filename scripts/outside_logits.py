@@ -428,15 +428,21 @@ def nemotron_h(file):
 
 
 TINY_VISION = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=1)
-def with_vision(kind, sections, parts):
+def with_vision(kind, sections, parts, experts=False):
     """The text model of a model with images. sections: of RoPE, for heads of 16 elements."""
     def family(file):
         text = file.common()
+        if experts:
+            text.update(num_experts=file.get("expert_count"), num_experts_per_tok=file.get("expert_used_count"),
+                        moe_intermediate_size=file.get("expert_feed_forward_length"))
         text["rope_parameters"]["mrope_section"] = sections
         config = getattr(transformers, kind + "Config")(text_config=text, vision_config=TINY_VISION,
                                                         tie_word_embeddings=text["tie_word_embeddings"])
         prefix = "model.language_model."
-        state = file.layers({**ATTENTION, **GATED_FFN, "ffn_norm": "post_attention_layernorm", **parts}, prefix + "layers.")
+        feed = {} if experts else GATED_FFN
+        state = file.layers({**ATTENTION, **feed, "ffn_norm": "post_attention_layernorm", **parts}, prefix + "layers.")
+        if experts:
+            state.update({prefix + name.removeprefix("model."): w for name, w in mixture(file, "mlp").items()})
         return getattr(transformers, kind + "ForConditionalGeneration"), config, {**file.ends(prefix), **state}
     return family
 
@@ -448,6 +454,7 @@ FAMILIES = {
     "llama": like_llama("Llama", halves=True),
     "qwen2vl": with_vision("Qwen2_5_VL", [2, 3, 3], {}),
     "qwen3vl": with_vision("Qwen3VL", [4, 2, 2], QK_NORMS),
+    "qwen3vlmoe": with_vision("Qwen3VLMoe", [4, 2, 2], QK_NORMS, experts=True),
     "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),

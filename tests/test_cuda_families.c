@@ -148,6 +148,7 @@ static void test_mixtures(void **state) {
         ShapeCase shape;
     } all[] = {
         {"olmoe", {"olmoe", {.head_dim = 20, .n_experts = 9}, {ALL_LAYERS, TYPE_F32, 7, .shuffle = 3}, SHORT, 1e-5}},
+        {"qwen3vlmoe", {"qwen3vlmoe", {.n_experts = 9}, {ALL_LAYERS, TYPE_F32, 7, .shuffle = 3}, SHORT, 1e-5}},
         {"granitemoe", {"granitemoe", {.dim = 48, .ffn = 37}, {1, TYPE_F32, 4, .shuffle = 3}, SHORT, 1e-5}},
         {"ernie4_5-moe",
          {"ernie4_5-moe",

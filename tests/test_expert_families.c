@@ -10,6 +10,7 @@
 static const TinyModel shapes[] = {
     {.arch = "olmoe", .dim = 60, .n_heads = 3, .n_kv_heads = 3, .n_experts = 12, .n_used = 8, .ffn = 36},
     {.arch = "olmoe", .head_dim = 26, .n_kv_heads = 1, .rope = "yarn", .qkv_bias = true, .tied = true},
+    {.arch = "qwen3vlmoe", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .n_experts = 7, .ffn = 30},
     {.arch = "granitemoe", .dim = 44, .n_heads = 2, .head_dim = 18, .n_experts = 5, .ffn = 37, .ffn_shared = 50},
     {.arch = "granitemoe", .n_layers = 3, .n_experts = 40, .n_used = 8, .ffn = 20, .tied = true},
     {.arch = "ernie4_5-moe", .dim = 52, .n_heads = 5, .n_kv_heads = 1, .head_dim = 12, .ffn = 28, .tied = true},

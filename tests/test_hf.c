@@ -110,6 +110,17 @@ static void test_families(void **state) {
     }
 }
 
+// Qwen3-VL's class takes fused experts in both orders; test_families has them transposed.
+static void test_straight_experts(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3moe", .n_experts = 5, .n_used = 2, .ffn = 24, .seed = 1});
+    char *dir = hf_made_directory("straight");
+    hf_directory_write(
+        g, dir, &(HfDirectory){.v5 = true, .no_tokenizer = true, .config = "{\"model_type\": \"qwen3_vl_moe_text\"}"});
+    hf_compare(g, dir, "scalar", 0, "experts in the order of the class");
+    gguf_close(g);
+}
+
 // Every family of golden/families that this program supports, read from a directory.
 static void test_golden_families(void **state) {
     (void)state;
@@ -433,11 +444,17 @@ static void test_refused_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),          cmocka_unit_test(test_families),
-        cmocka_unit_test(test_golden_families), cmocka_unit_test(test_tinystories),
-        cmocka_unit_test(test_fp8_values),      cmocka_unit_test(test_fp8_blocks),
-        cmocka_unit_test(test_refused_experts), cmocka_unit_test(test_refused_scales),
-        cmocka_unit_test(test_accepted_scales), cmocka_unit_test(test_refused_directories),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_straight_experts),
+        cmocka_unit_test(test_golden_families),
+        cmocka_unit_test(test_tinystories),
+        cmocka_unit_test(test_fp8_values),
+        cmocka_unit_test(test_fp8_blocks),
+        cmocka_unit_test(test_refused_experts),
+        cmocka_unit_test(test_refused_scales),
+        cmocka_unit_test(test_accepted_scales),
+        cmocka_unit_test(test_refused_directories),
         cmocka_unit_test(test_refused_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -429,6 +429,22 @@ static char *get_str(const Gguf *g, const char *key) {
     return text;
 }
 
+// additional_chat_templates/tool_use.jinja overrides the template of that name. dir: room for 60 more bytes
+static void check_tools_template(char *dir) {
+    Gguf *g;
+    snprintf(dir + strlen(dir), 40, "/additional_chat_templates");
+    mkdir(dir, 0755);
+    hf_directory_text(dir, "tool_use.jinja", "tools of a file");
+    *strrchr(dir, '/') = 0;
+    assert_ok(hf_open(dir, &g));
+    assert_string_equal(get_str(g, "tokenizer.chat_template"), "usual");
+    assert_string_equal(get_str(g, "tokenizer.chat_template.tool_use"), "tools of a file");
+    gguf_close(g);
+    snprintf(dir + strlen(dir), 60, "/additional_chat_templates/tool_use.jinja");
+    unlink(dir);
+    *strrchr(dir, '/') = 0, *strrchr(dir, '/') = 0;
+}
+
 static void test_directory(void **state) {
     (void)state;
     Gguf *model = tiny_model(&(TinyModel){.arch = "qwen2", .chat_template = "from the model"}), *g;
@@ -464,17 +480,7 @@ static void test_directory(void **state) {
     assert_string_equal(get_str(g, "tokenizer.chat_template"), "usual");
     assert_string_equal(get_str(g, "tokenizer.chat_template.tool_use"), "tools");
     gguf_close(g);
-    snprintf(dir + strlen(dir), 40, "/additional_chat_templates");
-    mkdir(dir, 0755);
-    hf_directory_text(dir, "tool_use.jinja", "tools of a file");
-    *strrchr(dir, '/') = 0;
-    assert_ok(hf_open(dir, &g));
-    assert_string_equal(get_str(g, "tokenizer.chat_template"), "usual");
-    assert_string_equal(get_str(g, "tokenizer.chat_template.tool_use"), "tools of a file");
-    gguf_close(g);
-    snprintf(dir + strlen(dir), 60, "/additional_chat_templates/tool_use.jinja");
-    unlink(dir);
-    *strrchr(dir, '/') = 0, *strrchr(dir, '/') = 0;
+    check_tools_template(dir);
     hf_directory_text(dir, "tokenizer_config.json", "{}");
     hf_directory_text(dir, "chat_template.json", "{\"chat_template\": \"of a processor\"}");
     assert_ok(hf_open(dir, &g));

@@ -230,20 +230,20 @@ static void fused_fp8(DirectoryWriter *w, json_t *map, const char *base, int lay
     buf_free(&all);
 }
 
-// gpt-oss: matrices are transposed, columns of gate and up alternate; a bias has one dimension less.
+// Transposed matrices. gpt-oss: columns of gate and up alternate; a bias has one dimension less.
 static void turned_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
                            const GgufTensor *up, bool bias) {
     char name[160], part[64];
     size_t begin = w->data.n, size = element_of(t), n = (size_t)t->dims[bias ? 1 : 2],
-           rows = (size_t)t->dims[bias ? 0 : 1], columns = bias ? 1 : (size_t)t->dims[0];
+           rows = (size_t)t->dims[bias ? 0 : 1], columns = bias ? 1 : (size_t)t->dims[0], parts = up ? 2 : 1;
+    bool alternate = strcmp(w->arch, "gpt-oss") == 0;
     snprintf(part, sizeof part, "mlp.experts.%s%s", up ? "gate_up_proj" : "down_proj", bias ? "_bias" : "");
     begin_expert(w, map, base, name, layer, part);
     for (size_t e = 0; e < n; e++)
         for (size_t i = 0; i < columns; i++)
-            for (size_t o = 0; o < rows; o++) {
-                size_t at = ((e * rows + o) * columns + i) * size;
-                buf_append(&w->data, (const char *)t->data + at, size);
-                if (up) buf_append(&w->data, (const char *)up->data + at, size);
+            for (size_t k = 0; k < parts * rows; k++) {
+                size_t part = alternate ? k % parts : k / rows, o = alternate ? k / parts : k % rows;
+                buf_append(&w->data, (const char *)(part ? up : t)->data + ((e * rows + o) * columns + i) * size, size);
             }
     if (bias) add_header(w, name, dtype_of(t), (size_t[]){n, rows * (up ? 2 : 1)}, 2, begin);
     else add_header(w, name, dtype_of(t), (size_t[]){n, columns, rows * (up ? 2 : 1)}, 3, begin);
@@ -281,7 +281,8 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     char other[80];
     if (sscanf(gguf, "blk.%d.%n", &layer, &at) != 1 || !strstr(gguf, "_exps.")) return false;
     while (strncmp(gguf + at, parts[which], strlen(parts[which])) != 0) which++;
-    bool bias = strstr(gguf, ".bias"), turned = strcmp(w->arch, "gpt-oss") == 0;
+    bool bias = strstr(gguf, ".bias"),
+         turned = strcmp(w->arch, "gpt-oss") == 0 || (strcmp(w->arch, "qwen3vlmoe") == 0 && w->how->v5);
     snprintf(other, sizeof other, "blk.%d.ffn_up_exps.%s", layer, bias ? "bias" : "weight");
     const GgufTensor *up = which == 0 ? gguf_tensor(w->g, other) : NULL;
     while (w->data.n % 4) buf_append(&w->data, "", 1);

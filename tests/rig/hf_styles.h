@@ -103,6 +103,7 @@ static const Style styles[] = {
     {.arch = "glm4", .model_type = "glm4", .names = glm, .n_names = 3},
     {.arch = "qwen2moe", .model_type = "qwen2_moe", .names = qwen_moe, .n_names = 5},
     {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
+    {.arch = "qwen3vlmoe", .model_type = "qwen3_vl_moe_text", .names = qwen_moe, .n_names = 5},
     {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
     {.arch = "gemma4", .model_type = "gemma4_text", .names = gemma4, .n_names = ARRAY_LEN(gemma4)},
     {.arch = "mistral4", .model_type = "mistral4", .names = deepseek, .n_names = ARRAY_LEN(deepseek)},

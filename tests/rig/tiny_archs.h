@@ -115,6 +115,7 @@ static const Arch archs[] = {
     {.name = "glm4", .pre = "glm4", .qkv_bias = true, .norms_behind = true, .fused_ffn = true, .half_rope = true},
     {.name = "qwen2moe", .qkv_bias = true, .experts = true, .shared = true},
     {.name = "qwen3moe", .qk_norm = true, .experts = true},
+    {.name = "qwen3vlmoe", .qk_norm = true, .experts = true},
     {.name = "olmoe", .pre = "olmo", .qk_norm = true, .norms_of_rows = true, .experts = true, .no_width = true},
     {.name = "granitemoe",
      .pre = "refact",

@@ -28,7 +28,7 @@ typedef struct {
     // more mixtures of experts: "olmoe", "granitemoe" (with a shared one), and with a dense layer before the others and
     // a bias for the choice "ernie4_5-moe", "glm4moe", "bailingmoe2", "lfm2moe"; "minimax-m2" has the bias in all
     // layers;
-    // "qwen2vl" and "qwen3vl" (as the families without vl); "seed_oss" (biases), "ernie4_5", "exaone4" (norms behind
+    // "qwen2vl", "qwen3vl" and "qwen3vlmoe" (as the families without vl); "seed_oss" (biases), "ernie4_5", "exaone4" (norms behind
     // alone; with a window each fourth layer has none and no RoPE), "hunyuan-dense" (norms of Q and K after RoPE),
     // "arcee" (relu squared, no gate), "gemma", "command-r" (LayerNorm, attention and feed-forward in parallel),
     // "cohere2" (the same with windows)
