@@ -100,6 +100,10 @@ static Status open_store(Engine *e) {
     KvStore *store;
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Buf kernels = {0};
+    if (kv_n_layers(e->kv.pool) == 0)
+        return status_error(QUILL_USAGE,
+                            "--kv-dir: a model with attention expected, found %s, whose %d layers have none",
+                            e->model.c.arch, e->model.c.n_layers);
     device_plan_kernels(&e->devices, e->be->isa, &kernels);
     if (config->deterministic) buf_str(&kernels, " in order");
     Status st = kvstore_open(config->kv_dir, config->kv_dir_size, config->kv_block, &like, kernels.data, &store);

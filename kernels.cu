@@ -174,8 +174,8 @@ static const DeviceTensor &factor_of(const GpuLayer *l) { return l->w_up.n_out >
 int gpu_decode_rows(const GpuLayer *l) {
     const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
     const DeviceTensor *const ffn[] = {&l->w_gate, &factor_of(l)};
-    bool all =
-        skinny_type_of(in, qkv_parts(l)) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) && skinny_type_of(down, 1);
+    bool all = skinny_type_of(in, qkv_parts(l)) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) &&
+               skinny_type_of(down, 1) && (l->w_mix.n_out == 0 || skinny_type(l->w_mix.type));
     return tuning.skinny && all ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
 }
 

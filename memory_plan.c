@@ -57,6 +57,15 @@ static void plan_partners(KvShape *s, int rows) {
     s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
+// Checkpoints of recurrent layers' states: as many as take a quarter of the memory of K and V of n_ctx slots, within
+// bounds.
+static void plan_checkpoints(KvShape *s, size_t n_ctx) {
+    enum { LEAST = 8, MOST = 64 };
+    size_t one = kvshape_one_state_bytes(s), kv = kvshape_bytes_per_slot(s) * n_ctx;
+    if (one == 0) return;
+    s->n_checkpoints = kv / 4 / one < LEAST ? LEAST : kv / 4 / one > MOST ? MOST : (int)(kv / 4 / one);
+}
+
 // Whether a cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in all.
 static bool cache_fits(const KvShape *s, size_t limit, size_t kv_mem) {
     return kvshape_host_bytes(s) <= limit && (!kv_mem || kvshape_bytes(s) <= kv_mem);
@@ -73,6 +82,7 @@ static int context_within(const KvShape *s, int rows, size_t limit, size_t kv_me
         if (t.n_blocks) t.n_blocks = middle;
         else t.n_ctx = middle * unit;
         plan_partners(&t, rows);
+        plan_checkpoints(&t, (size_t)middle * (size_t)unit);
         if (cache_fits(&t, limit, kv_mem)) fits = middle;
         else fails = middle;
     }
@@ -156,8 +166,10 @@ static void pool_memories(const MemoryPlan *p, const KvShape *s, size_t host, Po
 // The shape of the plan with a pool of n blocks.
 static KvShape with_blocks(const MemoryPlan *p, size_t n) {
     KvShape s = p->shape;
+    size_t n_slots = n * (size_t)s.block;
     s.n_blocks = (int)n;
     plan_partners(&s, p->max_rows);
+    plan_checkpoints(&s, n_slots < (size_t)s.n_ctx ? n_slots : (size_t)s.n_ctx);
     return s;
 }
 
@@ -244,14 +256,6 @@ static size_t draft_share(const MemoryPlan *p, size_t limit) {
     return slot > 0 ? p->draft.scratch + (size_t)(all < part ? all : part) : 0;
 }
 
-// Checkpoints of recurrent layers' states: as many as take a quarter of the memory of K and V, within bounds.
-static void plan_checkpoints(KvShape *s) {
-    enum { LEAST = 8, MOST = 64 };
-    size_t one = kvshape_one_state_bytes(s), kv = kvshape_bytes_per_slot(s) * (size_t)s->n_ctx;
-    if (one == 0) return;
-    s->n_checkpoints = kv / 4 / one < LEAST ? LEAST : kv / 4 / one > MOST ? MOST : (int)(kv / 4 / one);
-}
-
 KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
     enum { BLOCK = 32 };
     KvShape s = memory_plan_kv_shape(m);
@@ -260,7 +264,7 @@ KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
     s.n_seqs = 1;
     s.block = s.n_windowed > 0 || s.n_recurrent > 0 ? BLOCK : 0;
     plan_partners(&s, int_min(step_rows, n_ctx));
-    plan_checkpoints(&s);
+    plan_checkpoints(&s, (size_t)n_ctx);
     return s;
 }
 
@@ -308,7 +312,7 @@ static Status plan_shape(MemoryPlan *p, int asked) {
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;
-    plan_checkpoints(s);
+    plan_checkpoints(s, (size_t)s->n_ctx);
     plan_rows(p);
     plan_partners(s, p->max_rows);
     if (p->needs.pooled) s->n_blocks = kvshape_blocks_of_one(s); // the least that plan_pool gives the pool
@@ -363,6 +367,7 @@ static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
     if (asked || fits < 1) return too_large(p, host);
     note_shorter(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);
+    plan_checkpoints(s, (size_t)s->n_ctx);
     if (host_computes(p)) plan_scratch(p); // a shorter context may need less
     return OK;
 }
@@ -371,7 +376,8 @@ Status memory_plan_make(MemoryPlan *p) {
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size;
     TRY(plan_shape(p, asked));
     TRY(device_plan_make(p->devices, p->config, p->model, &p->shape, !asked, p->max_rows, p->max_out));
-    plan_scratch(p); // after the device plan, which may have changed the context and the device's rows of a step
+    plan_checkpoints(&p->shape, (size_t)p->shape.n_ctx); // the device plan may have changed the context
+    plan_scratch(p);                                     // and the device's rows of a step
     size_t host = room_on_host(p, asked);
     TRY(p->needs.pooled ? plan_pool(p, host, asked) : plan_context(p, host, asked));
     device_plan_settle(p->devices, &p->shape);

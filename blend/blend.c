@@ -44,20 +44,19 @@ struct Blend {
 };
 
 Status blend_check(const Model *m, const KvPool *kv) {
+    const char *why = strcmp(m->c.rope_scaling, "longrope") == 0 ? "K depends on the context's length" : NULL;
     TRY(kvcache_check_dense(kv, "--chunk"));
-    TRY(kvcache_check_alike(kv, m->c.n_layers, "--chunk"));
-    bool fixed = strcmp(m->c.rope_scaling, "longrope") != 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const LayerKind *kind = &m->layers[i].kind;
-        fixed = fixed && kind->mixer == MIXER_ATTENTION;  // kvcache_check_alike has refused layers without K and V
-        fixed = fixed && kind->qk_norm != QK_NORM_TURNED; // the weights of the norm follow the rotation
+        if (mixer_is_recurrent(kind->mixer)) why = "recurrent layers keep all text before them in a state";
+        if (kind->qk_norm == QK_NORM_TURNED) why = "K has a norm after RoPE"; // its weights follow the rotation
     }
-    if (fixed) return OK;
-    return status_error(QUILL_MODEL,
-                        "--chunk: a model whose K can be rotated to other positions expected, found %s, whose K has "
-                        "a norm after RoPE, or whose K and V depend on the length or on all text before them; give the "
-                        "files with -f instead",
-                        m->c.arch);
+    if (why)
+        return status_error(QUILL_MODEL,
+                            "--chunk: a model whose K can be rotated to other positions expected, found %s, whose %s; "
+                            "give the files with -f instead",
+                            m->c.arch, why);
+    return kvcache_check_alike(kv, m->c.n_layers, "--chunk");
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------

@@ -539,9 +539,10 @@ static void match_loaded_tokens(Conversation *c, const Rendered *text) {
     int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text has no token at the end of an answer
     bool silent = n > 0 && ids[0] == bos && !stands_for(text, 0, engine_piece(c->e, bos, true), true);
     for (int i = silent; i < n; i++) {
-        Str piece = engine_piece(c->e, ids[i], i == silent);
-        bool control = tokenizer_is_control(t, ids[i]);
+        bool control = tokenizer_is_control(t, ids[i]), fresh = i == silent || tokenizer_is_control(t, ids[i - 1]);
         size_t byte = c->seq_text.text.n;
+        Str piece = engine_piece(c->e, ids[i], fresh); // without the space that some encodings begin with
+        if (fresh && !stands_for(text, byte, piece, control)) piece = engine_piece(c->e, ids[i], false);
         if (!stands_for(text, byte, piece, control)) break;
         rendered_add(&c->seq_text, piece.data, piece.n, true);
         if (!control && piece.n) memset(c->seq_text.trusted.data + byte, SAID, piece.n);

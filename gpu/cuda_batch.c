@@ -208,13 +208,15 @@ void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
 }
 
 // Backend.narrow: uploads the numbers that depend on the rows of the last batch again, at the same addresses. Such a
-// step is never a graph, and KV is dense.
+// step is never a graph. No later layer stores or reads K and V: behind the narrowing there is the last layer's
+// attention over dense KV, or its feed-forward.
 void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     CudaScratch *s = w->device;
     GpuBatch *g = &s->batch;
     CudaStaging *f = last_staging(s);
     size_t n = (size_t)b->n_rows;
-    assert(!s->graphs.recording && !g->since);
+    assert(!s->graphs.recording);
+    g->since = g->page = NULL; // of sealed KV: a last layer without a mixer
     if (n == 0 || !rt_wait(f->sent)) return;
     memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // the tokens are embedded already
     memcpy(f->ints + (g->pos - s->ints), b->pos, n * sizeof *b->pos);

@@ -196,9 +196,10 @@ static void stack_layer(CudaLayer *c) {
     c->stack[PER_GATE] = stack_of((const DeviceTensor *[]){&g->per_gate}, 1);
     c->stack[PER_OUT] = stack_of((const DeviceTensor *[]){&g->per_out}, 1);
     c->stack[OUT] = stack_of((const DeviceTensor *[]){&g->wo}, 1);
+    bool ungated = experts ? g->shared_up.quants == g->shared_gate.quants : g->w_up.n_out == 0; // place_layer
     c->stack[GATE_UP] = stack_of(experts ? (const DeviceTensor *[]){&g->shared_gate, &g->shared_up}
                                          : (const DeviceTensor *[]){&g->w_gate, &g->w_up},
-                                 experts || g->w_up.n_out > 0 ? 2 : 1);
+                                 ungated ? 1 : 2);
     c->stack[DOWN] = stack_of((const DeviceTensor *[]){experts ? &g->shared_down : &g->w_down}, 1);
     c->stack[MIX] = stack_of((const DeviceTensor *[]){&g->w_mix, &g->w_z}, g->w_z.n_out > 0 ? 2 : 1);
     c->stack[RATES] =

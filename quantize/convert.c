@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -143,13 +144,28 @@ static Status convert_slab(TensorConversion *c, ConvertSlab *s, int fd) {
     return OK;
 }
 
+// Whether the tensor is of a prediction head's layer. They follow the others, and no importance matrix has them.
+static bool in_head(const Gguf *g, Str name) {
+    Str arch;
+    char key[96], text[32];
+    uint32_t n = 0, n_heads = 0;
+    if (gguf_str(g, "general.architecture", &arch, true).code || arch.n > 60) return false;
+    snprintf(key, sizeof key, "%.*s.block_count", (int)arch.n, arch.data);
+    bool known = !gguf_u32(g, key, &n, true, 0).code;
+    snprintf(key, sizeof key, "%.*s.nextn_predict_layers", (int)arch.n, arch.data);
+    known = known && !gguf_u32(g, key, &n_heads, true, 0).code;
+    snprintf(text, sizeof text, "%.*s", (int)name.n, name.data);
+    return known && n_heads <= n && strtoul(text + strlen("blk."), NULL, 10) >= n - n_heads;
+}
+
 // Sets the tensor's importance and its pruning rule.
 static Status add_rules(const TensorConversion *c, ConvertSlab *s) {
     const GgufTensor *t = s->p->from;
     if (!s->p->matrix) return OK;
     s->prune = c->prune && str_has_prefix(t->name, "blk.") ? c->prune : NULL;
-    s->copied &= !s->prune;
     s->importance = c->imatrix ? importance_of(c->imatrix, t) : NULL;
+    if (s->prune && s->prune->wanda && !s->importance && in_head(c->g, t->name)) s->prune = NULL;
+    s->copied &= !s->prune;
     if (!s->prune || !s->prune->wanda) return OK;
     if (!s->importance)
         return status_error(

@@ -27,6 +27,19 @@ models() {
     [ "$status" -eq 0 ]
 }
 
+# context ARGS...: the context that quill chooses
+context() { "$QUILL" --raw -n 1 -v "$@" hello 2>&1 >/dev/null | sed -n 's/^context *\([0-9]*\),.*/\1/p'; }
+
+@test "a context that memory makes shorter has as many states as that context needs" {
+    "$MAKE_TINY" states.gguf arch=granitehybrid ctx=65536 seed=1
+    [ "$(context -m states.gguf --kv-mem 3M)" -ge 8192 ]
+    [ "$(context -m states.gguf --kv-mem 2M)" -ge 4096 ]
+    [ "$(context -m states.gguf --kv-mem 1M)" -ge 2048 ]
+    "$MAKE_TINY" pool.gguf arch=lfm2moe seed=14 n_layers=4 ctx=65536
+    printf '{"prompt": "hi", "max_tokens": 2}\n%.0s' 1 2 3 | "$QUILL" batch -m pool.gguf --raw -np 3 --kv-block 8 --kv-mem 600k >out
+    [ "$(wc -l <out)" = 3 ]
+}
+
 @test "with --evict a text goes on past the context" {
     for plan in sinks,window=60 sink=0,window=64 shift h2o,heavy=30,recent=30; do
         "$QUILL" --greedy --ignore-eos -n 400 --json --evict $plan hello </dev/null | grep -q '"completion_tokens":400'

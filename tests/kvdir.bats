@@ -103,6 +103,12 @@ cached() {
     cmp want out
 }
 
+@test "--kv-dir needs a layer with K and V" {
+    "$MAKE_TINY" states.gguf arch=nemotron_h n_layers=1 seed=1
+    run -2 "$QUILL" -m states.gguf --raw -n 2 --kv-dir kept hi
+    [ "$output" = "quill: --kv-dir: a model with attention expected, found nemotron_h, whose 1 layers have none" ]
+}
+
 @test "an unusable --kv-dir is an error" {
     echo x >file
     for dir in file file/x none/x /proc/x; do

@@ -352,3 +352,12 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     echo "$output"
     [ "$status" -eq 0 ]
 }
+
+@test "wanda leaves a prediction head as it is, which an importance matrix does not have" {
+    "$MAKE_TINY" head.gguf arch=glm4moe mtp=1 seed=1
+    printf 'the ship was on the water and he said to her' >text
+    "$QUILL" perplexity -q -m head.gguf -f text --imatrix-out i.gguf
+    "$QUILL" quantize -q --prune 2:4 --prune-by wanda --imatrix i.gguf head.gguf pruned.gguf F32
+    "$QUILL" -m pruned.gguf --raw -n 2 hi >/dev/null
+    "$QUILL" quantize -q --prune 2:4 head.gguf pruned.gguf F32
+}

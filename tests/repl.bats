@@ -1405,3 +1405,14 @@ EOF
     run -5 --separate-stderr "$QUILL" --no-config -q -i <<<"$(head -c 20000 /dev/zero | tr '\0' a)"
     [[ "$stderr" == *"start again with -c "*"; the model was trained for "*": beyond that length the model may write nonsense" ]]
 }
+
+@test "/load --kv computes nothing again where an encoding begins with a space" {
+    "$MAKE_TINY" spaces.gguf arch=llama template=chatml seed=5 ctx=512
+    local id bias=()
+    for id in $(seq 3 34) $(seq 130 258) 0 1 2 318; do bias+=(--logit-bias "$id-inf"); done # answers in ASCII
+    again() { "$QUILL" -m spaces.gguf -i --deterministic --greedy --ignore-eos -n 30 "${bias[@]}"; }
+    printf '%s\n' blue '/save --kv talk.json' 'next one' /stats | again >whole 2>errors
+    printf '%s\n' '/load --kv talk.json' 'next one' /stats | again >loaded 2>>errors
+    tail -n 1 whole | cmp - <(tail -n 1 loaded)
+    [ "$(awk '$2 == 79 && $3 == 51' errors | wc -l)" = 2 ]
+}
