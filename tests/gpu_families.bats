@@ -83,3 +83,14 @@ expect_same() {
     family arch=deepseek2 head_dim=128 # three layers of 256 + 64 values a slot, once for K and V
     [ "$(kv --device cuda)" = "$(python3 -c 'print(f"{3 * 256 * 320 * 2 * 1e-6:.2f}")')" ]
 }
+
+@test "matrices of different types in a layer: steps of 9 to 16 rows take what the narrowest kernel allows" {
+    family arch=muse-glimmer dim=64
+    "$TWIN" quantize -q family.gguf mixed.gguf Q8_0 --tensor 'blk.*.attn_gate.weight=F32'
+    export QUILL_MODEL=mixed.gguf
+    for words in 3 5 9; do
+        text="$(printf 'one two %.0s' $(seq $words))"
+        "$TWIN" -q --device cpu --isa scalar --raw --greedy --ignore-eos -n 4 "$text" >want
+        "$TWIN" -q --device cuda --raw --greedy --ignore-eos -n 4 "$text" | cmp - want
+    done
+}
