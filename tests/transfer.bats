@@ -146,7 +146,7 @@ flip() {
     # Without the logits, one row.
     "$QUILL" kv cut -n 20 --kv-out b.kv a.kv
     "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --kv-in b.kv >/dev/null 2>errors
-    grep -q '^prefill    1 tokens, 19 cached' errors
+    grep -q '^prefill    1 token, 19 cached' errors
     # Without a token to make: nothing at all.
     "$QUILL" decode -m "$TINY/base.gguf" -n 0 --kv-in a.kv >out
     [ ! -s out ]
