@@ -1,4 +1,5 @@
 // answer/report.c: see answer/report.h.
+#include "answer/file_sampling.h"
 #include "answer/report.h"
 
 #include <math.h>
@@ -7,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/file_sampling.h"
 #include "base/paragraph.h"
 #include "base/units.h"
 #include "bench/roofline.h"
