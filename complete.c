@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "answer/file_sampling.h"
 #include "answer/candidates.h"
 #include "answer/choices.h"
+#include "answer/file_sampling.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"

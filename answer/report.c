@@ -1,5 +1,4 @@
 // answer/report.c: see answer/report.h.
-#include "answer/file_sampling.h"
 #include "answer/report.h"
 
 #include <math.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/file_sampling.h"
 #include "base/paragraph.h"
 #include "base/units.h"
 #include "bench/roofline.h"

@@ -19,9 +19,10 @@ typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
     int experts, used; // 0: llama; otherwise qwen3moe, ffn the width of one expert
-    // 0: attention in all layers; otherwise each full_every-th layer has attention, the others a state. width 0:
-    // qwen35, gated attention and gated DeltaNet, whose heads have `state` elements. Otherwise granitehybrid, attention
-    // without RoPE and Mamba-2 with key_heads groups and value_heads heads of `width` elements
+    // full_every 0: all layers have attention. Otherwise each full_every-th layer has attention, and the others have a
+    // state. width 0: the model is a qwen35, with gated attention and gated DeltaNet, whose heads have `state`
+    // elements. Otherwise it is a granitehybrid: attention without RoPE, and Mamba-2 with key_heads groups and
+    // value_heads heads of `width` elements
     int full_every, key_heads, value_heads, state, width;
     // 0: K and V as they are; otherwise deepseek2: a slot has kv_rank elements and `rot` rotated ones; V has v_dim
     int kv_rank, rot, v_dim;

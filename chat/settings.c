@@ -96,7 +96,7 @@ json_t *settings_json(const AnswerConfig *config) {
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
         bool chosen = cli_settable(row) && (row->group != G_SAMPLING || !cli_answer_usual(row, config));
-        if (!chosen) continue; // sampling that nobody chose is the model's
+        if (!chosen) continue; // other sampling follows the file of the model that loads the conversation
         if (row->group == G_FORM && !cli_answer_given(row, config)) continue; // a form that is not set has no value
         cli_long_name(row, name);
         jsonio_put(all, name, value_json(row, config));

@@ -218,7 +218,7 @@ static void finish_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-// Value heads with one key head: head, head + apart, ...
+// n value heads that share a key head: head, head + apart, head + 2 apart, ...
 typedef struct {
     int head, apart, n;
 } HeadSpan;
@@ -276,7 +276,9 @@ static void matrix_heads(void *arg, int task, int thread) {
 // Divides the value heads of each key head into tasks: as many heads together as possible, because they share products
 // of many rows, but enough tasks for all threads.
 static void divide_heads(Recurrent *s) {
-    enum { MANY_ROWS = 12, MOST_HEADS = 8, TASKS = 4 }; // more heads would gain little; tasks for each thread
+    // MANY_ROWS: as LEAST_ROWS of cpu/vector_delta.c; fewer rows share nothing. More heads than MOST_HEADS would gain
+    // little. TASKS: for each thread.
+    enum { MANY_ROWS = 12, MOST_HEADS = 8, TASKS = 4 };
     const Recurrence *r = &s->l->rec;
     int group = r->n_values / r->n_keys, keys = s->b->n_seqs * r->n_keys, least = TASKS * threads_count(s->w->pool);
     s->n_heads = s->b->n_rows < MANY_ROWS * s->b->n_seqs ? 1 : int_min(group, MOST_HEADS);

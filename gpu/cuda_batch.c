@@ -208,8 +208,8 @@ void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
 }
 
 // Backend.narrow: uploads the numbers that depend on the rows of the last batch again, at the same addresses. Such a
-// step is never a graph. No later layer stores or reads K and V: behind the narrowing there is the last layer's
-// attention over dense KV, or its feed-forward.
+// step is never a graph. After it only a part of the last layer is computed: attention over dense KV, or the
+// feed-forward. Neither needs the numbers for sealed KV.
 void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
     CudaScratch *s = w->device;
     GpuBatch *g = &s->batch;

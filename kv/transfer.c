@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/file_sampling.h"
 #include "answer/answer.h"
+#include "answer/file_sampling.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"

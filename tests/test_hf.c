@@ -110,7 +110,7 @@ static void test_families(void **state) {
     }
 }
 
-// Qwen3-VL's class takes fused experts in both orders; test_families has them transposed.
+// Qwen3-VL's class takes fused experts transposed, as test_families has them, and in its own order, as here.
 static void test_straight_experts(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3moe", .n_experts = 5, .n_used = 2, .ffn = 24, .seed = 1});
