@@ -115,12 +115,14 @@ static const char *way_out(const MemoryPlan *p, size_t limit) {
     return kvshape_host_bytes(s) <= limit + p->scratch ? " or a smaller -ub" : "";
 }
 
-// The error for a requested context that does not fit: flags to try, and the memory budget.
+// The error for a requested context that does not fit: flags to try, and the memory budget. Other programs may take
+// memory before the user's next try, so that the named context leaves a thirty-second of it free.
 static Status too_large(const MemoryPlan *p, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &p->shape;
-    int fits = context_within(s, p->max_rows, limit, p->config->kv_mem);
-    const char *other = way_out(p, limit);
+    size_t sure = limit == p->config->kv_mem ? limit : limit - limit / 32;
+    int fits = context_within(s, p->max_rows, sure, p->config->kv_mem);
+    const char *other = way_out(p, sure);
     if (p->config->kv_mem && p->config->kv_mem < limit) limit = p->config->kv_mem;
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);

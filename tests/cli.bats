@@ -201,15 +201,10 @@ answers_as() {
     [[ "${lines[4]}" == *available* ]]
     # what is named fits, from far too much to a little too much
     for size in 512M 256M 128M 64M 32M 16M; do
-        for try in 1 2 3 4 5; do # other programs may take memory in between
-            "$QUILL" --dry-run -c $size -ctk f32 -ctv f32 2>errors && break
-            types="$(sed -n 's/.* or \(-ctk .*\)/\1/p' errors)"
-            if "$QUILL" --dry-run -ctk f32 -ctv f32 $(sed -n 's/.*; try \(-c [0-9]*\).*/\1/p' errors); then
-                [ -z "$types" ] && break
-                "$QUILL" --dry-run -c $size $types && break
-            fi
-            [ "$try" -lt 5 ]
-        done
+        "$QUILL" --dry-run -c $size -ctk f32 -ctv f32 2>errors && break
+        "$QUILL" --dry-run -ctk f32 -ctv f32 $(sed -n 's/.*; try \(-c [0-9]*\).*/\1/p' errors)
+        types="$(sed -n 's/.* or \(-ctk .*\)/\1/p' errors)"
+        [ -z "$types" ] || "$QUILL" --dry-run -c $size $types
     done
     "$QUILL" --dry-run >out 2>errors
     [ ! -s out ]
