@@ -260,7 +260,7 @@ arm64: ## the unit tests on 64-bit ARM, including the portable kernels; without 
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 # The sources that fuzzers link: the directories that read files and texts, and readers in other directories.
-READERS := $(wildcard $(foreach r,base formats files hf hub tokens grammar jinja load term cli,$r/*.c)) $(addsuffix .c,families model_load tokenizer sampler kv/kvframes kv/kvrows kv/kvshape kv/kvstates answer/candidates answer/messages answer/transcript answer/chat_template answer/builtin_templates answer/tools answer/call_format answer/call_read answer/call_value answer/marks batch/jobs)
+READERS := $(wildcard $(foreach r,base formats files hf hub tokens grammar jinja load term cli,$r/*.c)) $(addsuffix .c,families model_load tokenizer sampler kv/kvframes kv/kvrows kv/kvshape kv/kvstates answer/candidates answer/file_sampling answer/messages answer/transcript answer/chat_template answer/builtin_templates answer/tools answer/call_format answer/call_read answer/call_value answer/marks batch/jobs)
 FUZZ_BUILD = --no-print-directory BUILD=build/fuzz NO_CUDA=1 MACHINE=none VECTOR= SOURCES="$(READERS)" CC="$(strip $(filter ccache,$(CC)) clang)" CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 fuzz-build:
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)

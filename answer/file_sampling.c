@@ -82,6 +82,12 @@ Status file_sampling_take(const Gguf *g, AnswerConfig *config) {
     return OK;
 }
 
+bool file_sampling_knows(const char *option) {
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (strcmp(keys[i].option, option) == 0) return true;
+    return false;
+}
+
 void file_sampling_names(const Gguf *g, const AnswerConfig *config, Buf *out) {
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (gguf_value(g, keys[i].key) && !(config->sampling_given & sampling_bit(keys[i].at)))

@@ -10,6 +10,7 @@
 // of sampler.h. A temperature of 0 is not taken for best_of. QUILL_MODEL: a value is wrong that the user has not
 // replaced; the message names the option that does.
 Status file_sampling_take(const Gguf *g, AnswerConfig *config);
+bool file_sampling_knows(const char *option); // whether a file may recommend a value for the option of this long name
 // Appends the names of the options whose values are the file's, with commas.
 void file_sampling_names(const Gguf *g, const AnswerConfig *config, Buf *out);
 

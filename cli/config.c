@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/file_sampling.h"
 #include "cli/check.h"
 #include "formats/kv_types.h"
 
@@ -289,6 +290,7 @@ Status config_apply(Options *o) {
 // ---- --show-config --------------------------------------------------------------------------------------------------
 
 void config_origin(const Option *row, const Origin *origin, Buf *out) {
+    char name[32];
     Buf path = {0};
     switch (origin->by) {
     case BY_FLAG: buf_str(out, "the command line"); break;
@@ -300,7 +302,9 @@ void config_origin(const Option *row, const Origin *origin, Buf *out) {
         if (origin->line) buf_printf(out, ":%d", origin->line);
         buf_free(&path);
         break;
-    default: buf_str(out, "the default");
+    default:
+        cli_long_name(row, name);
+        buf_str(out, file_sampling_knows(name) ? "the default, or the model's file" : "the default");
     }
 }
 

@@ -34,7 +34,7 @@ greedy = on"
     here="$PWD/xdg/quill/config"
     [ "$(shown temp)" = "0.25 # $here:3" ]
     [ "$(shown top-k)" = "7 # $here:4" ]
-    [ "$(shown min-p)" = "0.05 # the default" ]
+    [ "$(shown min-p)" = "0.05 # the default, or the model's file" ]
     [ "$(shown model)" = "$TINY/base.gguf # $here:2" ]
     [ "$(QUILL_MODEL=other.gguf shown model)" = "other.gguf # QUILL_MODEL" ]
     [ "$(QUILL_MODEL=other.gguf shown model -m third.gguf)" = "third.gguf # the command line" ]
@@ -44,7 +44,7 @@ greedy = on"
     # it is what runs
     "$QUILL" -n 5 hello </dev/null >out
     "$QUILL" --no-config -m "$TINY/base.gguf" --greedy -n 5 hello </dev/null | cmp - out
-    [ "$(shown temp --no-config)" = "0.8 # the default" ]
+    [ "$(shown temp --no-config)" = "0.8 # the default, or the model's file" ]
 }
 
 @test "the output of --show-config is a valid configuration file" {
