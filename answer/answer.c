@@ -174,7 +174,7 @@ static void open_output(Answer *a) {
 
 void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup) {
     const AnswerConfig *config = setup->config;
-    Str template = chat_template_source(chat_template_for(setup->template, tools_given(&config->tools)));
+    Str template = chat_template_source(setup->template, tools_given(&config->tools));
     *a = (Answer){.e = e, .config = config, .fresh = setup->fresh};
     open_output(a);
     if (!config->special) a->think = think_begin(template, setup->prompt);

@@ -59,10 +59,13 @@ void chat_template_free(ChatTemplate *c) {
     free(c);
 }
 
-Str chat_template_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source} : (Str){"", 0}; }
-
 const ChatTemplate *chat_template_for(const ChatTemplate *c, bool tools) {
     return tools && c && c->with_tools ? c->with_tools : c;
+}
+
+Str chat_template_source(const ChatTemplate *c, bool tools) {
+    c = chat_template_for(c, tools);
+    return c ? (Str){c->source, c->n_source} : (Str){"", 0};
 }
 
 const char *chat_template_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }

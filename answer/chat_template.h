@@ -33,9 +33,9 @@ Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfi
 void chat_template_free(ChatTemplate *c); // NULL is fine
 // "none (raw text)", "the model's own", the name of a built-in one, or a path.
 const char *chat_template_name(const ChatTemplate *c);
-Str chat_template_source(const ChatTemplate *c); // Jinja; NULL: empty
 // The template of conversations with tools or without: a model may have one for each.
 const ChatTemplate *chat_template_for(const ChatTemplate *c, bool tools);
+Str chat_template_source(const ChatTemplate *c, bool tools); // the Jinja of that template; c NULL: empty
 
 // Appends the rendered messages to `out`. answer: also the beginning of the assistant's next message. c NULL: joins the
 // texts of the messages. tools: the list that the template gets (answer/tools.h); NULL: none. Start with (Rendered){0};

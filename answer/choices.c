@@ -155,8 +155,8 @@ static void begin_answers(Choices *c, const ChoicesSetup *setup) {
         answer_begin(a, setup->e, &setup->answer);
         a->rates = c->config->best_of > 0;
     }
-    const ChatTemplate *t = chat_template_for(setup->answer.template, tools_given(&c->config->tools));
-    if (!c->config->special) c->think = think_begin(chat_template_source(t), setup->answer.prompt);
+    Str template = chat_template_source(setup->answer.template, tools_given(&c->config->tools));
+    if (!c->config->special) c->think = think_begin(template, setup->answer.prompt);
 }
 
 static void begin_runs(Choices *c, const ChoicesSetup *setup) {

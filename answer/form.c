@@ -94,7 +94,7 @@ static Status constrain_parts(Engine *e, FormParts *p, Request *r) {
 static FormParts parts_of(Engine *e, const AnswerSetup *setup, const Tools *tools) {
     const AnswerConfig *config = setup->config;
     FormParts p = {.setup = setup, .t = e->tok, .tools = tools};
-    Str source = chat_template_source(chat_template_for(setup->template, tools->json));
+    Str source = chat_template_source(setup->template, tools->json);
     if (!config->special) p.think = think_begin(source, setup->prompt);
     p.thinks = !config->think || strcmp(config->think, "off") != 0;
     p.format = call_format_find(source);

@@ -72,11 +72,11 @@ void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *te
 // QUILL_USAGE: the template has no known format of calls.
 static Status check_tools(const ChatTemplate *template) {
     Buf names = {0};
-    if (call_format_find(chat_template_source(template))) return OK;
+    if (call_format_find(chat_template_source(template, true))) return OK;
     call_format_names(&names);
     Status st =
         status_error(QUILL_USAGE, "--tools: a chat template that shows how calls are written expected (%s), found %s",
-                     names.data, chat_template_name(template));
+                     names.data, chat_template_name(chat_template_for(template, true)));
     buf_free(&names);
     return st;
 }
@@ -85,7 +85,7 @@ Status answer_render(const AnswerConfig *config, const ChatTemplate *template, c
                      bool answer, Rendered *text) {
     Tools tools;
     Status st = tools_read(&config->tools, &tools);
-    if (!st.code && tools.json) st = check_tools(chat_template_for(template, true));
+    if (!st.code && tools.json) st = check_tools(template);
     if (!st.code) st = chat_template_render(template, messages, n, tools.json, answer, text);
     if (!st.code && !template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
     tools_free(&tools);

@@ -200,8 +200,8 @@ bool conversation_last_said(const Conversation *c, Buf *out) {
     (void)render(&asked, c->n_left_out, true, &prompt); // the answer may begin in a thought that the prompt opens
     ThinkStream think = {0};
     size_t before = out->n;
-    const ChatTemplate *t = chat_template_for(c->template, tools_given(&c->config->tools));
-    if (!c->config->special) think = think_begin(chat_template_source(t), str_of_buf(&prompt.text));
+    Str template = chat_template_source(c->template, tools_given(&c->config->tools));
+    if (!c->config->special) think = think_begin(template, str_of_buf(&prompt.text));
     think_add(&think, last->text.data, last->text.n, false);
     think_end(&think);
     for (Part p; think_next(&think, &p);)

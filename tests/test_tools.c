@@ -226,7 +226,7 @@ static void test_templates(void **state) {
     open_world(&w, "required");
     for (size_t i = 0; i < ARRAY_LEN(templates); i++) {
         ChatTemplate *c = open_template(i);
-        const CallFormat *f = call_format_find(chat_template_source(c));
+        const CallFormat *f = call_format_find(chat_template_source(c, true));
         const char *name = f ? call_format_name(f) : "none", *want = templates[i].format ? templates[i].format : "none";
         if (strcmp(name, want) != 0) fail_msg("%s: format %s expected, found %s", templates[i].file, want, name);
         if (templates[i].shows_call) n_bad += !check_rendered(&w, i, c, f);
@@ -270,7 +270,7 @@ static void check_choice(const char *choice, int least, int most) {
     for (size_t i = 0; i < ARRAY_LEN(templates); i++) {
         if (!templates[i].format) continue;
         ChatTemplate *c = open_template(i);
-        const CallFormat *f = call_format_find(chat_template_source(c));
+        const CallFormat *f = call_format_find(chat_template_source(c, true));
         Grammar *g = grammar_of(&w, f);
         for (int k = 0; k < 12; k++) {
             Buf text = {0}, rest = {0};
