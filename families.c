@@ -7,12 +7,14 @@
 
 static const Family families[] = {
     {.arch = "llama", .rope_adjacent = true, .experts = EXPERTS_MAYBE}, // Mixtral too, which has experts
+    {.arch = "internlm2", .rope_adjacent = true},                       // InternLM 2 and 2.5
     {.arch = "qwen2"},
     {.arch = "qwen3", .qk_norm = true},
     {.arch = "qwen2vl"}, // Qwen2.5-VL too; both without images
     {.arch = "qwen3vl", .qk_norm = true},
     {.arch = "seed_oss", .ffn_norm = "post_attention_norm"},
     {.arch = "ernie4_5", .rope_adjacent = true},
+    {.arch = "exaone"}, // EXAONE 3 and 3.5
     {.arch = "exaone4", // layers with a window in the 32B alone
      .qk_norm = true,
      .norms_behind = true,
@@ -21,6 +23,7 @@ static const Family families[] = {
      .window_optional = true,
      .rope_in_windows = true},
     {.arch = "hunyuan-dense", .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
+    {.arch = "maincoder", .rope_adjacent = true, .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
     {.arch = "arcee", .rope_adjacent = true, .act = ACT_RELU, .ungated = true},
     {.arch = "command-r", .rope_adjacent = true, .layer_norms = true, .parallel = true, .logit_factor = true},
     {.arch = "cohere2",
@@ -64,7 +67,8 @@ static const Family families[] = {
      .dense_beside = true},
     {.arch = "phi3"},
     {.arch = "granite", .rope_adjacent = true, .scales = true, .rope_switch = true},
-    {.arch = "granitehybrid", // Granite 4.0 H
+    {.arch = "minicpm", .rope_adjacent = true, .scales = true, .scales_required = true}, // MiniCPM 1 to 4
+    {.arch = "granitehybrid",                                                            // Granite 4.0 H
      .rope_adjacent = true,
      .scales = true,
      .rope_switch = true,
@@ -93,6 +97,34 @@ static const Family families[] = {
      .ffn_norm = "post_attention_norm",
      .head = true},
     {.arch = "bailingmoe2", .qk_norm = true, .experts = EXPERTS_ALWAYS, .routing = ROUTE_SIGMOID},
+    {.arch = "hy_v3", // Hy3
+     .qk_norm = true,
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID,
+     .head = true},
+    {.arch = "hunyuan-moe", .qk_norm = true, .qk_norm_of = QK_NORM_TURNED, .experts = EXPERTS_ALWAYS}, // A13B
+    {.arch = "dots1", .qk_norm = true, .experts = EXPERTS_ALWAYS, .routing = ROUTE_SIGMOID},
+    {.arch = "mellum", // Mellum 2
+     .qk_norm = true,
+     .full_every = 4,
+     .window_optional = true,
+     .window_rope = true,
+     .experts = EXPERTS_ALWAYS},
+    {.arch = "exaone-moe", // K-EXAONE
+     .qk_norm = true,
+     .full_every = 4,
+     .rope_in_windows = true,
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID},
+    {.arch = "afmoe", // Trinity
+     .qk_norm = true,
+     .norms_behind = true,
+     .embd_sqrt = true,
+     .full_every = 4,
+     .rope_in_windows = true,
+     .experts = EXPERTS_ALWAYS,
+     .routing = ROUTE_SIGMOID,
+     .gate = GATE_OWN},
     {.arch = "minimax-m2",
      .qk_norm = true,
      .qk_norm_of = QK_NORM_ROW,

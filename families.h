@@ -26,6 +26,7 @@ typedef struct {
     bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
     bool embd_norm;       // the embedding is normalised, without weights
     bool scales;          // keys of the file may scale the embedding, scores, sublayer outputs, and logits
+    bool scales_required; // they must: files from before these keys have no scales at all
     bool logit_factor;    // the key logit_scale multiplies the logits; with `scales` it divides them
     float eps_out;        // LayerKind.eps_out
     int full_every;       // every full_every-th layer sees the whole sequence, the others a window; 0: all are alike

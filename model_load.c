@@ -27,10 +27,13 @@ static Status load_scales(Loader *l) {
     TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma models read from a directory have this key too
     if (l->family->logit_factor) return loader_scale(l, "logit_scale", 1, &l->logits);
     if (!l->family->scales) return OK;
+    bool all = l->family->scales_required;
     float divisor;
-    TRY(loader_scale(l, "embedding_scale", 1, &l->embedding));
-    TRY(loader_scale(l, "residual_scale", 1, &l->branches));
-    TRY(loader_scale(l, "logit_scale", 1, &divisor));
+    TRY(all ? loader_float(l, "embedding_scale", true, 1, &l->embedding)
+            : loader_scale(l, "embedding_scale", 1, &l->embedding));
+    TRY(all ? loader_float(l, "residual_scale", true, 1, &l->branches)
+            : loader_scale(l, "residual_scale", 1, &l->branches));
+    TRY(all ? loader_float(l, "logit_scale", true, 1, &divisor) : loader_scale(l, "logit_scale", 1, &divisor));
     l->logits = 1 / divisor;
     return OK;
 }

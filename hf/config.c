@@ -46,6 +46,21 @@ static bool has_experts(const HfModel *m, const char *key) {
 
 // ---- which family ---------------------------------------------------------------------------------------------------
 
+// Copies values of keys that a family's files call otherwise.
+static void take_other_names(HfModel *m) {
+    static const struct {
+        HfNames names;
+        const char *other, *usual;
+    } keys[] = {{HF_NAMES_LFM, "tie_embedding", "tie_word_embeddings"},
+                {HF_NAMES_EXAONE, "num_layers", "num_hidden_layers"},
+                {HF_NAMES_EXAONE, "layer_norm_epsilon", "rms_norm_eps"},
+                {HF_NAMES_EXAONE, "activation_function", "hidden_act"}};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        json_t *v = json_object_get(m->config, keys[i].other);
+        if (m->family->names == keys[i].names && v && !json_is_null(v)) jsonio_share(m->config, keys[i].usual, v);
+    }
+}
+
 // Finds the family. The text model of a multimodal model has its own configuration inside, as text_config.
 static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
@@ -70,8 +85,7 @@ static Status find_family(HfModel *m) {
     json_t *tied = json_object_get(m->file, "tie_word_embeddings");
     if (tied && !json_is_null(tied) && !is_true(m->config, "tie_word_embeddings"))
         jsonio_share(m->config, "tie_word_embeddings", tied);
-    json_t *lfm = json_object_get(m->config, "tie_embedding"); // LFM2's name of the same key
-    if (m->family->names == HF_NAMES_LFM && json_is_boolean(lfm)) jsonio_share(m->config, "tie_word_embeddings", lfm);
+    take_other_names(m);
     json_error_t error;
     json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;
     const char *key;
@@ -216,6 +230,8 @@ static Status refuse_others(HfModel *m) {
     const char *bidirectional = text_of(m->config, "use_bidirectional_attention");
     if (bidirectional && strcmp(bidirectional, "all") == 0)
         return hf_config_wrong(m, "use_bidirectional_attention", "false or vision");
+    if (hf_class_has(m, "mup_enabled") && !is_true(m->config, "mup_enabled")) // the embedding's factor
+        return hf_config_wrong(m, "mup_enabled", "true");
     const json_t *clip = json_object_get(m->config, "clip_qkv"); // the limit of elements of Q, K and V
     if (clip && !json_is_null(clip) && hf_class_has(m, "clip_qkv")) return hf_config_wrong(m, "clip_qkv", "null");
     const json_t *layers = json_object_get(m->config, "per_layer_config");
@@ -245,6 +261,7 @@ static const struct {
     {"n_shared_experts", "expert_shared_count", false},
     {"moe_k", "expert_used_count", false},
     {"moe_num_shared_experts", "expert_shared_count", false},
+    {"num_shared_experts", "expert_shared_count", false},
     {"shared_intermediate_size", "expert_shared_feed_forward_length", false},
     {"kv_lora_rank", "attention.kv_lora_rank", false},
     {"q_lora_rank", "attention.q_lora_rank", false},
@@ -254,12 +271,21 @@ static const struct {
 static const struct {
     const char *name, *suffix;
 } numbers[] = {
-    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"}, {"norm_eps", "attention.layer_norm_rms_epsilon"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"}, {"final_logit_softcapping", "final_logit_softcapping"},
-    {"embedding_multiplier", "embedding_scale"},          {"residual_multiplier", "residual_scale"},
-    {"attention_multiplier", "attention.scale"},          {"logits_scaling", "logit_scale"},
-    {"routed_scaling_factor", "expert_weights_scale"},    {"output_multiplier", "logit_scale"},
-    {"layer_norm_eps", "attention.layer_norm_epsilon"},   {"logit_scale", "logit_scale"},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"embedding_multiplier", "embedding_scale"},
+    {"residual_multiplier", "residual_scale"},
+    {"attention_multiplier", "attention.scale"},
+    {"logits_scaling", "logit_scale"},
+    {"routed_scaling_factor", "expert_weights_scale"},
+    {"output_multiplier", "logit_scale"},
+    {"layer_norm_eps", "attention.layer_norm_epsilon"},
+    {"logit_scale", "logit_scale"},
+    {"route_scale", "expert_weights_scale"},
+    {"router_scaling_factor", "expert_weights_scale"},
+    {"scale_emb", "embedding_scale"},
 };
 
 static Status set_counts(const HfModel *m) {
@@ -280,6 +306,21 @@ static Status set_counts(const HfModel *m) {
     return OK;
 }
 
+// MiniCPM: sets the factors of sublayer outputs and logits.
+static Status set_minicpm(const HfModel *m) {
+    char key[96];
+    double depth, base, n_layers = 0, dim = 0;
+    hf_config_number(m->config, "num_hidden_layers", &n_layers);
+    hf_config_number(m->config, "hidden_size", &dim);
+    if (!hf_config_number(m->config, "scale_depth", &depth) || !(depth > 0))
+        return hf_config_wrong(m, "scale_depth", "a positive number");
+    if (!hf_config_number(m->config, "dim_model_base", &base) || !(base > 0))
+        return hf_config_wrong(m, "dim_model_base", "a positive number");
+    gguf_set_f32(m->g, hf_key(m, "residual_scale", key), (float)(depth / sqrt(n_layers)));
+    gguf_set_f32(m->g, hf_key(m, "logit_scale", key), (float)(dim / base));
+    return OK;
+}
+
 static Status set_numbers(const HfModel *m) {
     char key[96];
     double v;
@@ -293,6 +334,7 @@ static Status set_numbers(const HfModel *m) {
             return hf_config_wrong(m, numbers[i].name, "a positive number");
         gguf_set_f32(m->g, hf_key(m, numbers[i].suffix, key), (float)v);
     }
+    if (hf_class_has(m, "scale_depth")) TRY(set_minicpm(m));
     if (!hf_class_has(m, "query_pre_attn_scalar")) return OK;
     if (!hf_config_number(m->config, "query_pre_attn_scalar", &v) || !(v > 0))
         return hf_config_wrong(m, "query_pre_attn_scalar", "a positive number");
@@ -309,9 +351,10 @@ static Status set_widths(const HfModel *m) {
         hf_config_int(m->config, "intermediate_size", &width);
         gguf_set_u32(m->g, hf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
     }
-    if (!hf_config_int(m->config, "moe_num_shared_experts", &n) || n == 0) return OK;
+    const char *shared = hf_class_has(m, "num_shared_experts") ? "num_shared_experts" : "moe_num_shared_experts";
+    if (!hf_config_int(m->config, shared, &n) || n == 0) return OK;
     hf_config_int(m->config, "moe_intermediate_size", &width);
-    if (n * width > INT32_MAX) return hf_config_wrong(m, "moe_num_shared_experts", "a smaller number");
+    if (n * width > INT32_MAX) return hf_config_wrong(m, shared, "a smaller number");
     gguf_set_u32(m->g, hf_key(m, "expert_shared_feed_forward_length", key), (uint32_t)(n * width));
     return OK;
 }
@@ -326,6 +369,10 @@ static Status set_experts(const HfModel *m) {
     const json_t *norm = json_object_get(m->config, "norm_topk_prob");
     if (json_is_boolean(norm) && hf_class_has(m, "norm_topk_prob"))
         gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), json_is_true(norm));
+    if (hf_class_has(m, "route_norm")) { // the same; transformers normalises whatever it says
+        if (!is_true(m->config, "route_norm")) return hf_config_wrong(m, "route_norm", "true");
+        gguf_set_bool(m->g, hf_key(m, "expert_weights_norm", key), true);
+    }
     double limit, alpha, step, least;
     if (hf_class_has(m, "moe_norm_min") && hf_config_number(m->config, "moe_norm_min", &least) && least > 1e-9)
         return hf_config_wrong(m, "moe_norm_min", "at most 1e-9");
@@ -381,6 +428,24 @@ static Status set_choice(const HfModel *m) {
     return grouped ? set_groups(m) : OK;
 }
 
+// mlp_layer_types: "dense" for the first layers, "sparse" for the others. Sets the number of the first ones.
+static Status set_listed_layers(const HfModel *m, const json_t *types, int64_t n_layers) {
+    char key[96];
+    int64_t n_dense = 0, i = 0;
+    const char *type = NULL;
+    for (; i < n_layers; i++) {
+        type = json_string_value(json_array_get(types, (size_t)i));
+        if (!type || strcmp(type, n_dense == i && strcmp(type, "dense") == 0 ? "dense" : "sparse") != 0) break;
+        n_dense += strcmp(type, "dense") == 0;
+    }
+    gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)n_dense);
+    if (i == n_layers && json_array_size(types) == (size_t)n_layers) return OK;
+    return status_error(QUILL_MODEL,
+                        "%s/config.json: mlp_layer_types: dense for the first layers and sparse for the others "
+                        "expected, %.60s found for layer %d",
+                        m->dir, type ? type : "another value", (int)i);
+}
+
 // Sets the layers with experts: all from a first one on.
 static Status set_expert_layers(const HfModel *m, int64_t n_layers) {
     static const char *const firsts[] = {"first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"};
@@ -395,6 +460,9 @@ static Status set_expert_layers(const HfModel *m, int64_t n_layers) {
             return hf_config_wrong(m, firsts[i], "a whole number from 0 to 4096");
         gguf_set_u32(m->g, hf_key(m, "leading_dense_block_count", key), (uint32_t)n);
     }
+    const json_t *types = json_object_get(m->config, "mlp_layer_types");
+    bool listed = hf_config_experts(m, &n) && types && !json_is_null(types);
+    if (listed) TRY(set_listed_layers(m, types, n_layers));
     for (size_t i = 0; some && i < ARRAY_LEN(steps); i++)
         if (hf_config_int(m->config, steps[i], &n) && n != 1) return hf_config_wrong(m, steps[i], "1");
     if (!hf_class_has(m, "moe_layer_interval")) return OK;
@@ -433,14 +501,16 @@ static bool slides(const HfModel *m, int64_t i, int64_t n_layers) {
     hf_config_int(m->config, "max_window_layers", &limit);
     switch (m->family->window) {
     case HF_WINDOW_ALL: return true;
+    case HF_WINDOW_BEHIND: return i >= limit;
     case HF_WINDOW_SWITCH: return on && i >= limit;
     case HF_WINDOW_SWITCH_ALL: return on;
     case HF_WINDOW_ODD: return on && i < limit && i % 2 == 0;
     case HF_WINDOW_UNROTATED: return on && (i + 1) % 4 == 0;
     case HF_WINDOW_PATTERN:
         if (pattern && *pattern) return pattern[(size_t)i % strlen(pattern)] == 'L'; // "LLLG": L local, G global
-        if (!hf_config_int(m->config, "sliding_window_pattern", &every))
-            hf_config_int(m->config, "_sliding_window_pattern", &every);
+        if (!hf_config_int(m->config, "sliding_window_pattern", &every) &&
+            !hf_config_int(m->config, "_sliding_window_pattern", &every))
+            hf_config_int(m->config, "global_attn_every_n_layers", &every);
         return every < 1 || (i + 1) % every != 0;
     case HF_WINDOW_FROM_LAST: return (n_layers - 1 - i) % every != 0;
     case HF_WINDOW_NONE: break;

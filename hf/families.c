@@ -105,6 +105,12 @@ static const HfFamily families[] = {
      .names = HF_NAMES_LLAMA,
      .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"head_dim\": 128, "
                  "\"num_key_value_heads\": 2, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true}"},
+    {.model_type = "exaone",
+     .arch = "exaone",
+     .act = "silu",
+     .names = HF_NAMES_EXAONE,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, \"intermediate_size\": 14336, "
+                 "\"num_key_value_heads\": 8, \"rope_theta\": 500000.0}"},
     {.model_type = "exaone4",
      .arch = "exaone4",
      .act = "silu",
@@ -198,6 +204,13 @@ static const HfFamily families[] = {
      .halves = true,
      .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "
                  "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0}"},
+    {.model_type = "minicpm",
+     .arch = "minicpm",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"scale_emb\": 1.0, "
+                 "\"scale_depth\": 1.0, \"dim_model_base\": 1, \"tie_word_embeddings\": true}"},
     {.model_type = "granitemoehybrid", // without experts and with attention in all layers
      .arch = "granite",
      .act = "silu",
@@ -356,6 +369,63 @@ static const HfFamily families[] = {
                  "\"n_shared_experts\": 1, \"moe_intermediate_size\": 1408, \"first_k_dense_replace\": 1, "
                  "\"n_group\": 1, \"topk_group\": 1, \"routed_scaling_factor\": 1.0, "
                  "\"norm_topk_prob\": true}"},
+    {.model_type = "hy_v3",
+     .arch = "hy_v3",
+     .act = "silu",
+     .names = HF_NAMES_HY,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"hidden_size\": 4096, "
+                 "\"intermediate_size\": 13312, \"num_hidden_layers\": 80, \"num_attention_heads\": 64, "
+                 "\"num_key_value_heads\": 8, \"head_dim\": 128, \"num_experts\": 192, "
+                 "\"num_experts_per_tok\": 8, \"num_shared_experts\": 1, \"moe_intermediate_size\": 1536, "
+                 "\"router_scaling_factor\": 2.826, \"route_norm\": true, \"first_k_dense_replace\": 1, "
+                 "\"rope_theta\": 11158840.0}"},
+    {.model_type = "dots1",
+     .arch = "dots1",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_BEHIND,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"num_key_value_heads\": 32, "
+                 "\"sliding_window\": 4096, \"max_window_layers\": 62, \"first_k_dense_replace\": 0, "
+                 "\"n_group\": 1, \"topk_group\": 1, \"routed_scaling_factor\": 1.0, "
+                 "\"norm_topk_prob\": false}"},
+    {.model_type = "mellum",
+     .arch = "mellum",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .full_every = 4,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 131072, \"head_dim\": 128, "
+                 "\"hidden_size\": 2304, \"intermediate_size\": 7168, \"num_hidden_layers\": 28, "
+                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"sliding_window\": 1024, "
+                 "\"num_experts\": 64, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 896, "
+                 "\"norm_topk_prob\": true, \"rope_theta\": 500000.0}"},
+    {.model_type = "exaone_moe",
+     .arch = "exaone-moe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 4,
+     .rope_in_windows = true,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"num_key_value_heads\": 32, "
+                 "\"sliding_window\": 4096, \"num_experts\": 64, \"num_experts_per_tok\": 8, "
+                 "\"num_shared_experts\": 1, \"moe_intermediate_size\": 1024, \"first_k_dense_replace\": 1, "
+                 "\"n_group\": 1, \"topk_group\": 1, \"routed_scaling_factor\": 2.5, \"norm_topk_prob\": true}"},
+    {.model_type = "afmoe",
+     .arch = "afmoe",
+     .act = "silu",
+     .names = HF_NAMES_AFMOE,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 4,
+     .rope_in_windows = true,
+     .gating = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 16384, \"hidden_size\": 2048, "
+                 "\"intermediate_size\": 6144, \"num_hidden_layers\": 32, \"num_attention_heads\": 16, "
+                 "\"head_dim\": 128, \"sliding_window\": 1024, \"num_experts\": 64, "
+                 "\"num_experts_per_tok\": 6, \"num_shared_experts\": 2, \"moe_intermediate_size\": 1408, "
+                 "\"num_dense_layers\": 1, \"route_scale\": 1.0, \"route_norm\": true, "
+                 "\"mup_enabled\": false}"},
     {.model_type = "minimax_m2",
      .arch = "minimax-m2",
      .act = "silu",

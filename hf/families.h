@@ -21,6 +21,9 @@ typedef enum {
     HF_NAMES_HUNYUAN = 2048,
     HF_NAMES_GRANITE_HYBRID = 4096,
     HF_NAMES_NEMOTRON = 8192,
+    HF_NAMES_AFMOE = 16384,
+    HF_NAMES_HY = 32768,
+    HF_NAMES_EXAONE = 65536, // EXAONE 3, which has other names in config.json too
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.
@@ -29,6 +32,7 @@ typedef enum {
     HF_WINDOW_ALL,       // all layers, if sliding_window is a number
     HF_WINDOW_PATTERN,   // all layers but each HfFamily.full_every-th
     HF_WINDOW_FROM_LAST, // the same, counted from the last layer, which has none
+    HF_WINDOW_BEHIND,    // the layers from max_window_layers on
     // if use_sliding_window is true:
     HF_WINDOW_SWITCH,     // the layers from max_window_layers on
     HF_WINDOW_SWITCH_ALL, // all layers

@@ -16,8 +16,8 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
           HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN |
-          HF_NAMES_GRANITE_HYBRID,
-    SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE,
+          HF_NAMES_GRANITE_HYBRID | HF_NAMES_AFMOE | HF_NAMES_HY | HF_NAMES_EXAONE,
+    SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE | HF_NAMES_AFMOE | HF_NAMES_HY,
 };
 static const struct {
     const char *part, *gguf;
@@ -29,7 +29,7 @@ static const struct {
     {"self_attn.v_proj", "attn_v", ALL | HF_NAMES_LFM},
     {"self_attn.qkv_proj", "attn_qkv", ALL},
     {"self_attn.o_proj", "attn_output", ALL},
-    {"self_attn.gate_proj", "attn_gate", HF_NAMES_GEMMA}, // Muse Glimmer's
+    {"self_attn.gate_proj", "attn_gate", HF_NAMES_GEMMA | HF_NAMES_AFMOE}, // HF_NAMES_GEMMA: Muse Glimmer's
     {"self_attn.q_norm", "attn_q_norm", ALL},
     {"self_attn.k_norm", "attn_k_norm", ALL},
     {"mlp.gate_proj", "ffn_gate", ALL},
@@ -45,10 +45,11 @@ static const struct {
     {"mlp.shared_experts.up_proj", "ffn_up_shexp", SHARED},
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
     {"post_attention_layernorm", "ffn_norm",
-     HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN | HF_NAMES_GRANITE_HYBRID},
+     HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN | HF_NAMES_GRANITE_HYBRID | HF_NAMES_HY |
+         HF_NAMES_EXAONE},
     {"post_attention_layernorm", "post_attention_norm",
      HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE |
-         HF_NAMES_SEED},
+         HF_NAMES_SEED | HF_NAMES_AFMOE},
     {"self_attn.query_layernorm", "attn_q_norm", HF_NAMES_HUNYUAN},
     {"self_attn.key_layernorm", "attn_k_norm", HF_NAMES_HUNYUAN},
     {"mlp.gate", "ffn_gate_inp", SHARED | HF_NAMES_NEXT},
@@ -57,6 +58,11 @@ static const struct {
     {"block_sparse_moe.router.layer", "ffn_gate_inp", HF_NAMES_LLAMA | HF_NAMES_GRANITE_HYBRID},
     {"shared_mlp.output_linear", "ffn_down_shexp", HF_NAMES_LLAMA},
     {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
+    {"mlp.router.gate", "ffn_gate_inp", HF_NAMES_AFMOE | HF_NAMES_HY},
+    {"mlp.shared_mlp.gate_proj", "ffn_gate_shexp", HF_NAMES_HY},
+    {"mlp.shared_mlp.up_proj", "ffn_up_shexp", HF_NAMES_HY},
+    {"mlp.shared_mlp.down_proj", "ffn_down_shexp", HF_NAMES_HY},
+    {"pre_mlp_layernorm", "ffn_norm", HF_NAMES_AFMOE},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA | HF_NAMES_NEXT},
@@ -71,7 +77,16 @@ static const struct {
     {"post_per_layer_input_norm", "post_norm", HF_NAMES_GEMMA4},
     {"router.proj", "ffn_gate_inp", HF_NAMES_GEMMA4},
     {"post_self_attn_layernorm", "post_attention_norm", HF_NAMES_GLM},
-    {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM},
+    {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM | HF_NAMES_AFMOE},
+    {"ln_1", "attn_norm", HF_NAMES_EXAONE},
+    {"ln_2", "ffn_norm", HF_NAMES_EXAONE},
+    {"attn.attention.q_proj", "attn_q", HF_NAMES_EXAONE},
+    {"attn.attention.k_proj", "attn_k", HF_NAMES_EXAONE},
+    {"attn.attention.v_proj", "attn_v", HF_NAMES_EXAONE},
+    {"attn.attention.out_proj", "attn_output", HF_NAMES_EXAONE},
+    {"mlp.c_fc_0", "ffn_gate", HF_NAMES_EXAONE},
+    {"mlp.c_fc_1", "ffn_up", HF_NAMES_EXAONE},
+    {"mlp.c_proj", "ffn_down", HF_NAMES_EXAONE},
     {"linear_attn.in_proj_qkv", "attn_qkv", HF_NAMES_NEXT},
     {"linear_attn.in_proj_z", "attn_gate", HF_NAMES_NEXT},
     {"linear_attn.in_proj_ba", "ssm_ba", HF_NAMES_NEXT},
@@ -109,17 +124,21 @@ static const struct {
 static const struct {
     const char *part, *gguf;
     int names;
-} bare_parts[] = {{"self_attn.sinks", "attn_sinks.weight", ALL},
-                  {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE},
-                  {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
-                  {"mlp.gate.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
-                  {"mlp.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
-                  {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
-                  {"feed_forward.expert_bias", "exp_probs_b.bias", HF_NAMES_LFM},
-                  {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_NEMOTRON},
-                  {"layer_scalar", "layer_output_scale.weight", HF_NAMES_GEMMA4},
-                  {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
-                  {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
+} bare_parts[] = {
+    {"self_attn.sinks", "attn_sinks.weight", ALL},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE | HF_NAMES_LLAMA},
+    {"mlp.expert_bias", "exp_probs_b.bias", HF_NAMES_AFMOE},
+    {"mlp.expert_bias", "exp_probs_b", HF_NAMES_HY},
+    {"mlp.e_score_correction_bias", "exp_probs_b", HF_NAMES_HY},
+    {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+    {"mlp.gate.moe_statics.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+    {"mlp.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_LLAMA},
+    {"feed_forward.expert_bias", "exp_probs_b.bias", HF_NAMES_LFM},
+    {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias", HF_NAMES_NEMOTRON},
+    {"layer_scalar", "layer_output_scale.weight", HF_NAMES_GEMMA4},
+    {"router.scale", "ffn_gate_inp.scale", HF_NAMES_GEMMA4},
+    {"router.per_expert_scale", "ffn_down_exps.scale", HF_NAMES_GEMMA4}};
 
 // Last words of the names of unused tensors: constants, scales of activations and caches, and scales of weights, which
 // read_fp8 reads together with the weights.
@@ -129,7 +148,8 @@ static const char *const left_out[] = {
 
 // The prefixes of the text model's tensors: of a text model, of a model with images, and of a model saved without its
 // head.
-static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", "backbone.", ""};
+static const char *const prefixes[] = {"model.",    "model.language_model.", "language_model.model.",
+                                       "backbone.", "transformer.",          ""};
 
 typedef struct {
     const HfModel *m;
@@ -143,12 +163,17 @@ typedef struct {
 
 static bool lfm(const TensorReader *r) { return r->m->family->names == HF_NAMES_LFM; }
 static bool nemotron(const TensorReader *r) { return r->m->family->names == HF_NAMES_NEMOTRON; }
+// EXAONE 3's own names, which directories of newer versions of transformers do not have.
+static bool exaone(const TensorReader *r) {
+    return r->m->family->names == HF_NAMES_EXAONE && r->prefix && strcmp(r->prefix, "transformer.") == 0;
+}
 static const char *last_norm(const TensorReader *r) {
-    return lfm(r) ? "embedding_norm.weight" : nemotron(r) ? "norm_f.weight" : "norm.weight";
+    return lfm(r) ? "embedding_norm.weight" : nemotron(r) ? "norm_f.weight" : exaone(r) ? "ln_f.weight" : "norm.weight";
 }
 static const char *embedding(const TensorReader *r) {
-    return nemotron(r) ? "embeddings.weight" : "embed_tokens.weight";
+    return nemotron(r) ? "embeddings.weight" : exaone(r) ? "wte.weight" : "embed_tokens.weight";
 }
+static const char *layers(const TensorReader *r) { return exaone(r) ? "h." : "layers."; }
 
 static Status refuse_type(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SAFE_SHOW(t->name),
@@ -216,7 +241,7 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
                                                {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
     for (size_t i = 0; i < ARRAY_LEN(per_layer); i++)
         if (str_is(rest, per_layer[i][0])) strcpy(out, per_layer[i][1]);
-    rest = behind(rest, "layers.");
+    rest = behind(rest, layers(r));
     if (!rest.data || layer_name(r, rest, out)) return OK;
     return status_error(QUILL_MODEL,
                         "%s: tensor %.*s: no part of a %s model; is the directory's config.json this one's?", t->file,
@@ -339,7 +364,7 @@ static Status begin(TensorReader *r) {
 // GGUF. False: the tensor is none of these.
 static bool take_other(TensorReader *r, const SafeTensor *t, Status *st) {
     Str rest = behind(t->name, r->prefix);
-    if (rest.data) rest = behind(rest, "layers.");
+    if (rest.data) rest = behind(rest, layers(r));
     if (!rest.data) return false;
     const char *end;
     char text[160];

@@ -170,13 +170,15 @@ static Status load_gate_up(const Loader *l, int i) {
 static Status load_expert_bias(const Loader *l, int i) {
     static const float most = 1e30f; // far above any trained one; two of them and two scores add up to a finite f32
     Layer *y = &l->m->layers[i];
-    TRY(loader_layer_named(l, i, "exp_probs_b.bias", &y->expert_bias, l->m->c.n_experts, false));
+    const char *name = "exp_probs_b.bias";
+    TRY(loader_layer_named(l, i, name, &y->expert_bias, l->m->c.n_experts, false));
+    if (!y->expert_bias) name = "exp_probs_b"; // in hy_v3
+    if (!y->expert_bias) TRY(loader_layer_named(l, i, name, &y->expert_bias, l->m->c.n_experts, false));
     for (int k = 0; y->expert_bias && k < l->m->c.n_experts; k++)
         if (!(fabsf(y->expert_bias[k]) <= most)) // NaN too
             return status_error(QUILL_MODEL,
-                                "%s: tensor blk.%d.exp_probs_b.bias: numbers from %g to %g expected, %g found for "
-                                "expert %d",
-                                l->file, i, -(double)most, (double)most, (double)y->expert_bias[k], k);
+                                "%s: tensor blk.%d.%s: numbers from %g to %g expected, %g found for expert %d", l->file,
+                                i, name, -(double)most, (double)most, (double)y->expert_bias[k], k);
     return OK;
 }
 

@@ -86,18 +86,20 @@ def in_halves(w, n_heads):
     return w.reshape(n_heads, rows // n_heads // 2, 2, *rest).transpose(1, 2).reshape(w.shape)
 
 
-def like_llama(kind, norms=None, halves=False, minus_one=False, keys=lambda file: {}):
+def like_llama(kind, norms=None, halves=False, minus_one=False, keys=lambda file: {}, more=lambda file: {}):
     """A family that differs from Llama in names and keys alone. norms: the names of those that not all families have.
-    halves: the rows of Q and K have transformers' order. minus_one: norms are stored minus one."""
+    halves: the rows of Q and K have transformers' order. minus_one: norms are stored minus one. more: other tensors."""
     def family(file):
         config = getattr(transformers, kind + "Config")(**{**file.common(), **keys(file)})
         parts = {**ATTENTION, **GATED_FFN, **({"ffn_norm": "post_attention_layernorm"} if norms is None else norms)}
-        state = {**file.ends(), **file.layers(parts)}
+        state = {**file.ends(), **file.layers(parts), **more(file)}
         for name in state:
             if halves and "q_proj" in name:
                 state[name] = in_halves(state[name], config.num_attention_heads)
             elif halves and "k_proj" in name:
                 state[name] = in_halves(state[name], config.num_key_value_heads)
+            elif halves and ("query_layernorm" in name or "key_layernorm" in name):
+                state[name] = in_halves(state[name], 1)
             elif minus_one and "norm" in name:
                 state[name] = state[name] - 1
         return getattr(transformers, kind + "ForCausalLM"), config, state
@@ -109,6 +111,13 @@ def windows(file):
     window, n = file.get("attention.sliding_window"), file.get("block_count")
     kinds = ["sliding_attention" if window and (i + 1) % 4 else "full_attention" for i in range(n)]
     return dict(sliding_window=window, layer_types=kinds)
+
+
+def granite(file):
+    usual = file.get("attention.key_length") ** -0.5
+    return dict(embedding_multiplier=file.get("embedding_scale"),
+                attention_multiplier=file.get("attention.scale", usual),
+                residual_multiplier=file.get("residual_scale"), logits_scaling=file.get("logit_scale"))
 
 
 def cohere(file):
@@ -184,10 +193,10 @@ def muse_glimmer(file):
     return transformers.MuseGlimmerForConditionalGeneration, config, {**file.ends(prefix), **state}
 
 
-def mixture(file, root, bias=None, router="gate"):
+def mixture(file, root, bias=None, router="gate", shared="shared_experts"):
     """The experts of all layers, as a class has them in the module `root` of a layer."""
-    parts = {"ffn_gate_inp": f"{root}.{router}", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-             "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"}
+    parts = {"ffn_gate_inp": f"{root}.{router}", "ffn_gate_shexp": f"mlp.{shared}.gate_proj",
+             "ffn_up_shexp": f"mlp.{shared}.up_proj", "ffn_down_shexp": f"mlp.{shared}.down_proj"}
     out = file.layers(parts)
     for i in range(file.get("block_count")):
         layer = f"model.layers.{i}.{root}"
@@ -197,12 +206,44 @@ def mixture(file, root, bias=None, router="gate"):
         out[f"{layer}.experts.gate_up_proj"] = torch.cat([gate, up], dim=1)
         out[f"{layer}.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight")
         if bias:
-            out[f"{layer}.{bias}"] = file.layer(i, "exp_probs_b.bias")
+            name = "exp_probs_b" if f"blk.{i}.exp_probs_b" in file.tensors else "exp_probs_b.bias"
+            out[f"{layer}.{bias}"] = file.layer(i, name)
     return out
 
 
 NORM = {"ffn_norm": "post_attention_layernorm"}
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+
+
+def choice(file, experts="num_experts", shared="num_shared_experts", scale="routed_scaling_factor"):
+    """The keys of experts that sigmoids choose behind dense layers. The parameters are the names of some of them."""
+    width = file.get("expert_feed_forward_length")
+    dense = file.get("leading_dense_block_count")
+    kinds = ["dense" if i < dense else "sparse" for i in range(file.get("block_count"))]
+    keys = {experts: file.get("expert_count"), shared: file.get("expert_shared_feed_forward_length") // width,
+            scale: file.get("expert_weights_scale")}
+    return dict(num_experts_per_tok=file.get("expert_used_count"), moe_intermediate_size=width,
+                norm_topk_prob=file.get("expert_weights_norm"), first_k_dense_replace=dense, mlp_layer_types=kinds,
+                n_group=file.get("expert_group_count", 1), topk_group=file.get("expert_group_used_count", 1), **keys)
+
+
+def hunyuan_moe(file):
+    return dict(num_experts=file.get("expert_count"), moe_topk=file.get("expert_used_count"))
+
+
+def mellum(file):
+    factor, original = file.get("rope.scaling.factor"), file.get("rope.scaling.original_context_length")
+    base = file.get("rope.freq_base")
+    yarn = {"rope_type": "yarn", "rope_theta": base, "factor": factor, "original_max_position_embeddings": original}
+    plain = {"rope_type": "default", "rope_theta": file.get("rope.freq_base_swa", base)}
+    return dict(rope_parameters={"full_attention": yarn, "sliding_attention": plain},
+                num_local_experts=file.get("expert_count"), num_experts_per_tok=file.get("expert_used_count"),
+                moe_intermediate_size=file.get("expert_feed_forward_length"), **windows(file))
+
+
+def afmoe(file):
+    keys = choice(file, scale="route_scale")
+    return dict(keys, **windows(file), num_dense_layers=keys["first_k_dense_replace"], mup_enabled=True)
 
 
 def part_of_rope(file):
@@ -455,6 +496,23 @@ FAMILIES = {
     "qwen2vl": with_vision("Qwen2_5_VL", [2, 3, 3], {}),
     "qwen3vl": with_vision("Qwen3VL", [4, 2, 2], QK_NORMS),
     "qwen3vlmoe": with_vision("Qwen3VLMoe", [4, 2, 2], QK_NORMS, experts=True),
+    "internlm2": like_llama("Llama", halves=True),
+    "exaone": like_llama("Llama"),
+    "minicpm": like_llama("Granite", halves=True, keys=granite),
+    "maincoder": like_llama("HunYuanDenseV1", HUNYUAN, halves=True),
+    "hy_v3": like_llama("HYV3", {**NORM, **QK_NORMS}, keys=lambda file: choice(file, scale="router_scaling_factor"),
+                        more=lambda file: mixture(file, "mlp", "e_score_correction_bias")),
+    "hunyuan-moe": like_llama("HunYuanMoEV1", HUNYUAN, keys=hunyuan_moe,
+                              more=lambda file: mixture(file, "mlp", router="gate.wg", shared="shared_mlp")),
+    "dots1": like_llama("Dots1", {**NORM, **QK_NORMS}, keys=lambda file: choice(file, "n_routed_experts", "n_shared_experts"),
+                        more=lambda file: mixture(file, "mlp", "gate.e_score_correction_bias")),
+    "mellum": like_llama("Mellum", {**NORM, **QK_NORMS}, keys=mellum, more=lambda file: mixture(file, "mlp")),
+    "exaone-moe": like_llama("ExaoneMoe", {**NORM, **QK_NORMS}, keys=lambda file: {**choice(file), **windows(file)},
+                             more=lambda file: mixture(file, "mlp", "gate.e_score_correction_bias")),
+    "afmoe": like_llama("Afmoe", {**QK_NORMS, "attn_gate": "self_attn.gate_proj",
+                                  "post_attention_norm": "post_attention_layernorm",
+                                  "ffn_norm": "pre_mlp_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
+                        keys=afmoe, more=lambda file: mixture(file, "mlp", "expert_bias", router="router.gate")),
     "seed_oss": like_llama("SeedOss", {"post_attention_norm": "post_attention_layernorm"}),
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),

@@ -22,6 +22,16 @@ static const TinyModel shapes[] = {
     {.arch = "bailingmoe2", .n_experts = 32, .n_groups = 8, .n_used = 8, .ffn = 20, .rope = "yarn"},
     {.arch = "minimax-m2", .dim = 44, .n_heads = 6, .n_kv_heads = 2, .head_dim = 18, .n_rot = 6, .ffn = 30},
     {.arch = "minimax-m2", .n_experts = 20, .n_used = 7, .ffn = 24, .head_dim = 24},
+    {.arch = "hy_v3", .dim = 44, .n_heads = 6, .n_kv_heads = 2, .head_dim = 18, .ffn = 30, .tied = true},
+    {.arch = "hy_v3", .n_experts = 20, .n_used = 7, .ffn = 24, .ffn_shared = 72, .head_dim = 24},
+    {.arch = "hunyuan-moe", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .ffn = 30, .ffn_shared = 52},
+    {.arch = "dots1", .n_experts = 12, .n_groups = 4, .n_used = 4, .ffn = 36, .ffn_shared = 72, .softmax = true},
+    {.arch = "mellum", .dim = 60, .n_heads = 6, .n_kv_heads = 2, .head_dim = 22, .ffn = 34, .window = 5},
+    {.arch = "mellum", .n_layers = 9, .swa_base = 70, .n_experts = 5, .n_used = 2, .rope = "linear", .tied = true},
+    {.arch = "exaone-moe", .dim = 52, .n_heads = 5, .n_kv_heads = 1, .head_dim = 14, .ffn = 28, .window = 9},
+    {.arch = "exaone-moe", .n_layers = 8, .n_experts = 16, .n_groups = 4, .n_used = 5, .rope_freqs = true},
+    {.arch = "afmoe", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .ffn = 30, .window = 5},
+    {.arch = "afmoe", .n_layers = 9, .n_experts = 20, .n_used = 6, .ffn = 24, .ffn_shared = 48, .tied = true},
     {.arch = "lfm2moe", .dim = 52, .n_heads = 2, .n_kv_heads = 1, .taps = 5, .ffn = 36, .tied = true},
     {.arch = "lfm2moe", .n_layers = 7, .taps = 2, .n_experts = 16, .n_used = 4, .ffn = 28},
 };
@@ -62,6 +72,12 @@ static void test_absent_keys(void **state) {
                  {"glm4moe", ROUTE_SIGMOID},
                  {"bailingmoe2", ROUTE_SIGMOID},
                  {"minimax-m2", ROUTE_SIGMOID_CHOSEN},
+                 {"hunyuan-moe", ROUTE_CHOSEN},
+                 {"mellum", ROUTE_CHOSEN},
+                 {"hy_v3", ROUTE_SIGMOID},
+                 {"dots1", ROUTE_SIGMOID},
+                 {"exaone-moe", ROUTE_SIGMOID},
+                 {"afmoe", ROUTE_SIGMOID},
                  {"lfm2moe", ROUTE_SIGMOID_CHOSEN}};
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
@@ -105,6 +121,9 @@ static void test_refused(void **state) {
                 {"minimax-m2", "minimax-m2.expert_count", 7, "blk.0.ffn_gate_inp.weight"},
                 {"lfm2moe", "lfm2moe.shortconv.l_cache", 1, NULL},
                 {"granitemoe", "granitemoe.feed_forward_length", 100, "blk.0.ffn_gate_exps.weight"},
+                {"exaone-moe", "exaone-moe.attention.sliding_window", 0, NULL},
+                {"afmoe", "afmoe.leading_dense_block_count", 0, "blk.0.ffn_gate_inp.weight"},
+                {"hy_v3", "hy_v3.expert_shared_feed_forward_length", 60, "blk.1.ffn_gate_shexp.weight"},
                 {"olmoe", "olmoe.expert_used_count", 9, NULL}};
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
@@ -147,6 +166,16 @@ static void test_configs(void **state) {
          6},
         {"{\"model_type\": \"lfm2_moe\"}", "lfm2moe.feed_forward_length", 7168},
         {"{\"model_type\": \"lfm2_moe\"}", "lfm2moe.leading_dense_block_count", 2},
+        {"{\"model_type\": \"hy_v3\"}", "hy_v3.leading_dense_block_count", 1},
+        {"{\"model_type\": \"hy_v3\", \"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\"], " SHAPE "}",
+         "hy_v3.leading_dense_block_count", 2},
+        {"{\"model_type\": \"hy_v3\", \"num_shared_experts\": 3, " SHAPE "}", "hy_v3.expert_shared_feed_forward_length",
+         4608},
+        {"{\"model_type\": \"afmoe\", \"mup_enabled\": true}", "afmoe.expert_gating_func", 2},
+        {"{\"model_type\": \"afmoe\", \"mup_enabled\": true}", "afmoe.expert_shared_feed_forward_length", 2816},
+        {"{\"model_type\": \"mellum\"}", "mellum.attention.sliding_window", 0}, // all layers see everything
+        {"{\"model_type\": \"dots1\", \"max_window_layers\": 1, \"n_routed_experts\": 8, " SHAPE "}",
+         "dots1.attention.sliding_window", 4096},
         {"{\"model_type\": \"granitemoeshared\", \"shared_intermediate_size\": 40, " SHAPE "}",
          "granitemoe.expert_shared_feed_forward_length", 40},
     };
@@ -174,6 +203,15 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"glm4_moe\", \"hidden_act\": \"gelu\", " SHAPE "}", "hidden_act: silu expected"},
         {"{\"model_type\": \"minimax_m2\", \"rotary_dim\": \"64\", " SHAPE "}", "rotary_dim: a number expected"},
         {"{\"model_type\": \"minimax_m2\", \"rotary_dim\": 256, " SHAPE "}", "partial_rotary_factor"},
+        {"{\"model_type\": \"afmoe\"}", "mup_enabled: true expected, false found"},
+        {"{\"model_type\": \"afmoe\", \"mup_enabled\": true, \"route_norm\": false}", "route_norm: true expected"},
+        {"{\"model_type\": \"hy_v3\", \"num_shared_experts\": 2000000000, " SHAPE "}", "num_shared_experts: a smaller"},
+        {"{\"model_type\": \"exaone_moe\", \"mlp_layer_types\": [\"dense\", \"sparse\", \"dense\"], " SHAPE "}",
+         "mlp_layer_types: dense for the first layers and sparse for the others expected, dense found for layer 2"},
+        {"{\"model_type\": \"mellum\", \"mlp_layer_types\": [\"sparse\", \"sparse\"], " SHAPE "}",
+         "another value found for layer 2"},
+        {"{\"model_type\": \"minicpm\", \"scale_depth\": 0, " SHAPE "}", "scale_depth: a positive number expected"},
+        {"{\"model_type\": \"minicpm\", \"dim_model_base\": null, " SHAPE "}", "dim_model_base: a positive number"},
         {"{\"model_type\": \"lfm2_moe\", \"num_dense_layers\": 1.5}", "num_dense_layers: a whole number"},
         {"{\"model_type\": \"lfm2_moe\", \"conv_bias\": true}", "conv_bias: false expected"},
         {"{\"model_type\": \"granitemoeshared\", \"shared_intermediate_size\": -3, " SHAPE "}",

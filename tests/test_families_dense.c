@@ -18,6 +18,14 @@ static const TinyModel shapes[] = {
     {.arch = "exaone4", .window = 7, .n_layers = 9, .dim = 40, .n_heads = 6, .n_kv_heads = 3, .head_dim = 14},
     {.arch = "hunyuan-dense", .tied = true},
     {.arch = "hunyuan-dense", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .n_rot = 12, .rope = "yarn"},
+    {.arch = "internlm2"},
+    {.arch = "internlm2", .dim = 60, .n_heads = 3, .n_kv_heads = 1, .head_dim = 22, .rope_freqs = true, .tied = true},
+    {.arch = "exaone", .rope_freqs = true},
+    {.arch = "exaone", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .n_rot = 10, .tied = true},
+    {.arch = "minicpm", .tied = true},
+    {.arch = "minicpm", .dim = 52, .n_heads = 4, .n_kv_heads = 1, .head_dim = 14, .rope = "yarn"},
+    {.arch = "maincoder"},
+    {.arch = "maincoder", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .ffn = 60, .tied = true},
     {.arch = "arcee"},
     {.arch = "arcee", .dim = 60, .n_heads = 4, .n_kv_heads = 1, .head_dim = 18, .ffn = 100, .rope_freqs = true},
     {.arch = "command-r", .tied = true},
@@ -90,6 +98,7 @@ static void test_refused_tensors(void **state) {
                  {"exaone4", "blk.3.post_attention_norm.weight"},
                  {"exaone4", "blk.0.attn_k_norm.weight"},
                  {"hunyuan-dense", "blk.1.attn_q_norm.weight"},
+                 {"maincoder", "blk.1.attn_k_norm.weight"},
                  {"arcee", "blk.0.ffn_up.weight"},
                  {"gemma", "blk.1.ffn_gate.weight"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

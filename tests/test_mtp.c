@@ -90,6 +90,7 @@ static const TinyModel shapes[] = {
     {.arch = "qwen35moe", .mtp = true, .seed = 4},
     {.arch = "qwen3next", .mtp = true, .own_ends = true, .seed = 5},
     {.arch = "glm4moe", .mtp = true, .own_ends = true, .qkv_bias = true, .n_groups = 4, .seed = 6},
+    {.arch = "hy_v3", .mtp = true, .ffn_shared = 256, .seed = 7},
 };
 
 // The head's logits after each length of a text, and after drafts, are those of the formulas. Each draft is refused:

@@ -50,12 +50,13 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         char part[64];
         snprintf(part, sizeof part, "%s", gguf + at);
         char *kind = strrchr(part, '.');
-        *kind++ = 0;
+        if (kind) *kind++ = 0;
         if (style->no_qk_norms && (strcmp(part, "attn_q_norm") == 0 || strcmp(part, "attn_k_norm") == 0)) return false;
         const char *hf = find_name(style->names, style->n_names, part);
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
         if (!hf) hf_directory_impossible("a name in directories expected", gguf);
-        snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
+        snprintf(out, 160, "%s%d.%s.%s", style->layers ? style->layers : "model.layers.", layer, hf,
+                 kind ? kind : "bias");
         if (strcmp(hf, "self_attn.sinks") == 0 || strstr(hf, "correction_bias") || strstr(hf, "expert_bias"))
             *strrchr(out, '.') = 0;
         return true;
@@ -588,6 +589,24 @@ static void put_gemma4(const DirectoryWriter *w, json_t *config) {
                json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", sliding));
 }
 
+static void rename_key(json_t *config, const char *from, const char *to) {
+    json_t *v = json_object_get(config, from);
+    if (v) jsonio_share(config, to, v);
+    json_object_del(config, from);
+}
+
+// Keys that dense families call otherwise.
+static void put_dense(const DirectoryWriter *w, json_t *config) {
+    if (strcmp(w->arch, "exaone") == 0) {
+        rename_key(config, "num_hidden_layers", "num_layers");
+        rename_key(config, "rms_norm_eps", "layer_norm_epsilon");
+    }
+    if (strcmp(w->arch, "minicpm") != 0) return;
+    rename_key(config, "embedding_multiplier", "scale_emb");
+    put(config, "scale_depth", number(w->g, w->arch, "residual_scale") * sqrt(number(w->g, w->arch, "block_count")));
+    put(config, "dim_model_base", number(w->g, w->arch, "embedding_length") / number(w->g, w->arch, "logit_scale"));
+}
+
 // The norms of Q have one common value.
 static void put_muse(const DirectoryWriter *w, json_t *config) {
     const GgufTensor *norm = gguf_tensor(w->g, "blk.0.attn_q_norm.weight");
@@ -647,6 +666,7 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
     put_rope(w, config, head_dim);
     hf_experts_config(w->g, w->arch, config);
+    put_dense(w, config);
     if (is_latent(w)) put_deepseek(w, config);
     if (strcmp(w->arch, "gemma4") == 0) put_gemma4(w, config);
     if (strcmp(w->arch, "muse-glimmer") == 0) put_muse(w, config);

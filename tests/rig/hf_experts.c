@@ -33,6 +33,20 @@ static const NamePair glm4moe[] = {{"expert_count", "n_routed_experts"},
                                    {"expert_group_count", "n_group"},
                                    {"expert_group_used_count", "topk_group"},
                                    {"expert_weights_scale", "routed_scaling_factor"}};
+#define COMMON                                                                                                         \
+    {"expert_count", "num_experts"}, {"expert_feed_forward_length", "moe_intermediate_size"}, {                        \
+        "feed_forward_length", "intermediate_size"                                                                     \
+    }
+static const NamePair hy[] = {
+    COMMON, {"leading_dense_block_count", "first_k_dense_replace"}, {"expert_weights_scale", "router_scaling_factor"}};
+static const NamePair mellum[] = {COMMON};
+static const NamePair exaone[] = {COMMON,
+                                  {"leading_dense_block_count", "first_k_dense_replace"},
+                                  {"expert_group_count", "n_group"},
+                                  {"expert_group_used_count", "topk_group"},
+                                  {"expert_weights_scale", "routed_scaling_factor"}};
+static const NamePair afmoe[] = {
+    COMMON, {"leading_dense_block_count", "num_dense_layers"}, {"expert_weights_scale", "route_scale"}};
 static const NamePair ernie[] = {{"expert_count", "moe_num_experts"},
                                  {"expert_used_count", "moe_k"},
                                  {"expert_feed_forward_length", "moe_intermediate_size"},
@@ -52,9 +66,17 @@ void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
         const char *arch;
         const NamePair *keys;
         size_t n;
-    } all[] = {{"glm4moe", glm4moe, ARRAY_LEN(glm4moe)},    {"ernie4_5-moe", ernie, ARRAY_LEN(ernie)},
-               {"minimax-m2", minimax, ARRAY_LEN(minimax)}, {"olmoe", olmoe, ARRAY_LEN(olmoe)},
-               {"granitemoe", granite, ARRAY_LEN(granite)}, {"lfm2moe", lfm, ARRAY_LEN(lfm)}};
+    } all[] = {{"glm4moe", glm4moe, ARRAY_LEN(glm4moe)},
+               {"ernie4_5-moe", ernie, ARRAY_LEN(ernie)},
+               {"minimax-m2", minimax, ARRAY_LEN(minimax)},
+               {"olmoe", olmoe, ARRAY_LEN(olmoe)},
+               {"granitemoe", granite, ARRAY_LEN(granite)},
+               {"lfm2moe", lfm, ARRAY_LEN(lfm)},
+               {"hy_v3", hy, ARRAY_LEN(hy)},
+               {"dots1", glm4moe, ARRAY_LEN(glm4moe)},
+               {"mellum", mellum, ARRAY_LEN(mellum)},
+               {"exaone-moe", exaone, ARRAY_LEN(exaone)},
+               {"afmoe", afmoe, ARRAY_LEN(afmoe)}};
     char key[96];
     bool norm;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -64,8 +86,18 @@ void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
     }
     double shared = number(g, arch, "expert_shared_feed_forward_length"),
            width = number(g, arch, "expert_feed_forward_length");
-    if (strcmp(arch, "ernie4_5-moe") == 0)
-        jsonio_put(config, "moe_num_shared_experts", json_integer(isnan(shared) ? 0 : (json_int_t)(shared / width)));
+    bool hy3 = strcmp(arch, "hy_v3") == 0, trinity = strcmp(arch, "afmoe") == 0,
+         ernie45 = strcmp(arch, "ernie4_5-moe") == 0;
+    if (ernie45 || hy3 || trinity || strcmp(arch, "exaone-moe") == 0)
+        jsonio_put(config, ernie45 ? "moe_num_shared_experts" : "num_shared_experts",
+                   json_integer(isnan(shared) ? 0 : (json_int_t)(shared / width)));
+    if (trinity) jsonio_put(config, "mup_enabled", json_true());
+    if (strcmp(arch, "mellum") == 0) {
+        json_t *types = json_array();
+        for (int i = 0; i < number(g, arch, "block_count"); i++)
+            jsonio_append(types, json_string((i + 1) % 4 ? "sliding_attention" : "full_attention"));
+        jsonio_put(config, "layer_types", types);
+    }
     if (strcmp(arch, "granitemoe") == 0 && !isnan(shared))
         jsonio_put(config, "model_type", json_string("granitemoeshared"));
     if (strcmp(arch, "minimax-m2") == 0) json_object_del(config, "partial_rotary_factor");

@@ -66,6 +66,36 @@ static const NamePair gemma4[] = {{"ffn_norm", "pre_feedforward_layernorm"},
 static const NamePair seed[] = {{"post_attention_norm", "post_attention_layernorm"}};
 static const NamePair hunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
                                    {"attn_k_norm", "self_attn.key_layernorm"}};
+static const NamePair afmoe[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                 {"ffn_norm", "pre_mlp_layernorm"},
+                                 {"post_ffw_norm", "post_mlp_layernorm"},
+                                 {"attn_gate", "self_attn.gate_proj"},
+                                 {"ffn_gate_inp", "mlp.router.gate"},
+                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                 {"exp_probs_b", "mlp.expert_bias"}};
+static const NamePair hy[] = {{"ffn_gate_inp", "mlp.router.gate"},
+                              {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+                              {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+                              {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+                              {"exp_probs_b", "mlp.expert_bias"}};
+static const NamePair exaone[] = {{"token_embd.weight", "transformer.wte.weight"},
+                                  {"output_norm.weight", "transformer.ln_f.weight"},
+                                  {"attn_norm", "ln_1"},
+                                  {"ffn_norm", "ln_2"},
+                                  {"attn_q", "attn.attention.q_proj"},
+                                  {"attn_k", "attn.attention.k_proj"},
+                                  {"attn_v", "attn.attention.v_proj"},
+                                  {"attn_output", "attn.attention.out_proj"},
+                                  {"ffn_gate", "mlp.c_fc_0"},
+                                  {"ffn_up", "mlp.c_fc_1"},
+                                  {"ffn_down", "mlp.c_proj"}};
+static const NamePair exaone_moe[] = {{"ffn_gate_inp", "mlp.gate"},
+                                      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                      {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                      {"exp_probs_b", "mlp.e_score_correction_bias"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // The differences of a family in a directory.
@@ -76,6 +106,7 @@ typedef struct {
     const NamePair *names;                          // searched before the usual names
     int n_names;
     const char *experts; // the part that has experts, whose matrices are w1, w3 and w2; NULL: mlp, with other names
+    const char *layers;  // what names of layers begin with; NULL: model.layers.
 } Style;
 
 static const Style styles[] = {
@@ -86,6 +117,8 @@ static const Style styles[] = {
     {.arch = "qwen3vl", .model_type = "qwen3_vl_text"},
     {.arch = "seed_oss", .model_type = "seed_oss", .names = seed, .n_names = 1},
     {.arch = "ernie4_5", .model_type = "ernie4_5"},
+    {.arch = "minicpm", .model_type = "minicpm", .permuted = true},
+    {.arch = "exaone", .model_type = "exaone", .names = exaone, .n_names = 11, .layers = "transformer.h."},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
     {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
     {.arch = "arcee", .model_type = "arcee", .permuted = true},
@@ -135,6 +168,11 @@ static const Style styles[] = {
     {.arch = "granitemoe", .model_type = "granitemoe", .permuted = true, .names = granite_moe, .n_names = 2},
     {.arch = "ernie4_5-moe", .model_type = "ernie4_5_moe", .names = ernie, .n_names = ARRAY_LEN(ernie)},
     {.arch = "glm4moe", .model_type = "glm4_moe", .names = glm_moe, .n_names = ARRAY_LEN(glm_moe)},
+    {.arch = "hy_v3", .model_type = "hy_v3", .names = hy, .n_names = ARRAY_LEN(hy)},
+    {.arch = "dots1", .model_type = "dots1", .names = glm_moe, .n_names = ARRAY_LEN(glm_moe)},
+    {.arch = "mellum", .model_type = "mellum", .names = qwen_moe, .n_names = 5},
+    {.arch = "exaone-moe", .model_type = "exaone_moe", .names = exaone_moe, .n_names = ARRAY_LEN(exaone_moe)},
+    {.arch = "afmoe", .model_type = "afmoe", .names = afmoe, .n_names = ARRAY_LEN(afmoe)},
     {.arch = "minimax-m2", .model_type = "minimax_m2", .names = mixtral, .n_names = 2, .experts = "block_sparse_moe"},
     {.arch = "mixtral",
      .model_type = "mixtral",

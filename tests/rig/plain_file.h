@@ -52,10 +52,11 @@ static inline bool is_cohere(const Plain *p) { return is(p, "command-r") || is(p
 // A layer has one part, and feed-forwards have no gate.
 static inline bool is_apart(const Plain *p) { return is(p, "nemotron_h") || is(p, "nemotron_h_moe"); }
 
+// layer -1: a tensor outside the layers. kind NULL: the name ends with the part.
 static inline const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
     char name[96];
     if (layer < 0) snprintf(name, sizeof name, "%s.%s", part, kind);
-    else snprintf(name, sizeof name, "blk.%d.%s.%s", layer, part, kind);
+    else snprintf(name, sizeof name, "blk.%d.%s%s%s", layer, part, kind ? "." : "", kind ? kind : "");
     return gguf_tensor(p->g, name);
 }
 

@@ -7,26 +7,32 @@
 
 // ---- positions ------------------------------------------------------------------------------------------------------
 
-static bool is_granite(const Plain *p) { return is(p, "granite") || is(p, "granitemoe") || is(p, "granitehybrid"); }
+// Families whose files have scales.
+static bool is_granite(const Plain *p) {
+    return is(p, "granite") || is(p, "granitemoe") || is(p, "granitehybrid") || is(p, "minicpm");
+}
+// Families whose layers without a window have no RoPE.
+static bool turns_in_windows(const Plain *p) {
+    return is(p, "exaone4") || is(p, "cohere2") || is(p, "muse-glimmer") || is(p, "exaone-moe") || is(p, "afmoe");
+}
 
 static bool slides(const Plain *p, int layer) {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->arch);
     const GgufValue *v = gguf_value(p->g, key);
     if (v && v->elem_type == GGUF_BOOL && v->type == GGUF_ARRAY) return p->window > 0 && v->data[layer];
-    int every = is(p, "gemma2") || is(p, "gpt-oss")                                               ? 2
-                : is(p, "gemma3")                                                                 ? 6
-                : is(p, "olmo2") || is(p, "muse-glimmer") || is(p, "exaone4") || is(p, "cohere2") ? 4
-                                                                                                  : 0;
+    int every = is(p, "gemma2") || is(p, "gpt-oss")                        ? 2
+                : is(p, "gemma3")                                          ? 6
+                : is(p, "olmo2") || is(p, "mellum") || turns_in_windows(p) ? 4
+                                                                           : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
 
 static bool has_rope(const Plain *p, int layer) {
     bool on = true;
-    if (is(p, "muse-glimmer")) return slides(p, layer);
     if (is_apart(p)) return false;
     if (is_granite(p)) plain_switch(p, "rope.scaling.finetuned", &on);
-    if (is(p, "exaone4") || is(p, "cohere2")) on = p->window == 0 || slides(p, layer);
+    if (turns_in_windows(p)) on = p->window == 0 || slides(p, layer);
     return on && !(is(p, "smollm3") && (layer + 1) % 4 == 0);
 }
 
@@ -54,7 +60,8 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     static const char *const factors[] = {"rope_factors_short", "rope_factors_long"};
     double theta = number(p, "rope.freq_base", 10000), s = number(p, "rope.scaling.factor", 1);
     double original = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
-    bool gemma = is(p, "gemma3") || is(p, "gemma4"), own = slides(p, layer) && (gemma || is(p, "olmo2"));
+    bool gemma = is(p, "gemma3") || is(p, "gemma4"),
+         own = slides(p, layer) && (gemma || is(p, "olmo2") || is(p, "mellum"));
     if (own) theta = number(p, "rope.freq_base_swa", gemma ? 10000 : theta);
     double f = pow(theta, -2.0 * i / turned(p, layer));
     *magnitude = 1;
@@ -82,7 +89,8 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
 static bool turns_pairs(const Plain *p) {
     static const char *const families[] = {"llama",     "granite",      "smollm3",    "mistral3",     "glm4",
                                            "deepseek2", "ernie4_5",     "arcee",      "command-r",    "cohere2",
-                                           "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe", "granitehybrid"};
+                                           "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe", "granitehybrid",
+                                           "internlm2", "minicpm",      "maincoder"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -162,9 +170,10 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
     if (own && (fused || has_v))
         product(p, layer, fused ? "attn_qkv" : "attn_v", fused ? q_dim + kv_dim : 0, kv_dim, h, v);
     else if (own) memcpy(v, k, (size_t)kv_dim * sizeof *v);
+    bool turned = is(p, "hunyuan-dense") || is(p, "hunyuan-moe") || is(p, "maincoder");
     for (int behind = 0; behind < 2; behind++) { // norms come before RoPE or behind it
-        if (behind == is(p, "hunyuan-dense")) norm(p, layer, "attn_q_norm", q, q_dim);
-        if (behind == is(p, "hunyuan-dense") && own) norm(p, layer, "attn_k_norm", k, kv_dim);
+        if (behind == turned) norm(p, layer, "attn_q_norm", q, q_dim);
+        if (behind == turned && own) norm(p, layer, "attn_k_norm", k, kv_dim);
         for (int i = 0; i < p->n_heads && !behind; i++) turn(p, layer, pos, q + i * hd);
         for (int i = 0; i < n_kv && own && !behind; i++) turn(p, layer, pos, k + i * hd);
     }
@@ -279,7 +288,7 @@ static void experts(const Plain *p, int layer, double *x) {
         one_expert(p, layer, "shexp", 0, h, y);
         for (int i = 0; i < p->dim; i++) sum[i] += gated ? y[i] / (1 + exp(-logits[0])) : y[i];
     }
-    add_branch(p, layer, beside ? "post_ffw_norm" : "none", sum, x);
+    add_branch(p, layer, "post_ffw_norm", sum, x);
 }
 
 // ---- compressed K and V ---------------------------------------------------------------------------------------------
@@ -566,8 +575,8 @@ static void close_plain(Plain *p) {
 
 // The hidden vectors of n tokens, behind the last layer and its norm: (n, dim), which the caller frees.
 static double *hidden_of(Plain *p, const int *tokens, int n) {
-    bool gemma = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4");
-    double scale = gemma ? sqrt(p->dim) : number(p, "embedding_scale", 1);
+    bool root = is(p, "gemma") || is(p, "gemma2") || is(p, "gemma3") || is(p, "gemma4") || is(p, "afmoe");
+    double scale = root ? sqrt(p->dim) : number(p, "embedding_scale", 1);
     double *x = malloc((size_t)(n * p->dim) * sizeof *x);
     for (int t = 0; t < n; t++) {
         row_of(gguf_tensor(p->g, "token_embd.weight"), (uint64_t)tokens[t], x + t * p->dim);

@@ -32,11 +32,13 @@ static void drop_groups(const Plain *p, double *by, int n, int n_best) {
 void plain_route(const Plain *p, int layer, const double *logits, int n, double *weight) {
     int n_used = (int)number(p, "expert_used_count", 0);
     bool sigmoids = number(p, "expert_gating_func", 0) == 2 || is_apart(p), used[512] = {false};
-    static const char *const unnormed[] = {"qwen2moe", "deepseek2", "mistral4", "olmoe", "glm4moe", "bailingmoe2"};
+    static const char *const unnormed[] = {"qwen2moe",    "deepseek2", "mistral4", "olmoe",      "glm4moe",
+                                           "bailingmoe2", "hy_v3",     "dots1",    "exaone-moe", "afmoe"};
     bool normed = true;
     for (size_t i = 0; i < ARRAY_LEN(unnormed); i++) normed = normed && !is(p, unnormed[i]);
-    const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"),
-                     *scale = tensor_of(p, layer, "ffn_down_exps", "scale");
+    const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"), *scale;
+    if (is(p, "hy_v3")) bias = tensor_of(p, layer, "exp_probs_b", NULL);
+    scale = tensor_of(p, layer, "ffn_down_exps", "scale");
     double by[512], part[512], all = 0, sum = 0;
     plain_switch(p, "expert_weights_norm", &normed);
     for (int i = 0; i < n; i++) {

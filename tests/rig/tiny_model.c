@@ -97,7 +97,8 @@ static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random
     if (m->ffn_shared && !a->latent && !a->plain_shared && !a->ssd)
         add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
     if ((m->n_groups && !m->softmax) || a->choice_bias || a->apart)
-        add_vector(g, layer_name(name, layer, "exp_probs_b.bias"), m->n_experts, 0, 0.5f, random);
+        add_vector(g, layer_name(name, layer, a->bare_bias ? "exp_probs_b" : "exp_probs_b.bias"), m->n_experts, 0, 0.5f,
+                   random);
 }
 
 // Arch.apart: 'M' Mamba-2, '*' attention, '-' a feed-forward. Other families: ' '
@@ -304,7 +305,7 @@ static void set_scaling(Gguf *g, const TinyModel *m) {
 
 static void set_scales(Gguf *g, const TinyModel *m) {
     set_f32(g, m->arch, "embedding_scale", 3);
-    set_f32(g, m->arch, "attention.scale", 0.5f);
+    if (strcmp(m->arch, "minicpm") != 0) set_f32(g, m->arch, "attention.scale", 0.5f);
     set_f32(g, m->arch, "residual_scale", 0.6f);
     set_f32(g, m->arch, "logit_scale", 0.7f);
 }
