@@ -13,6 +13,7 @@
 // ---- the formats ----------------------------------------------------------------------------------------------------
 
 #define M(mark) "\1" mark "\1"
+#define HY3(mark) M(mark ":opensource>")
 #define ARGUMENTS_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a}"
 #define ID_CALL "{\"name\":%s\"%n\",%s\"arguments\":%s%a%(,%s\"id\":%s\"%i\"%)}"
 
@@ -83,6 +84,16 @@ static const CallFormat formats[] = {
      .close = M("</tool_call>"),
      .param = M("<arg_key>") "%k" M("</arg_key>") "%l" M("<arg_value>"),
      .end = M("</arg_value>"),
+     .again = true},
+    {.name = "hy3", // its template puts :opensource into the marks
+     .sign = "<tool_calls{}>",
+     .also = "':opensource'",
+     .open = HY3("<tool_calls") "%l",
+     .call = HY3("<tool_call") "%n" HY3("<tool_sep") "%l%p" HY3("</tool_call") "%l",
+     .between = "",
+     .close = HY3("</tool_calls"),
+     .param = HY3("<arg_key") "%k" HY3("</arg_key") "%l" HY3("<arg_value"),
+     .end = HY3("</arg_value"),
      .again = true},
     {.name = "kimi",
      .sign = "<|tool_calls_section_begin|>",

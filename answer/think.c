@@ -25,6 +25,7 @@ typedef struct {
 struct ThinkFamily {
     Marker markers[4]; // matched in this order
     const char *also;  // another text in the templates of the family; NULL: the markers are enough
+    const char *sign;  // what templates contain in place of the markers; NULL: the markers
     const char *said;  // what the * of an answer's marker stands for in a form
     bool to_tools;     // the * may also be the name of a tool, which is then called
 };
@@ -37,7 +38,10 @@ static const struct ThinkFamily families[] = {
                  {"</response>", WRAPPED, SAID}}},
     {.markers = {{"<think>", BEFORE, THOUGHT},
                  {"</think>", THOUGHT, SAID}}}, // DeepSeek-R1, Qwen3, SmolLM3 and most others
-    {.markers = {{"<seed:think>", BEFORE, THOUGHT}, {"</seed:think>", THOUGHT, SAID}}},        // Seed-OSS
+    {.markers = {{"<seed:think>", BEFORE, THOUGHT}, {"</seed:think>", THOUGHT, SAID}}}, // Seed-OSS
+    {.sign = "'<think{}>'", // Hy3, whose template puts :opensource into the markers
+     .also = "':opensource'",
+     .markers = {{"<think:opensource>", BEFORE, THOUGHT}, {"</think:opensource>", THOUGHT, SAID}}},
     {.markers = {{"[THINK]", BEFORE, THOUGHT}, {"[/THINK]", THOUGHT, SAID}}},                  // Magistral, Ministral 3
     {.markers = {{"<thought>", BEFORE, THOUGHT}, {"</thought>", THOUGHT, SAID}}},              // EXAONE Deep
     {.markers = {{"◁think▷", BEFORE, THOUGHT}, {"◁/think▷", THOUGHT, SAID}}},                  // Kimi
@@ -103,12 +107,18 @@ static bool speaks_of(Str template, const Marker *m) {
     return of_thoughts && template.n > 0 && memmem(template.data, template.n, m->text, strcspn(m->text, "*"));
 }
 
+// Whether a template is one of the family's.
+static bool is_of(Str template, const struct ThinkFamily *f) {
+    bool speaks = f->sign && template.n > 0 && has_text(template, f->sign);
+    for (size_t i = 0; i < ARRAY_LEN(f->markers) && !f->sign; i++)
+        speaks = speaks || speaks_of(template, &f->markers[i]);
+    return speaks && has_text(template, f->also);
+}
+
 ThinkStream think_begin(Str template, Str prompt) {
     ThinkStream t = {.state = BEFORE};
     for (size_t i = 0; i < ARRAY_LEN(families) && !t.family; i++)
-        for (size_t k = 0; k < ARRAY_LEN(families[i].markers); k++)
-            if (speaks_of(template, &families[i].markers[k]) && has_text(template, families[i].also))
-                t.family = &families[i];
+        if (is_of(template, &families[i])) t.family = &families[i];
     while (prompt.n && is_space(prompt.data[prompt.n - 1])) prompt.n--;
     for (size_t at = prompt.n > MOST_MARKER ? prompt.n - MOST_MARKER : 0; at < prompt.n; at++) {
         unsigned to;

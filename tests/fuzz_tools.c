@@ -19,6 +19,7 @@ static const char *const templates[] = {
     "<TOOLCALL>[",
     "<minimax:tool_call>",
     "<arg_key>",
+    "<tool_calls{}>':opensource'",
     "<|tool_calls_section_begin|>",
     "<｜tool▁calls▁begin｜>```json",
     "<｜tool▁calls▁begin｜>",

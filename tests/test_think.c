@@ -50,6 +50,7 @@ static Split split(const char *template, const char *prompt, const char *text, s
 #define GRANITE "between <think></think> and write your response between <response></response> for"
 #define HARMONY "{{ '<|channel|>analysis<|message|>' }}"
 
+#define HY3 "{%- set HYTK = ':opensource' %}{%- set think_begin_token = '<think{}>'.format(HYTK) %}"
 #define MUSE "'<|start|>assistant to=self<|message|>'"
 
 static const struct {
@@ -92,6 +93,9 @@ static const struct {
     {HARMONY, "", // a channel name that is too long is ordinary text
      "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>", "",
      "<|channel|>this name of a channel is longer than any that a model was ever given......<|message|>"},
+    {HY3, "<think:opensource>", "a<think>b</think:opensource>c", "a<think>b", "c"},
+    {HY3, "<think:opensource></think:opensource>", "<think:opensource>a", "", "<think:opensource>a"},
+    {"{{ '<think{}>'.format('') }}", "<think>", "a</think>b", "", "a</think>b"},
     {MUSE, "<|start|>assistant",
      " to=self<|message|>a to=user b<|eom|><|start|>assistant to=user<|message|>c to=self<|message|>", "a to=user b",
      "c to=self<|message|>"},

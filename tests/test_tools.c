@@ -43,6 +43,15 @@ static const char call_text[] =
         "{{ ('' if loop.first else ', ') + k + '=' }}{{ \"'\" + v + \"'\" if v is string else v }}"                    \
         "{% endfor %}{{ ')]<|tool_call_end|>' }}")
 
+// Hy3, whose template makes its marks.
+#define HY3                                                                                                            \
+    "{% set h = ':opensource' %}{% for m in messages %}{{ m.content }}{% if m.tool_calls %}"                           \
+    "{{ '<tool_calls{}>'.format(h) + '\n' }}{% for c in m.tool_calls %}"                                               \
+    "{{ '<tool_call{}>'.format(h) + c.function.name + '<tool_sep{}>'.format(h) + '\n' }}"                              \
+    "{% for k, v in c.function.arguments.items() %}{{ '<arg_key{}>'.format(h) + k + '</arg_key{}>'.format(h) }}"       \
+    "{{ '\n<arg_value{}>'.format(h) + v|string + '</arg_value{}>'.format(h) + '\n' }}{% endfor %}"                     \
+    "{{ '</tool_call{}>'.format(h) + '\n' }}{% endfor %}{{ '</tool_calls{}>'.format(h) }}{% endif %}{% endfor %}"
+
 // Templates, most of the outside data, with their format of calls. shows_call: the template can write calls of a
 // conversation.
 static const struct {
@@ -73,6 +82,7 @@ static const struct {
     {ATEM, "atem", true},
     {GEMMA4, "gemma4", true},
     {LFM2, "lfm2", true},
+    {HY3, "hy3", true},
     {"{# <TOOLCALL>[ #}", "nemotron", false},
     {"{# <minimax:tool_call> #}", "minimax", false},
     {"google-gemma-2-2b-it", NULL, false},
