@@ -212,21 +212,17 @@ void engine_close(Engine *e) {
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
 // Divides the cost of a computed step among its requests in proportion to their rows, each counted once for every layer
-// that it entered and once for the head. Rows of the prompt count as prefill, the others as decoding.
+// that it entered and once for the head. Rows of the prompt count as prefill, the others as decoding. A step that
+// scheduler_ahead has begun has the sequences of scheduler_batch, with the same indices.
 static void count_costs(Engine *e, const Batch *b) {
     Cost c = costs_batch(&e->model, e->kv.pool, b);
-    double all = 0, part;
+    double all = 0;
     for (int row = 0; row < b->n_rows; row++) all += b->ended[row] + 1;
-    for (int row = 0, first; row < b->n_rows;) {
+    for (int row = 0; row < b->n_rows; row++) {
         Request *r = scheduler_request(e->sched, b->seq[row]);
         int n_prompt = r->n_prompt - r->seq->n_gone; // slots of the prompt; token i is in slot i - n_gone
-        bool prefill = b->slot[row] < n_prompt;
-        for (first = row, part = 0; row < b->n_rows && b->seq[row] == b->seq[first]; row++) {
-            if ((b->slot[row] < n_prompt) != prefill) break;
-            part += b->ended[row] + 1;
-        }
-        *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += part / all * c.flops;
-        *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += part / all * c.bytes;
+        double part = (b->ended[row] + 1) / all;
+        timeline_cost(&r->time, b->slot[row] < n_prompt, part * c.flops, part * c.bytes);
     }
 }
 

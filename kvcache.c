@@ -422,11 +422,10 @@ int kvcache_state(const Sequence *s, int n_tokens) {
 
 // ---- slots ----------------------------------------------------------------------------------------------------------
 
-// kvcache_reserve without the states.
+// kvcache_reserve without the states, for slots of the context.
 static bool reserve_slots(KvCache *kv, Sequence *s, int n_slots) {
     drop_late(kv);
     leave_unseen(kv, s, sequence_slots(s));
-    if (n_slots > kv->max_slots) return false;
     int size = kv->pool->block, need = (n_slots + size - 1) / size;
     // Blocks that rows up to n_slots write into: shared ones among them are copied first.
     int first_written = first_touched(kv, sequence_slots(s)) / size, n_shared = 0, open_now, open_then;
@@ -455,18 +454,13 @@ static bool reserve_slots(KvCache *kv, Sequence *s, int n_slots) {
 }
 
 bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts) {
-    int had = s->states.n > 0 ? s->states.list[s->states.n - 1].n_tokens : 0;
-    if (n_slots <= kv->max_slots &&
-        !seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, n_slots, n_drafts)) {
-        seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had,
-                       0); // restores the previous plan, whose states are free again
-        return false;
-    }
-    if (reserve_slots(kv, s, n_slots)) return true;
-    if (n_slots <= kv->max_slots) {
-        seqstates_drop(&kv->states, &s->states, s->n_cached);
-        seqstates_plan(&kv->states, &s->states, s->n_cached, s->n_tokens, had, 0);
-    }
+    SeqStates *states = &s->states;
+    int had = states->n > 0 ? states->list[states->n - 1].n_tokens : 0;
+    if (n_slots > kv->max_slots) return false;
+    bool planned = seqstates_plan(&kv->states, states, s->n_cached, s->n_tokens, n_slots, n_drafts);
+    if (planned && reserve_slots(kv, s, n_slots)) return true;
+    if (planned) seqstates_drop(&kv->states, states, s->n_cached);
+    seqstates_plan(&kv->states, states, s->n_cached, s->n_tokens, had, 0); // the previous plan; its states are free
     return false;
 }
 

@@ -54,7 +54,7 @@ static Status load_n_layers(const Loader *l) {
                                 "%s: %s.nextn_predict_layers is %d: tensor blk.%d.nextn.eh_proj.weight expected, none "
                                 "found",
                                 l->file, c->arch, c->n_mtp, i);
-    c->n_layers += l->head; // the head's layer counts as the last one until load_head
+    c->n_layers += l->head; // the head's layer counts as the last one until model_load_head
     c->n_mtp -= l->head;
     return OK;
 }

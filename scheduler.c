@@ -142,9 +142,10 @@ static bool has_room(const Scheduler *s, int n_seqs) {
 static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     const Policy *p = policy_with_room(policy_of(s, r));
     if (p) n = int_min(n, p->room(p, r));
-    int slot = sequence_slots(q);
-    while (n < 1 || !kvcache_reserve(s->kv, q, slot + n))
-        if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return 0;
+    int n_slots = sequence_slots(q) + n;
+    if (n < 1 || n_slots > s->kv->max_slots) return 0;
+    while (!kvcache_reserve(s->kv, q, n_slots))
+        if (!preempt_for(s, r)) return 0;
     return n;
 }
 
@@ -211,17 +212,22 @@ static bool add_picked_rows(Scheduler *s, Request *r) {
     return true;
 }
 
-// Adds rows of known tokens, as many as the step has room for; false: there is no block for them.
-static bool add_prefill_rows(Scheduler *s, Request *r) {
+// Adds rows of the next known tokens, as many as the step has room for; false: there is no block for them.
+static bool add_next_rows(Scheduler *s, Request *r) {
     int n;
-    if (add_picked_rows(s, r)) {
-        begin(r);
+    Sequence *q = to_prefill(s, r, &n);
+    if (!q) {
+        add_decode_rows(s, r);
         return true;
     }
-    Sequence *q = to_prefill(s, r, &n);
-    if (!q) add_decode_rows(s, r);
-    else if (!(n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows)))) return false;
-    else step_add(s->step, r, q, n, n == sequence_uncomputed(q) && r->max_new != 0);
+    n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows));
+    if (n > 0) step_add(s->step, r, q, n, n == sequence_uncomputed(q) && r->max_new != 0);
+    return n > 0;
+}
+
+// Adds rows of known tokens; false: there is no block for them.
+static bool add_prefill_rows(Scheduler *s, Request *r) {
+    if (!add_picked_rows(s, r) && !add_next_rows(s, r)) return false;
     begin(r);
     return true;
 }

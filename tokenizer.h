@@ -1,10 +1,9 @@
 // tokenizer.h: text <-> tokens, from the vocabulary in a model file.
 //
 // Two kinds: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama"; "gemma4" merges by ranks, within a
-// line) and byte-level BPE ("gpt2") whose text
-// is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's. decode(encode(x)) == x for every
-// byte string that the vocabulary can represent. Threads may share a loaded tokenizer, except for encoding, which uses
-// scratch memory inside the tokenizer: one thread at a time.
+// line) and byte-level BPE ("gpt2") whose text is first cut by the pattern that tokenizer.ggml.pre names. Ids equal
+// llama.cpp's. decode(encode(x)) == x for every byte string that the vocabulary can represent. Threads may share a
+// loaded tokenizer, except for encoding, which uses scratch memory inside the tokenizer: one thread at a time.
 //
 // The view of a Hugging Face directory (hf/hf.h) adds quill's own keys. With them ids equal those of the tokenizers
 // library, with three exceptions: added tokens marked "normalized" are searched in the text before normalization;

@@ -339,7 +339,7 @@ static int named_argument(CallRules *c, const Tool *tool, const char *key, const
 }
 
 // The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
-// With Format.join: one text between each two of them.
+// With CallFormat.join: one text between each two of them.
 static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     json_t *properties = json_object_get(tool->parameters, "properties"), *value;
     int n = 0, most = (int)json_object_size(properties), *all = mem_alloc((size_t)(most + 1) * sizeof *all);

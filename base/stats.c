@@ -9,6 +9,11 @@
 #include "base/rng.h"
 #include "base/sizes.h"
 
+void timeline_cost(Timeline *t, bool prefill, double flops, double bytes) {
+    *(prefill ? &t->prefill_flops : &t->decode_flops) += flops;
+    *(prefill ? &t->prefill_bytes : &t->decode_bytes) += bytes;
+}
+
 void timeline_token(Timeline *t, double now) {
     if (t->first == 0) {
         t->first = t->last = now;

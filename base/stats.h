@@ -5,6 +5,7 @@
 #ifndef QUILL_STATS_H
 #define QUILL_STATS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct {
@@ -17,8 +18,9 @@ typedef struct {
     double prefill_flops, prefill_bytes, decode_flops, decode_bytes; // as defined in costs.h, summed over steps
 } Timeline;
 
-void timeline_token(Timeline *t, double now); // a token was produced
-void timeline_free(Timeline *t);              // the gaps; the times stay
+void timeline_token(Timeline *t, double now);                              // a token was produced
+void timeline_cost(Timeline *t, bool prefill, double flops, double bytes); // adds the cost of a row
+void timeline_free(Timeline *t);                                           // the gaps; the times stay
 
 double timeline_ttft(const Timeline *t); // seconds; 0 before the first token
 double timeline_tpot(const Timeline *t); // seconds; 0 before the second token

@@ -4,7 +4,8 @@
 
 #include "cpu/cpu.h"
 
-// Backend.attention: w->a = softmax(q K) V. Then copies the K and V of still open groups (sealed types) to tail pages.
+// Attention of layers with K and V of their own: w->a = softmax(q K) V. Then copies the K and V of still open groups
+// (sealed types) to tail pages.
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 
 // The kernel for the rows of a layer.

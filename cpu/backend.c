@@ -2,14 +2,12 @@
 #include "cpu/backend.h"
 
 #include "base/str.h"
-#include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/cpuid.h"
 #include "cpu/experts.h"
 #include "cpu/latent.h"
 #include "cpu/layer.h"
 #include "cpu/matmul.h"
-#include "cpu/recurrent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -189,12 +187,6 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     else snprintf(out, WORDS, "%s for any number of rows", panels);
 }
 
-static void mix(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    if (mixer_is_recurrent(l->kind.mixer)) recurrent_run(w, l, b);
-    else if (l->kind.mixer == MIXER_LATENT) latent_attend(w, l, kv, b);
-    else attention_run(w, l, kv, b);
-}
-
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     static CpuKernels kernels[ARRAY_LEN(choices)][2];
     static Backend backends[ARRAY_LEN(choices)][2];
@@ -224,7 +216,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .narrow = layer_narrow,
         .embed = layer_embed,
         .attn_in = layer_attn_in,
-        .attention = mix,
+        .attention = layer_attention,
         .attn_out = layer_attn_out,
         .ffn_in = layer_ffn_in,
         .ffn_out = layer_ffn_out,

@@ -2,6 +2,7 @@
 // call the kernels of Backend.impl (cpu/cpu.h).
 #include "cpu/layer.h"
 
+#include "cpu/attention.h"
 #include "cpu/experts.h"
 #include "cpu/latent.h"
 #include "cpu/matmul.h"
@@ -247,25 +248,35 @@ static void seal_head(void *arg, int head, int thread) {
     }
 }
 
-void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
-    const CpuKernels *k = cpu_kernels_of(l->be);
-    RowStep s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
-    if (mixer_is_recurrent(l->kind.mixer)) {
-        recurrent_in(w, l, b);
-        return;
-    }
+// Computes Q, K, V and gates, and stores K and V.
+static void project(RowStep *s) {
+    const Layer *l = s->l;
+    Workspace *w = s->w;
     bool both = l->kind.gate == GATE_IN_WQ;
     MatmulJob jobs[4] = {{.w = &l->wq, .y = both ? w->mix : w->q, .y_stride = (size_t)(both ? w->mix_dim : w->q_dim)}};
     int n = 1;
     if (l->kind.gate == GATE_OWN) jobs[n++] = (MatmulJob){.w = &l->w_mix, .y = w->mix, .y_stride = (size_t)w->mix_dim};
     if (l->wk.data) jobs[n++] = (MatmulJob){.w = &l->wk, .y = workspace_k(w, l), .y_stride = (size_t)w->kv_dim};
     if (l->wv.data) jobs[n++] = (MatmulJob){.w = &l->wv, .y = workspace_v(w, l), .y_stride = (size_t)w->kv_dim};
-    if (l->kind.mixer == MIXER_LATENT) latent_in(w, l, kv, b);
-    else {
-        matmul_run(k, w, jobs, n, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
-        tasks_over_rows(w, b->n_rows, 2.0 * w->q_dim, store_rows, &s);
+    matmul_run(s->k, w, jobs, n, matmul_normed_rows(w, l->norm_att, l->kind.eps, s->b));
+    tasks_over_rows(w, s->b->n_rows, 2.0 * w->q_dim, store_rows, s);
+}
+
+void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    RowStep s = {.k = cpu_kernels_of(l->be), .w = w, .l = l, .kv = kv, .b = b};
+    if (mixer_is_recurrent(l->kind.mixer)) {
+        recurrent_in(w, l, b);
+        return;
     }
+    if (l->kind.mixer == MIXER_LATENT) latent_in(w, l, kv, b);
+    else project(&s);
     if (kv->tail_of && layer_owns_kv(l)) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
+}
+
+void layer_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    if (mixer_is_recurrent(l->kind.mixer)) recurrent_run(w, l, b);
+    else if (l->kind.mixer == MIXER_LATENT) latent_attend(w, l, kv, b);
+    else attention_run(w, l, kv, b);
 }
 
 // ---- adding to the residual stream ----------------------------------------------------------------------------------
@@ -323,12 +334,12 @@ static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
 }
 
 void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
-    const CpuKernels *k = cpu_kernels_of(l->be);
-    MatmulRows rows = matmul_normed_rows(w, l->norm_ffn, l->kind.eps, b);
     if (l->kind.ffn == FFN_EXPERTS) {
         experts_in(w, l, b);
         return;
     }
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    MatmulRows rows = matmul_normed_rows(w, l->norm_ffn, l->kind.eps, b);
     if (glu_is_packed(k, l, b)) {
         MatmulJob job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate, .act = l->kind.act};
         matmul_run(k, w, &job, 1, rows);

@@ -8,6 +8,7 @@ void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b);
 void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *kv, const Batch *b);
 void layer_narrow(Workspace *w, const int *rows, const Batch *b);
 void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);
+void layer_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 void layer_attn_out(Workspace *w, const Layer *l, const Batch *b);
 void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b);
 void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b);

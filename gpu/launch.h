@@ -321,7 +321,7 @@ typedef struct {
     int *place;          // (rows, n_used) the pair's index; -1: padding
     int *row, *expert;   // (pairs) row and expert of a pair; sorted by expert, then by row; expert -1: after the last
     int *first;          // (n_experts + 1) the first pair of an expert
-    GpuExpertTile *tile; // (gpu_expert_tiles) tiles for many rows
+    GpuExpertTile *tile; // tiles for many rows
     int *broken;         // 1 + the number of the first layer whose router logits were not finite; 0: none
 } GpuExperts;
 // Points *out into `memory` (zeroed) and returns the bytes needed. memory NULL: only returns the bytes.

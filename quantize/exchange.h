@@ -4,7 +4,8 @@
 //   FileExchange e;
 //   exchange_make(g, &e);         // g: the source
 //   exchange_copy(&e, g, out);    // its metadata in GGUF's own form; quill's own keys stay beside it
-//   size_t from = exchange_row(&e, tensor, row); // the row of the source that is row `row` of the new file
+//   if (exchange_moves(&e, tensor))
+//       from = exchange_row(&e, row); // the row of the source that is row `row` of the new file
 //   exchange_free(&e);
 #ifndef QUILL_EXCHANGE_H
 #define QUILL_EXCHANGE_H

@@ -449,7 +449,7 @@ static void test_sizes(void **state) {
     assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
 }
 
-// One more block for every sequence must take kv_bytes_per_growth bytes, on whichever devices the layers are.
+// One more block for every sequence must take kvshape_bytes_per_growth bytes, on whichever devices the layers are.
 static void test_growth(void **state) {
     (void)state;
     for (int n_device = 0; n_device <= 8; n_device++)

@@ -23,7 +23,7 @@ typedef struct {
     const char *rope;
     int ctx_orig;
     float freq_base, temperature;
-    bool gemma4, latent; // tensors that tiny_extras adds
+    bool gemma4, latent; // tensors of add_gemma4_layer and add_latent
     // experts in all layers but the first one; chosen with a bias; no gate for the shared one; no key for their width
     bool dense_first, choice_bias, plain_shared, no_width;
     bool bare_bias;     // the bias of the choice has a name without a last part
