@@ -12,6 +12,7 @@
 #include "base/sizes.h"
 
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
+static const int flagged[] = {SIGINT, SIGTERM, SIGHUP}; // set the flag
 static volatile sig_atomic_t caught, times, most = 1;
 static const char *volatile second; // written to stderr by the second signal
 static void (*volatile clean_up)(void);
@@ -44,8 +45,8 @@ static void on_last(int number) {
 
 static void on_signal(int number) {
     int before = errno;
-    if (caught != SIGTERM) caught = number;
-    if (++times >= most) set(number, on_last);
+    if (!signals_ends()) caught = number;
+    if (++times >= most && number != SIGHUP) set(number, on_last);
     if (times == 2 && second) say(second);
     errno = before;
 }
@@ -62,8 +63,8 @@ void signals_catch(void) {
     times = 0;
     most = 1;
     second = NULL;
-    if (!ignored(SIGINT)) set(SIGINT, on_signal);
-    if (!ignored(SIGTERM)) set(SIGTERM, on_signal);
+    for (size_t i = 0; i < ARRAY_LEN(flagged); i++)
+        if (!ignored(flagged[i])) set(flagged[i], on_signal);
 }
 
 void signals_catch_two(const char *said) {
@@ -74,8 +75,8 @@ void signals_catch_two(const char *said) {
 
 void signals_before_kill(void (*clean)(void)) {
     clean_up = clean;
-    if (does(SIGINT, SIG_DFL)) set(SIGINT, on_last);
-    if (does(SIGTERM, SIG_DFL)) set(SIGTERM, on_last);
+    for (size_t i = 0; i < ARRAY_LEN(flagged); i++)
+        if (does(flagged[i], SIG_DFL)) set(flagged[i], on_last);
 }
 
 void signals_hold(bool hold) {
@@ -85,11 +86,12 @@ void signals_hold(bool hold) {
 
 int signals_caught(void) { return caught; }
 bool signals_came(void) { return caught != 0; }
+bool signals_ends(void) { return caught == SIGTERM || caught == SIGHUP; }
 int signals_times(void) { return times; }
 
 void signals_release(void) {
-    if (!ignored(SIGINT)) set(SIGINT, on_last);
-    if (!ignored(SIGTERM)) set(SIGTERM, on_last);
+    for (size_t i = 0; i < ARRAY_LEN(flagged); i++)
+        if (!ignored(flagged[i])) set(flagged[i], on_last);
 }
 
 void signals_leave(void) {

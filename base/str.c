@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/sizes.h"
@@ -22,6 +23,11 @@ bool str_has_prefix(Str a, const char *c_string) {
 bool str_has_suffix(Str a, const char *c_string) {
     size_t n = strlen(c_string);
     return a.n >= n && (n == 0 || memcmp(a.data + a.n - n, c_string, n) == 0);
+}
+
+bool str_is_yes(Str s) {
+    s = str_trim(s);
+    return (s.n == 1 || s.n == 3) && strncasecmp(s.data, "yes", s.n) == 0;
 }
 
 Str str_trim(Str s) {

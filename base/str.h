@@ -17,6 +17,7 @@ bool str_is(Str a, const char *c_string);
 bool str_has_prefix(Str a, const char *c_string);
 bool str_has_suffix(Str a, const char *c_string);
 Str str_trim(Str s);       // without the white space (isspace) at both ends
+bool str_is_yes(Str s);    // "y" or "yes" in any case, between white space
 int str_hex_digit(char c); // 0..15; -1: not a hexadecimal digit
 // Appends a name to the text in list[0..size), ", " between it and what is there. A name that does not fit is cut off.
 void str_list(char *list, size_t size, const char *name);

@@ -260,12 +260,13 @@ static void note_left(BatchRun *b, int64_t line, int64_t *first, int64_t *last) 
     *first = *last = line;
 }
 
-// Stops reading and drops the jobs that have not begun. SIGTERM, or a second SIGINT, also cancels the running jobs.
+// Stops reading and drops the jobs that have not begun. SIGTERM, SIGHUP, or a second SIGINT, also cancels the running
+// jobs.
 static void stop(BatchRun *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
     b->n_signals = signals_times();
-    bool all = signal == SIGTERM || b->n_signals > 1;
+    bool all = signals_ends() || b->n_signals > 1;
     for (BatchLine **at = &b->pending; *at;) {
         BatchLine *line = *at;
         bool waits = !line->done && !choices_begun(&line->choices);
@@ -287,7 +288,7 @@ static void stop(BatchRun *b, int signal) {
 }
 
 // Whether `stop` is about to cancel the running jobs.
-static bool cancels_all(void) { return signals_caught() == SIGTERM || signals_times() > 1; }
+static bool cancels_all(void) { return signals_ends() || signals_times() > 1; }
 
 static void heed_signals(BatchRun *b) {
     if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());
@@ -304,8 +305,10 @@ static Status interrupted(const BatchRun *b) {
     char cut[40] = "";
     if (b->n_cut > 0) snprintf(cut, sizeof cut, ", %lld cut", (long long)b->n_cut);
     Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s%s",
-                             b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)(t->n_jobs - b->n_cut), cut,
-                             left.n ? left.data : "; none is open");
+                             b->stopped_by == SIGINT   ? "SIGINT"
+                             : b->stopped_by == SIGHUP ? "SIGHUP"
+                                                       : "SIGTERM",
+                             (long long)(t->n_jobs - b->n_cut), cut, left.n ? left.data : "; none is open");
     buf_free(&left);
     return st;
 }

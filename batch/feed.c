@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/signals.h"
+
 enum { AT_ONCE = 1 << 16 }; // the most bytes of one read
 
 Status feed_open(const char *path, Feed *f) {
@@ -62,7 +64,7 @@ static Status read_more(Feed *f, double wait) {
     if (n < 0)
         return status_error(QUILL_IO, "%s: cannot read after line %lld: %s", f->name, (long long)f->n_lines,
                             strerror(errno));
-    f->ended = n == 0;
+    f->ended = n == 0 && !signals_came(); // after a signal the rest of the input is no line
     buf_append(&f->held, bytes, (size_t)n);
     return OK;
 }
@@ -87,6 +89,6 @@ Status feed_next(Feed *f, double wait, Str *line, FeedResult *result) {
     *result = look(f, line);
     if (*result != FEED_NOTHING) return OK;
     TRY(read_more(f, wait));
-    *result = look(f, line);
+    if (!signals_came()) *result = look(f, line);
     return OK;
 }

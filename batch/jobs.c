@@ -171,7 +171,7 @@ static Status read_chunks(Job *j, const char *key, json_t *value) {
 }
 
 static Status read_stop(Job *j, const char *key, json_t *value) {
-    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    size_t n = json_is_array(value) ? json_array_size(value) : json_is_false(value) ? 0 : 1;
     if (n > JOB_MOST_STOPS) return unexpected(key, "no more than 64 texts", value);
     j->config.n_stop = 0;
     if (n == 0) return OK;
@@ -194,10 +194,14 @@ static Status read_stop(Job *j, const char *key, json_t *value) {
     return OK;
 }
 
-// {"15043": -100, ...}: adds biases to those of the run.
+// {"15043": -100, ...}: adds biases to those of the run. false: none.
 static Status read_bias(Job *j, const char *key, json_t *value) {
-    if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
     SamplerParams *s = &j->config.sampling;
+    if (json_is_false(value)) {
+        s->n_bias = 0;
+        return OK;
+    }
+    if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
     int n = s->n_bias;
     LogitBias *all = mem_alloc(((size_t)n + json_object_size(value)) * sizeof *all);
     if (n) memcpy(all, s->bias, (size_t)n * sizeof *all);
@@ -260,8 +264,15 @@ static Status claim_form(Job *j, const char *key, json_t *value) {
     return text.n && memchr(text.data, 0, text.n) ? unexpected(key, "a text without NUL", value) : OK;
 }
 
+// Turns off the form of the run; one of the line stays.
+static Status no_form(Job *j) {
+    if (!j->form_value) j->config.form = (AnswerForm){0};
+    return OK;
+}
+
 // A schema may be an object or a string.
 static Status read_form(Job *j, const char *key, json_t *value) {
+    if (json_is_false(value)) return no_form(j);
     TRY(claim_form(j, key, value));
     bool schema = strcmp(key, "json_schema") == 0;
     if (schema && !json_is_string(value)) jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &j->form_text);
@@ -275,7 +286,9 @@ static Status read_form(Job *j, const char *key, json_t *value) {
 
 // A list of strings, or one string with commas as in --choice.
 static Status read_choice(Job *j, const char *key, json_t *value) {
+    if (json_is_false(value)) return no_form(j);
     TRY(claim_form(j, key, value));
+    if (json_is_array(value) && json_array_size(value) == 0) return unexpected(key, "at least one text", value);
     for (size_t i = 0; i < json_array_size(value); i++) {
         Str one = str_of_json(json_array_get(value, i));
         if (one.n == 0 || memchr(one.data, 0, one.n))
@@ -303,7 +316,7 @@ static Status read_object(Job *j, const char *key, json_t *value) {
 static Status read_format(Job *j, const char *key, json_t *value) {
     const char *type = json_string_value(json_object_get(value, "type"));
     json_t *schema = json_object_get(json_object_get(value, "json_schema"), "schema");
-    if (type && strcmp(type, "text") == 0) return OK;
+    if (json_is_false(value) || (type && strcmp(type, "text") == 0)) return no_form(j);
     if (type && strcmp(type, "json_schema") == 0 && schema) return read_form(j, "json_schema", schema);
     if (!type || strcmp(type, "json_object") != 0)
         return unexpected(key, "{\"type\":\"text\"}, json_object, or json_schema with {\"schema\":...}", value);
@@ -313,7 +326,7 @@ static Status read_format(Job *j, const char *key, json_t *value) {
 }
 
 static Status read_tools(Job *j, const char *key, json_t *value) {
-    if (!json_is_array(value)) return unexpected(key, "a list of tools", value);
+    if (!json_is_array(value) && !json_is_false(value)) return unexpected(key, "a list of tools", value);
     j->tools.n = 0;
     if (json_array_size(value) == 0) {
         j->config.tools = (AnswerTools){0};
@@ -337,6 +350,15 @@ static Status read_tool_choice(Job *j, const char *key, json_t *value) {
     return OK;
 }
 
+static Status read_option(Job *j, const char *key, json_t *value);
+
+// A kind of search for candidates.
+static Status read_search(Job *j, const char *key, json_t *value) {
+    if (!json_is_false(value)) return read_option(j, key, value);
+    *(strcmp(key, "beams") == 0 ? &j->config.beams : &j->config.best_of) = 0;
+    return OK;
+}
+
 enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLETION, OPENAI = CHAT | COMPLETION };
 
 // Empty values of a key that are read: they turn off what the command line has turned on, are a prompt, or are wrong.
@@ -355,8 +377,8 @@ static const struct {
     {"n", OURS | OPENAI, 0, read_answers},
     {"raw", OURS, OFF, read_raw},
     {"early_stopping", OURS | OPENAI, OFF, read_early_stopping},
-    {"stop", OURS | OPENAI, NO_LIST, read_stop},
-    {"logit_bias", OURS | OPENAI, 0, read_bias},
+    {"stop", OURS | OPENAI, OFF | NO_LIST, read_stop},
+    {"logit_bias", OURS | OPENAI, OFF, read_bias},
     {"logprobs", OURS | OPENAI, OFF, read_logprobs},
     {"top_logprobs", CHAT, 0, read_logprobs},
     {"id", OURS, 0, read_nothing}, // read by job_parse
@@ -367,18 +389,25 @@ static const struct {
     {"service_tier", OPENAI, 0, read_nothing},
     {"safety_identifier", OPENAI, 0, read_nothing},
     {"prompt_cache_key", OPENAI, 0, read_nothing},
-    {"response_format", OURS | CHAT, 0, read_format},
-    {"json_schema", OURS, OFF | NO_OBJECT, read_form},
-    {"regex", OURS, 0, read_form},
-    {"grammar", OURS, 0, read_form},
-    {"choice", OURS, 0, read_choice},
+    {"response_format", OURS | CHAT, OFF, read_format},
+    {"json_schema", OURS, OFF | NO_TEXT | NO_OBJECT, read_form},
+    {"regex", OURS, OFF | NO_TEXT, read_form},
+    {"grammar", OURS, OFF | NO_TEXT, read_form},
+    {"choice", OURS, OFF | NO_TEXT | NO_LIST, read_choice},
     {"json_object", OURS, OFF, read_object},
-    {"tools", OURS | CHAT, NO_LIST, read_tools},
+    {"beams", OURS | OPENAI, OFF, read_search},
+    {"best_of", OURS | OPENAI, OFF, read_search},
+    {"tools", OURS | CHAT, OFF | NO_LIST, read_tools},
     {"tool_choice", OURS | CHAT, 0, read_tool_choice},
     {"parallel_tool_calls", CHAT, 0, read_nothing},
 };
 
 // ---- keys that are options ------------------------------------------------------------------------------------------
+
+// Whether a key of a job may be this option, with a number, true or false.
+static bool is_key(const Option *o) {
+    return o && cli_job_settable(o) && o->kind != STOPS && o->kind != TEXT && o->kind != TEXT_FILE;
+}
 
 static Status unknown_key(const Job *j, const char *key) {
     Nearest nearest = {.word = key};
@@ -386,7 +415,7 @@ static Status unknown_key(const Job *j, const char *key) {
     for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
         if (own_keys[i].forms & 1u << j->form) nearest_try(&nearest, own_keys[i].key);
     for (int i = 0; i < cli_n_options; i++) {
-        if (!cli_job_settable(&cli_options[i])) continue;
+        if (!is_key(&cli_options[i])) continue;
         for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) {
             for (char *c = name; *c; c++)
                 if (*c == '-') *c = '_';
@@ -401,7 +430,7 @@ static Status unknown_key(const Job *j, const char *key) {
 // Sets an option; a number is written as text, as on a command line.
 static Status read_option(Job *j, const char *key, json_t *value) {
     const Option *o = cli_job_option(key);
-    if (!o || o->kind == STOPS || o->kind == TEXT || o->kind == TEXT_FILE) return unknown_key(j, key);
+    if (!is_key(o)) return unknown_key(j, key);
     if (o->kind == FLAG) {
         bool on = false;
         TRY(read_flag(key, value, &on));
@@ -433,6 +462,19 @@ static bool is_read(const char *key, const json_t *value) {
     return json_is_false(value) && o && o->kind == FLAG;
 }
 
+static bool has(const json_t *body, const char *key) {
+    const json_t *value = json_object_get(body, key);
+    return value && !asks_nothing(value);
+}
+
+// What the line says takes the place of what the run says against it.
+static void drop_rivals(Job *j, const json_t *body) {
+    if (has(body, "beams") && !has(body, "best_of")) j->config.best_of = 0;
+    if (has(body, "best_of") && !has(body, "beams")) j->config.beams = 0;
+    if (j->form_value && !has(body, "tools")) j->config.tools = (AnswerTools){0};
+    if (has(body, "tools")) no_form(j);
+}
+
 static Status read_body(Job *j, json_t *body) {
     const char *key;
     json_t *value;
@@ -441,6 +483,7 @@ static Status read_body(Job *j, json_t *body) {
     json_object_foreach(body, key, value) {
         if (is_read(key, value)) TRY(read_key(j, key, value));
     }
+    drop_rivals(j, body);
     if (prompt == messages)
         return status_error(QUILL_USAGE, "\"%s\" expected, found %s",
                             j->form == JOB_CHAT         ? "messages"

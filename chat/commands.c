@@ -283,7 +283,7 @@ static Status check_overwrite(const Chat *c, const char *path) {
     buf_str(&question, "overwrite ");
     utf8_escape(&question, path, strlen(path));
     buf_str(&question, "? [y/N] ");
-    bool can_ask = c->lines && lines_terminal(c->lines), yes = can_ask && lines_ask(c->lines, question.data);
+    bool can_ask = c->lines && lines_terminal(c->lines) && isatty(STDERR_FILENO), yes = can_ask && lines_ask(c->lines, question.data);
     buf_free(&question);
     if (yes) return OK;
     if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: the file was not overwritten", path);

@@ -369,7 +369,7 @@ static Status end_answer(Conversation *c, Answer *a, Request *r) {
         conversation_report(c, &st);
         st = OK;
     }
-    if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // it arrived after the last step
+    if (!st.code && signals_ends()) st.code = 128 + signals_caught(); // it arrived after the last step
     if (a->gone) st = (Status){.code = 128 + SIGPIPE};
     engine_keep(c->e, &c->seq);
     return st;

@@ -36,6 +36,7 @@ const ExitCode cli_exit_codes[] = {
     {"5", "prompt longer than the context"},
     {"6", "I/O"},
     {"7", "answer cut before it was complete, or nothing for --extract"},
+    {"129", "interrupted by SIGHUP"},
     {"130", "interrupted by SIGINT"},
     {"143", "interrupted by SIGTERM"},
 };

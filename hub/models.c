@@ -231,15 +231,15 @@ static Status find_removal(const HubCachedList *list, const char *asked, Removal
                         meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
+// Asks on the terminal unless -y is given.
 static bool is_agreed(const Options *o, const Removal *r) {
     char size[24], *line = NULL;
     size_t room = 0;
     if (o->hub.yes) return true;
     fprintf(stderr, "quill: remove %s (%s)? [y/N] ", r->all ? r->repo : r->one->name,
             units_bytes((double)r->bytes, size));
-    bool yes = getline(&line, &room, stdin) > 0 && (line[0] == 'y' || line[0] == 'Y');
+    bool yes = getline(&line, &room, stdin) > 0 && str_is_yes(str_of(line));
     free(line);
-    if (!isatty(STDIN_FILENO)) fputs("\n", stderr);
     return yes;
 }
 
@@ -278,6 +278,9 @@ Status models_run(const Options *o) {
         st = status_error(QUILL_USAGE, "quill models list: nothing behind it expected, found %.100s", o->hub.words[1]);
     else if (rm && o->hub.n_words < 2)
         st = status_error(QUILL_USAGE, "quill models rm: a name of quill models expected, found nothing");
+    else if (rm && !o->hub.yes && !(isatty(STDIN_FILENO) && isatty(STDERR_FILENO)))
+        st = status_error(QUILL_USAGE, "quill models rm: -y expected where stdin and stderr are not a terminal to ask "
+                                       "on; nothing was removed");
     if (!st.code) st = hub_places_cache(&root);
     if (!st.code && list) st = list_models(o, root.data);
     for (int i = 1; rm && i < o->hub.n_words && !st.code; i++) st = remove_model(o, root.data, o->hub.words[i]);

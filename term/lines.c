@@ -529,8 +529,8 @@ static int next_line(Lines *l, Buf *line) {
         searched = l->ahead.n;
         whole = end ? (size_t)(end - l->ahead.data) : l->ahead.n;
         if (whole > FD_STREAM_MOST) return -1;
-        if (end || n == 0) break;
         if (signals_caught()) return -1; // reads that find bytes at once are never interrupted
+        if (end || n == 0) break;
         n = fd_read(STDIN_FILENO, bytes, sizeof bytes);
         if (n < 0) return -1;
         buf_append(&l->ahead, bytes, (size_t)n);
@@ -672,7 +672,7 @@ bool lines_ask(Lines *l, const char *question) {
     else if (stream_line(l, &line, &end).code) end = true;
     l->question = NULL;
     if (end && l->stopped && l->stopped != SIGINT) l->ended = l->stopped;
-    bool yes = !end && line.n > 0 && (line.data[0] == 'y' || line.data[0] == 'Y');
+    bool yes = !end && str_is_yes(str_of_buf(&line));
     buf_free(&line);
     return yes;
 }

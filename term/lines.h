@@ -28,7 +28,7 @@ Lines *lines_open(const LinesSetup *setup);
 Status lines_read(Lines *l, Buf *message, bool *end);
 bool lines_quoted(const Lines *l);   // the last message was between """ and """: it is text even if it begins with /
 bool lines_terminal(const Lines *l); // stdin is a terminal
-// Asks a question on the terminal. True: the answer begins with y. Enter, Ctrl-C and Ctrl-D mean no.
+// Asks a question on the terminal. True: the answer is y or yes. Enter, Ctrl-C and Ctrl-D mean no.
 bool lines_ask(Lines *l, const char *question);
 void lines_close(Lines *l); // NULL is fine
 

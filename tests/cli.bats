@@ -248,8 +248,8 @@ interrupted() {
     wait "$pid" || status=$?
 }
 
-@test "SIGINT and SIGTERM flush what was generated" {
-    for pair in INT:130 TERM:143; do
+@test "SIGINT, SIGTERM and SIGHUP flush what was generated" {
+    for pair in INT:130 TERM:143 HUP:129; do
         interrupted "${pair%:*}" out -q --ignore-eos -n -1 -c 4M hello
         [ "$status" -eq "${pair#*:}" ]
         [ ! -s errors ]
@@ -272,7 +272,7 @@ interrupted() {
     mkfifo stalled
     exec 5<>stalled
     timeout 0.2 cat /dev/zero >&5 || true # it takes no more
-    for pair in INT:130 TERM:143; do
+    for pair in INT:130 TERM:143 HUP:129; do
         for mode in "-n 5 hello" "-n 5 --json hello" "batch jobs" "prefill --kv-out - hello"; do
             echo '{"id":1,"prompt":"hi","max_tokens":5}' >jobs
             hears_int "$QUILL" $mode -v >stalled 2>errors </dev/null 5<&- &
@@ -291,7 +291,7 @@ interrupted() {
 @test "a signal ends a running chat command and the chat" {
     mkfifo lines silent
     exec 5<>lines
-    for pair in INT:130 TERM:143; do
+    for pair in INT:130 TERM:143 HUP:129; do
         hears_int "$QUILL" -i -v >out 2>errors <lines 5<&- &
         pid=$!
         for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
@@ -303,6 +303,26 @@ interrupted() {
         not grep silent errors
     done
     exec 5<&-
+}
+
+@test "a line that a signal cuts is no message and no job" {
+    for mode in "-i --greedy" batch; do
+        mkfifo cut
+        hears_int "$QUILL" $mode -v >out 2>errors <cut &
+        pid=$!
+        exec 5>cut
+        printf '{"prompt":"What is 2 plus 3?"' >&5
+        for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
+        sleep 0.2
+        kill -STOP "$pid" # the signal and the end of the input come at once
+        kill -INT "$pid"
+        exec 5>&-
+        kill -CONT "$pid"
+        ended "$pid"
+        [ "$status" -eq 130 ]
+        [ ! -s out ]
+        rm cut
+    done
 }
 
 @test "SIGINT stops a long prefill between two chunks" {

@@ -440,14 +440,26 @@ m = json.load(sys.stdin)
 assert [x["type"] for x in m] == ["F32", "incomplete", "Q4_K_M", "Q8_0"], m
 assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 9000, m'
     # no, nothing and yes
-    for answer in n '' x; do
-        echo "$answer" | "$QUILL" models rm me/tiny:Q8_0 2>errors
-        said 'remove me/tiny:Q8_0 (.* KB)? \[y/N\]'
-        said 'nothing was removed'
+    for answer in n '' x yesterday; do
+        drive <<EOF
+spawn $QUILL models rm me/tiny:Q8_0
+expect "remove me/tiny:Q8_0 ("
+expect " KB)? [y/N] "
+send "$answer\\r"
+expect "nothing was removed"
+exit 0
+EOF
     done
+    # what lies on stdin is no answer
+    [ "$(echo y | code "$QUILL" models rm me/tiny:Q8_0)" -eq 2 ]
     [ "$("$QUILL" models --names | wc -l)" -eq 3 ]
-    echo y | "$QUILL" models rm me/tiny:Q8_0 2>errors
-    said 'me/tiny:Q8_0: removed'
+    drive <<EOF
+spawn $QUILL models rm me/tiny:Q8_0
+expect "? [y/N] "
+send "Yes\\r"
+expect "me/tiny:Q8_0: removed"
+exit 0
+EOF
     [ "$("$QUILL" models --names | xargs)" = "me/dir me/tiny:Q4_K_M" ]
     [ "$(find "$folder/blobs" -type f | wc -l)" -eq 1 ]
     "$QUILL" models rm -q -y me/tiny me/odd me/dir

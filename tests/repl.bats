@@ -420,6 +420,23 @@ modes usual
 EOF
 }
 
+@test "--autosave keeps an answer that the end of the terminal cuts" {
+    export XDG_STATE_HOME="$PWD/state"
+    drive <<'EOF'
+spawn $QUILL --ignore-eos -n -1 -c 1M --autosave
+prompt
+send "hello\r"
+expect "\n"
+pause 0.3
+signal HUP
+signal HUP
+exit 129
+EOF
+    "$QUILL" -c 1M --continue --dump-prompt -n 1 next </dev/null 2>errors >out
+    grep -q '^hello<|im_end|>' errors
+    [ "$(grep -c 'im_start|>assistant' errors)" -eq 2 ]
+}
+
 @test "after Ctrl-Z and fg the typed line is shown again" {
     drive <<'EOF'
 spawn bash --norc --noprofile -i
@@ -913,7 +930,22 @@ send "/save file\r"
 expect "overwrite file? [y/N] "
 send "\x03"
 expect "/save: file: the file was not overwritten"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "Your name?\r"
+expect "/save: file: the file was not overwritten"
 EOF
+    [ "$(cat file)" = precious ]
+    # nobody would see the question
+    drive <<'EOF'
+spawn sh -c 'exec $QUILL -n 1 2>errors'
+send "/save file\r"
+send "yes\r"
+send "\x04"
+exit 0
+EOF
+    grep -q 'file: a new file expected' errors
     [ "$(cat file)" = precious ]
     talk -n 1 <<'EOF'
 send "hello\r"

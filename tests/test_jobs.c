@@ -84,6 +84,49 @@ static void test_our_form(void **state) {
     job_free(&j);
 }
 
+// What a line turns off or replaces of a run's forms, tools and kinds of search.
+static void test_rivals(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys;
+        const char *regex; // of the job; NULL: none
+        bool tools;
+        int beams, best_of, n_stop, n_bias;
+    } cases[] = {
+        {"\"id\":1", "a+", true, 0, 3, 1, 1},
+        {"\"regex\":false", NULL, true, 0, 3, 1, 1},
+        {"\"grammar\":false,\"choice\":false,\"json_schema\":false", NULL, true, 0, 3, 1, 1},
+        {"\"response_format\":{\"type\":\"text\"}", NULL, true, 0, 3, 1, 1},
+        {"\"regex\":\"b\",\"choice\":false", "b", false, 0, 3, 1, 1},
+        {"\"regex\":\"\"", "", false, 0, 3, 1, 1},
+        {"\"tools\":false", "a+", false, 0, 3, 1, 1},
+        {"\"tools\":[{\"name\":\"f\"}]", NULL, true, 0, 3, 1, 1},
+        {"\"stop\":false,\"logit_bias\":false", "a+", true, 0, 3, 0, 0},
+        {"\"beams\":2", "a+", true, 2, 0, 1, 1},
+        {"\"best_of\":false", "a+", true, 0, 0, 1, 1},
+        {"\"best_of\":2,\"beams\":false", "a+", true, 0, 2, 1, 1},
+    };
+    AnswerConfig run = defaults.answer;
+    run.form.regex = "a+";
+    run.tools.text = "[]";
+    run.best_of = 3;
+    run.n_stop = 1;
+    run.stop = (const char *[]){"s"};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char line[300];
+        Job j;
+        snprintf(line, sizeof line, "{\"prompt\":\"x\",%s}", cases[i].keys);
+        Status st = job_parse(str_of(line), &run, &j);
+        if (st.code) fail_msg("%s: %s", line, st.message);
+        bool same = cases[i].regex && j.config.form.regex ? strcmp(cases[i].regex, j.config.form.regex) == 0
+                                                          : cases[i].regex == j.config.form.regex;
+        bool right = same && cases[i].tools == (j.config.tools.text != NULL) && cases[i].beams == j.config.beams;
+        right = right && cases[i].best_of == j.config.best_of && cases[i].n_stop == j.config.n_stop;
+        if (!right || cases[i].n_bias != j.config.sampling.n_bias) fail_msg("%s: another job", line);
+        job_free(&j);
+    }
+}
+
 static void test_openai_form(void **state) {
     (void)state;
     Job j;
@@ -143,6 +186,9 @@ static const struct {
     {"{\"prompt\":\"x\",\"seed\":-2}", "seed: a whole number"},
     {"{\"prompt\":\"x\",\"greedy\":1}", "greedy: true or false expected"},
     {"{\"prompt\":\"x\",\"stop\":[\"\"]}", "stop: texts of 1 to 1024 bytes"},
+    {"{\"prompt\":\"x\",\"choice\":[]}", "choice: at least one text expected, found []"},
+    {"{\"prompt\":\"x\",\"grammar_file\":\"g\"}", "grammar_file: quill batch does not support this key"},
+    {"{\"prompt\":\"x\",\"grammer\":\"g\"}", "did you mean grammar?"},
     {"{\"prompt\":\"x\",\"stop\":[\"a\\u0000\"]}", "stop: texts"},
     {"{\"prompt\":\"x\",\"stop\":[1]}", "stop: texts"},
     {"{\"prompt\":\"x\",\"reverse_prompt\":\"y\"}", "reverse_prompt"},
@@ -250,9 +296,9 @@ static void test_huge_lines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_our_form),     cmocka_unit_test(test_openai_form),
-        cmocka_unit_test(test_broken_lines), cmocka_unit_test(test_lines_as_they_come),
-        cmocka_unit_test(test_huge_lines),
+        cmocka_unit_test(test_our_form),           cmocka_unit_test(test_rivals),
+        cmocka_unit_test(test_openai_form),        cmocka_unit_test(test_broken_lines),
+        cmocka_unit_test(test_lines_as_they_come), cmocka_unit_test(test_huge_lines),
     };
     return cmocka_run_group_tests(tests, read_defaults, free_defaults);
 }

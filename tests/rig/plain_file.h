@@ -55,8 +55,9 @@ static inline bool is_apart(const Plain *p) { return is(p, "nemotron_h") || is(p
 // layer -1: a tensor outside the layers. kind NULL: the name ends with the part.
 static inline const GgufTensor *tensor_of(const Plain *p, int layer, const char *part, const char *kind) {
     char name[96];
-    if (layer < 0) snprintf(name, sizeof name, "%s.%s", part, kind);
-    else snprintf(name, sizeof name, "blk.%d.%s%s%s", layer, part, kind ? "." : "", kind ? kind : "");
+    const char *dot = kind ? "." : "", *last = kind ? kind : "";
+    if (layer < 0) snprintf(name, sizeof name, "%s%s%s", part, dot, last);
+    else snprintf(name, sizeof name, "blk.%d.%s%s%s", layer, part, dot, last);
     return gguf_tensor(p->g, name);
 }
 
