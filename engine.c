@@ -154,19 +154,23 @@ static Scheduler *new_scheduler(Engine *e, const MemoryPlan *plan) {
     return scheduler_new(&e->kv, e->sampler, steps, e->policy);
 }
 
-// Makes the parts of the engine from its configuration and its file. Each part needs those before it.
+// Makes what the plan has planned. Each part needs those before it.
+static Status make_parts(Engine *e, const MemoryPlan *plan) {
+    TRY(load_weights(e, plan));
+    TRY(kvcache_new(&e->kv, &e->shape));
+    TRY(open_policies(e));
+    TRY(workspace_new(&e->work, &e->model, e->pool, plan->max_rows, plan->max_out, e->shape.n_ctx));
+    e->sampler = sampler_new(e->model.c.n_vocab);
+    e->sched = new_scheduler(e, plan);
+    return OK;
+}
+
+// Makes the parts of the engine from its configuration and its file.
 static Status load(Engine *e, EngineNeeds needs) {
     MemoryPlan plan;
     TRY(open_model(e, needs));
     TRY(plan_memory(e, needs, &plan));
-    if (e->config.dry_run) return OK;
-    TRY(load_weights(e, &plan));
-    TRY(kvcache_new(&e->kv, &e->shape));
-    TRY(open_policies(e));
-    TRY(workspace_new(&e->work, &e->model, e->pool, plan.max_rows, plan.max_out, e->shape.n_ctx));
-    e->sampler = sampler_new(e->model.c.n_vocab);
-    e->sched = new_scheduler(e, &plan);
-    return OK;
+    return e->config.dry_run ? OK : memory_plan_explain(&plan, make_parts(e, &plan));
 }
 
 Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g) {

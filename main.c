@@ -22,6 +22,7 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/completions.h"
+#include "cli/config.h"
 #include "cli/help.h"
 #include "cli/man.h"
 #include "cli/values.h"
@@ -51,7 +52,8 @@ static Status answer_or_chat(Options *o) {
     if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
     if (prompt.n == 0 && only_stdin(&o->prompt)) given = false; // as of a program that found nothing
     if (!st.code && !given && !chat)
-        st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
+        st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; %s",
+                          o->prompt.no_stdin ? "--no-stdin reads no pipe" : "-i chats line by line");
     if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);
     buf_append(&prompt, "", 0);
     if (chat) o->answer.no_newline = false; // the next turn begins on a new line
@@ -137,11 +139,16 @@ static Status flush_stdout(void) {
     return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
 }
 
-// If QUILL_MODEL or the configuration file named the model, a message about the model begins with that source.
+// If QUILL_MODEL or the configuration file named the model, a message about the model begins with that source. The
+// sources of options that nobody typed come behind the first line.
 static void print_failure(const Options *o, const Status *st) {
     bool name_source = o->model_from && str_has_prefix(str_of(st->message), o->engine.model);
-    if (name_source) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
-    else fprintf(stderr, "quill: %s\n", st->message);
+    size_t first = strcspn(st->message, "\n");
+    Buf sources = {0};
+    if (!name_source) config_sources(o, (Str){st->message, first}, &sources);
+    fprintf(stderr, "quill: %s%s%.*s%s%s\n", name_source ? o->model_from : "", name_source ? ": " : "", (int)first,
+            st->message, sources.n ? sources.data : "", st->message + first);
+    buf_free(&sources);
 }
 
 // After SIGINT quill has written what it had, and ends by the signal: a shell whose Ctrl-C this was then ends its loop

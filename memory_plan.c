@@ -37,8 +37,8 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const 
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
-// Appends the memory budget to the message of `st`.
-static Status with_budget(const MemoryPlan *p, Status st) {
+Status memory_plan_explain(const MemoryPlan *p, Status st) {
+    if (st.code != QUILL_MEMORY) return st;
     Buf budget = {0};
     memory_plan_budget(p->model, &p->shape, p->scratch, &p->draft, &budget);
     device_plan_budget(p->devices, &budget);
@@ -129,7 +129,7 @@ static Status too_large(const MemoryPlan *p, size_t limit) {
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, only %s are available%s; try %s%s", s->n_ctx,
                              units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
                              p->config->kv_mem ? " within --kv-mem" : "", smaller, other);
-    return with_budget(p, st);
+    return memory_plan_explain(p, st);
 }
 
 // A model in F32 is computed in f32 throughout, and an f32 cache keeps that exactness. For other models f16 is enough.
@@ -393,7 +393,7 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes) {
     bool fits = size_add(file_bytes, kvshape_host_bytes(&p->shape), &all) && size_add(all, p->scratch, &all) &&
                 size_add(all, p->draft.slot ? draft_bytes(&p->draft, &p->shape) : 0, &all) && all <= available;
     if (fits) return OK;
-    return with_budget(p, status_error(QUILL_MEMORY,
+    return memory_plan_explain(p, status_error(QUILL_MEMORY,
                                        "--mlock: the file, the KV cache and scratch need %s of memory, only %s are "
                                        "available; leave --mlock out, or try a smaller -c",
                                        units_bytes((double)all, need), units_bytes((double)available, have)));

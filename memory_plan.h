@@ -39,6 +39,8 @@ int memory_plan_kv_type(const Model *m, int asked);
 // The largest context (-c) whose KV cache fits into the memory that is available now, with steps of up to `rows` rows.
 // kv_mem: as in EngineConfig.
 int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t kv_mem);
+// An error for lack of memory gets the lines of the budget behind its message; others stay.
+Status memory_plan_explain(const MemoryPlan *p, Status st);
 // Appends the lines of the memory budget: weights, KV cache, scratch, the draft model if there is one, available
 // memory.
 void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const DraftMemory *draft, Buf *out);

@@ -45,7 +45,7 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
 }
 
 bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv) {
-    return request_has_blocks(r) && sequence_shares(r->seq) && !request_is_decoding(r) &&
+    return request_has_blocks(r) && sequence_shares(r->seq) && sequence_shares(later->seq) && !request_is_decoding(r) &&
            common_slots(kv, r->seq, later->seq) > r->seq->n_cached;
 }
 

@@ -19,9 +19,11 @@ struct Scheduler {
     Step steps[2];  // the current step, and the next one (scheduler_ahead)
     Step *step;     // the step that scheduler_next returned
     bool has_ahead; // the other step is planned already
+    // Counted by fetch_all: sequences of requests that will enter this step and have no blocks yet; the blocks that all
+    // requests with prompt rows still need
+    int n_entering, entering;
     int64_t n_preempted, n_steps;
     float *allowed;   // (n_vocab) logits of a constrained row
-    int fetch_room;   // slots that may still be fetched in this step
     double now;       // the time when the step's results arrived
     bool interrupted; // scheduler_next finishes all requests
 };
@@ -95,7 +97,7 @@ static bool prefix_is_coming(const Scheduler *s, const Request *r) {
 // Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
 // count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
-    int others = 0, spare = request_n_coming(r);
+    int others = s->n_entering, spare = request_n_coming(r) + s->entering;
     for (Request *q = s->first; q; q = q->next) {
         if (!request_has_blocks(q)) continue;
         others += request_n_sequences(q) + request_n_coming(q);
@@ -169,18 +171,42 @@ static void begin(Request *r) {
     r->time.begun = clock_now();
 }
 
-// Loads saved K and V of r (Policy.fetch) before r gets rows. False: r has to wait for a later step. Nothing is loaded
-// while the step has block copies to execute, since these could overwrite loaded slots.
-static bool fetch(Scheduler *s, Request *r) {
-    const Policy *p = policy_with_fetch(policy_of(s, r));
-    if (r->fetched || !p) return true;
-    bool alone = s->step->batch.n_rows == 0;
-    if (alone && s->kv->n_copies > 0) return true; // beams took the last blocks: r computes rows, and preempts them
-    int room = alone ? INT_MAX : s->fetch_room, had = r->seq->n_cached;
-    if (room < 1 || s->kv->n_copies > 0) return false;
-    r->fetched = p->fetch(p, r, room);
-    s->fetch_room -= r->seq->n_cached - had;
-    return r->fetched;
+// Whether r may get rows of its prompt in this step. *waits: an older request may not begin; then no newer one may
+// begin either: it would take the blocks that the older one waits for. Requests that have begun always continue: when
+// they end, they free blocks.
+static bool may_prefill(Scheduler *s, Request *r, bool *waits) {
+    if (request_is_decoding(r)) return false;
+    if (!request_has_blocks(r)) {
+        if (*waits || prefix_is_coming(s, r)) return false;
+        *waits = !may_begin(s, r);
+        if (*waits) return false;
+    }
+    kvcache_match_prefix(s->kv, r->seq);
+    return true;
+}
+
+// Loads saved K and V (Policy.fetch) of the requests that are about to get rows. This is done before the first row of a
+// step reserves its slots, since the block copies of a step could overwrite loaded slots.
+static void fetch_all(Scheduler *s) {
+    bool waits = false, alone = true, any = false; // alone: the load delays no other request
+    int room = FETCHED_A_ROW * s->shape.max_rows;
+    for (const Request *r = s->first; r; r = r->next) {
+        alone = alone && !request_is_decoding(r);
+        any = any || (!r->fetched && policy_with_fetch(policy_of(s, r)));
+    }
+    for (Request *r = s->first; r && any && room > 0; r = r->next) {
+        const Policy *p = policy_with_fetch(policy_of(s, r));
+        if (!may_prefill(s, r, &waits)) continue;
+        int had = r->seq->n_cached;
+        if (p && !r->fetched && s->kv->n_copies == 0) r->fetched = p->fetch(p, r, alone ? INT_MAX : room);
+        room -= r->seq->n_cached - had;
+        alone = false;
+        s->entering += int_max(0, request_blocks_to_begin(r, s->kv));
+        if (request_has_blocks(r)) continue;
+        s->n_entering += request_n_sequences(r) + request_n_coming(r);
+        s->entering += request_n_coming(r);
+    }
+    s->n_entering = s->entering = 0;
 }
 
 // The next sequence of r that has prompt tokens to compute, *n of them. Sequences are computed one after the other, so
@@ -232,19 +258,14 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
     return true;
 }
 
-// Adds prompt rows, oldest request first. If a request may not begin, no newer one may begin either: it would take the
-// blocks that the first one waits for. Requests that have begun always continue: when they end, they free blocks.
+// Adds prompt rows, oldest request first. A request whose K and V are not all loaded waits, unless the step would be
+// empty.
 static void add_all_prefill_rows(Scheduler *s) {
     bool waits = false;
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
-        if (request_is_decoding(r)) continue;
-        if (!request_has_blocks(r) && prefix_is_coming(s, r)) continue;
-        if (!request_has_blocks(r) && (waits || !may_begin(s, r))) {
-            waits = true;
-            continue;
-        }
-        kvcache_match_prefix(s->kv, r->seq);
-        if (fetch(s, r) && !add_prefill_rows(s, r)) return;
+        if (!may_prefill(s, r, &waits)) continue;
+        bool fetched = r->fetched || !policy_with_fetch(policy_of(s, r)) || s->step->batch.n_rows == 0;
+        if (fetched && !add_prefill_rows(s, r)) return;
     }
 }
 
@@ -327,7 +348,7 @@ static bool plan_step(Scheduler *s) {
     Batch *b = &s->step->batch;
     step_clear(s->step);
     s->n_steps++;
-    s->fetch_room = FETCHED_A_ROW * s->shape.max_rows;
+    fetch_all(s);
     add_all_decode_rows(s);
     add_all_prefill_rows(s);
     if (b->n_rows == 0) return false;

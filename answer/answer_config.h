@@ -35,7 +35,8 @@ static inline uint32_t sampling_bit(size_t at) { return (uint32_t)1 << (at / siz
 
 typedef struct {
     // the conversation
-    const char *system, *system_file;               // the system message, or the path of a file with it
+    const char *system, *system_file; // the system message, or the path of a file with it
+    bool system_usual; // it is the configuration file's: a model without a template leaves it out, without an error
     const char *chat_template, *chat_template_file; // a name of answer/builtin_templates.h; a path
     // on, off: enable_thinking of the template; low, medium, high: its reasoning_effort and the like, and
     // enable_thinking is on; show, hide: print thoughts;

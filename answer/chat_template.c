@@ -132,7 +132,7 @@ Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfi
                             "%s: --chat: a chat template expected, the model has none; leave --chat out, or give one "
                             "with --chat-template",
                             gguf_name(g));
-    if (config->system || config->system_file)
+    if ((config->system || config->system_file) && !config->system_usual)
         return status_error(QUILL_MODEL,
                             "%s: -sys: a chat template expected, the model has none; put the text into the prompt, or "
                             "give one with --chat-template",

@@ -96,7 +96,7 @@ Status answer_messages(const Engine *e, const AnswerConfig *config, const ChatTe
                        SavedTalk *out) {
     Buf system = {0};
     *out = (SavedTalk){0};
-    Status st = prompt_system(config, &system);
+    Status st = prompt_system(config, template, &system);
     if (!st.code) st = saved_prompt(config, gguf_name(e->gguf), !template, str_of_buf(&system), prompt, out);
     buf_free(&system);
     return st;

@@ -100,7 +100,8 @@ Status prompt_read(const PromptConfig *p, Buf *text, bool *given) {
     return st;
 }
 
-Status prompt_system(const AnswerConfig *config, Buf *text) {
+Status prompt_system(const AnswerConfig *config, bool template, Buf *text) {
+    if (!template && config->system_usual) return OK;
     if (config->system) buf_str(text, config->system);
     else if (config->system_file) {
         buf_append(text, "", 0);

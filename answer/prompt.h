@@ -27,6 +27,6 @@ Status prompt_read(const PromptConfig *p, Buf *text, bool *given);
 // Whether stdin is a pipe, a socket or a regular file with bytes to read. Waits for nothing and reads nothing.
 bool prompt_is_waiting(void);
 // Appends the system message of -sys or -sysf; text->data stays NULL if neither is given.
-Status prompt_system(const AnswerConfig *config, Buf *text);
+Status prompt_system(const AnswerConfig *config, bool template, Buf *text);
 
 #endif

@@ -374,7 +374,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     if (!o->input && isatty(STDIN_FILENO))
         return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one per line, on stdin or in FILE expected, found "
                                          "a terminal; give - to read from the terminal");
-    TRY(prompt_system(&o->answer, &b->system));
+    TRY(prompt_system(&o->answer, true, &b->system));
     TRY(feed_open(o->input, &b->feed));
     TRY(check_out(b));
     TRY(engine_open(

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "answer/candidates.h"
+#include "answer/tools.h"
 #include "cli/values.h"
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
@@ -473,6 +474,8 @@ static void drop_rivals(Job *j, const json_t *body) {
     if (has(body, "best_of") && !has(body, "beams")) j->config.beams = 0;
     if (j->form_value && !has(body, "tools")) j->config.tools = (AnswerTools){0};
     if (has(body, "tools")) no_form(j);
+    else if (j->raw) j->config.tools = (AnswerTools){0}; // the template writes the tools
+    if (!tools_given(&j->config.tools) && !has(body, "tool_choice")) j->config.tools.choice = NULL;
 }
 
 static Status read_body(Job *j, json_t *body) {

@@ -283,7 +283,8 @@ static Status check_overwrite(const Chat *c, const char *path) {
     buf_str(&question, "overwrite ");
     utf8_escape(&question, path, strlen(path));
     buf_str(&question, "? [y/N] ");
-    bool can_ask = c->lines && lines_terminal(c->lines) && isatty(STDERR_FILENO), yes = can_ask && lines_ask(c->lines, question.data);
+    bool can_ask = c->lines && lines_terminal(c->lines) && isatty(STDERR_FILENO),
+         yes = can_ask && lines_ask(c->lines, question.data);
     buf_free(&question);
     if (yes) return OK;
     if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: the file was not overwritten", path);
@@ -299,6 +300,9 @@ static Status save(Chat *c, const char *arg, Status *end) {
     const char *name;
     TRY(without_kv("save", arg, &kv, &name));
     if (!*name && !c->file) return usage("save", "a file");
+    if (strcmp(name, "-") == 0)
+        return status_error(QUILL_USAGE,
+                            "/save: a file expected, found -, but stdout has the answers; ./- names a file");
     char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
     Buf beside = {0};
     kv_name(path, &beside);

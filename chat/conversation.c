@@ -598,7 +598,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
     Status st = conversation_settings(c);
     if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->template);
     if (!st.code) st = conversation_check(c);
-    if (!st.code) st = prompt_system(config, &system);
+    if (!st.code) st = prompt_system(config, c->template, &system);
     if (!st.code && system.data) add_message(c, "system", str_of_buf(&system));
     buf_free(&system);
     return st;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "answer/candidates.h"
+#include "answer/tools.h"
 #include "cli/values.h"
 #include "files/builtin.h"
 #include "formats/types.h"
@@ -29,6 +30,7 @@ const CliConflict cli_conflicts[] = {
     {"--raw", "-sys", false, RAW_SYSTEM},
     {"--raw", "-sysf", false, RAW_SYSTEM},
     {"--chat-template", "--chat-template-file", false, NULL},
+    {"--raw", "--tools", false, "--raw and --tools: one of them expected, found both; the template writes the tools"},
     {"--raw", "--chat-template", false, RAW_TEMPLATE},
     {"--raw", "--chat-template-file", false, RAW_TEMPLATE},
     {"-v", "-q", false, NULL},
@@ -41,6 +43,8 @@ const CliConflict cli_conflicts[] = {
     {"--extract", "--json", false, NULL},
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},
+    {"--extract", "--tools", false,
+     "--extract and --tools: one of them expected, found both; calls of tools are no part of an answer's text"},
     {"--extract", "--echo", false,
      "--extract and --echo: one of them expected, found both; --extract prints a part of the answer alone"},
     {"--evict", "--kv-dir", false,
@@ -142,6 +146,11 @@ static Status check_stdin_files(Options *o) {
 static Status check_stdin(Options *o) {
     if (o->prompt.no_stdin && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
+    if (o->prompt.no_stdin && o->chat.interactive && cli_is_usual(o, "--no-stdin")) o->prompt.no_stdin = false;
+    if (o->prompt.no_stdin && o->chat.interactive)
+        return status_error(QUILL_USAGE,
+                            "--no-stdin and -i: one of them expected, found both; a chat's lines come from "
+                            "stdin");
     if (o->chat.interactive && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE,
                             "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
@@ -292,7 +301,10 @@ static Status check_needs(const Options *o) {
 static void drop_lone(Options *o) {
     AnswerConfig *a = &o->answer;
     EngineConfig *e = &o->engine;
+    if (!e->model && cli_is_usual(o, "--no-mmap")) e->no_mmap = false; // the built-in model
+    a->system_usual = cli_is_usual(o, "-sys") && cli_is_usual(o, "-sysf");
     if (o->mode == MODE_BATCH) return; // a job may have the other one
+    if (!tools_given(&a->tools) && cli_is_usual(o, "--tool-choice")) a->tools.choice = NULL;
     if (!a->beams && cli_is_usual(o, "--length-penalty")) a->length_penalty = 1;
     if (!a->beams && cli_is_usual(o, "--early-stopping")) a->early_stopping = "false";
     if (!e->speculate && cli_is_usual(o, "--draft-min")) e->draft_min = 0;

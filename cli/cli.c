@@ -72,10 +72,16 @@ static CliPage page_of(const Option *o, const char *flag) {
     }
 }
 
-// Parses --color, whose value may be missing: then it is auto.
+// Parses --color, whose value may be missing: then it is auto. A word that is nearly a value is no prompt.
 static Status parse_color(Args *a, Options *out, const Option *o) {
+    static const char *const values[] = {"auto", "always", "never"};
     const char *next = a->next < a->argc ? a->argv[a->next] : "";
     bool value = cli_is_choice("on|off", next) || cli_is_choice(o->arg, next);
+    Nearest nearest = {.word = next};
+    for (size_t i = 0; i < ARRAY_LEN(values) && !value && *next; i++) nearest_try(&nearest, values[i]);
+    if (nearest_found(&nearest))
+        return status_error(QUILL_USAGE, "--color: %s expected, found \"%.40s\"; did you mean %s?", o->arg, next,
+                            nearest_found(&nearest));
     a->next += value;
     a->goes_on = false;
     out->origins[o - cli_options].by = BY_FLAG;
@@ -245,6 +251,7 @@ static Status use_words(Args *a, Options *out) {
     else if (out->mode == MODE_PULL || out->mode == MODE_MODELS) give_words(a, &out->hub.words, &out->hub.n_words);
     else if (out->bench.replay) give_words(a, &out->bench.files, &out->bench.n_files);
     else if (out->mode == MODE_QUANTIZE) {
+        if (out->show_config && a->n_words == 0) return OK;
         if (a->n_words != 3)
             return status_error(QUILL_USAGE, "quill quantize: IN OUT TYPE expected, found %d word%s", a->n_words,
                                 a->n_words == 1 ? "" : "s");

@@ -26,7 +26,12 @@ static bool config_path(Buf *out) {
 // Reads the file; *there: it exists.
 static Status read_file(const char *path, Buf *text, bool *there) {
     *there = access(path, F_OK) == 0;
-    return *there ? file_read(path, text) : OK;
+    if (!*there) return OK;
+    TRY(file_read(path, text));
+    const char *nul = text->n ? memchr(text->data, 0, text->n) : NULL;
+    int line = 1;
+    for (const char *at = text->data; nul && at < nul; at++) line += *at == '\n';
+    return nul ? status_error(QUILL_USAGE, "%.500s:%d: text expected, found a NUL byte", path, line) : OK;
 }
 
 typedef struct {
@@ -228,13 +233,15 @@ static bool has_stronger_rival(const Option *row, const char *value, Giver by, c
     return is_greedy_rival(row, value, by, o) || is_sealed_rival(row, value, by, o);
 }
 
-// Replaces ~/ by the home directory if the value is a path. The options own the new text.
+// Replaces ~/ by the home directory if the value is a path, or a word, a comma and a path (ngram,FILE). The options own
+// the new text.
 static const char *with_home(const Option *row, const char *value, Options *o) {
-    const char *home = getenv("HOME");
-    bool path = row->arg && (strncmp(row->arg, "FILE", 4) == 0 || strncmp(row->arg, "DIR", 3) == 0);
-    if (!path || strncmp(value, "~/", 2) != 0 || !home) return value;
+    const char *home = getenv("HOME"), *comma = strchr(value, ',');
+    bool path = row->arg && (strstr(row->arg, "FILE") || strncmp(row->arg, "DIR", 3) == 0);
+    size_t head = comma && row->arg && strstr(row->arg, ",FILE") ? (size_t)(comma + 1 - value) : 0;
+    if (!path || strncmp(value + head, "~/", 2) != 0 || !home) return value;
     Buf whole = {0};
-    buf_printf(&whole, "%s%s", home, value + 1);
+    buf_printf(&whole, "%.*s%s%s", (int)head, value, home, value + head + 1);
     cli_keep(o, whole.data);
     return whole.data;
 }
@@ -308,7 +315,33 @@ void config_origin(const Option *row, const Origin *origin, Buf *out) {
     }
 }
 
+void config_sources(const Options *o, Str message, Buf *out) {
+    const char *until = memchr(message.data, ';', message.n); // what comes behind it is advice
+    size_t n = until ? (size_t)(until - message.data) : message.n;
+    for (size_t i = 0; i < n; i++) {
+        char name[32];
+        size_t length = 0;
+        if (message.data[i] != '-' || (i > 0 && !strchr(" (,/", message.data[i - 1]))) continue;
+        while (i + length < n && length < sizeof name - 1 &&
+               (isalnum((unsigned char)message.data[i + length]) || message.data[i + length] == '-'))
+            length++;
+        snprintf(name, sizeof name, "%.*s", (int)length, message.data + i);
+        const Option *row = cli_find(name, 1u << o->mode);
+        const Origin *origin = row ? &o->origins[row - cli_options] : NULL;
+        if (!origin || origin->by == BY_DEFAULT || origin->by == BY_FLAG) continue;
+        Buf from = {0};
+        config_origin(row, origin, &from);
+        buf_printf(out, "; %s is from %s", name, from.data);
+        buf_free(&from);
+        i += length;
+    }
+}
+
 static void show_line(const char *name, const char *value, const char *from) {
+    if (strchr(value, '\n')) { // a file has one line for each value
+        printf("# %s has a line break; it works only on the command line # %s\n", name, from);
+        return;
+    }
     bool quoted = !*value || strchr(value, '#') || isspace((unsigned char)*value) ||
                   isspace((unsigned char)value[strlen(value) - 1]) || *value == '"';
     const char *quote = quoted ? "\"" : "";
@@ -343,6 +376,7 @@ void config_show(const Options *o) {
     buf_free(&path);
     for (int i = 0; i < o->prompt.n_parts; i++) {
         const PromptPart *p = &o->prompt.parts[i];
+        printf("# "); // a prompt is allowed only in a section
         show_line(p->file ? "file" : "prompt", p->file ? p->file : p->text,
                   i < o->n_preset_parts ? "the preset" : "the command line");
     }

@@ -26,6 +26,9 @@
 Status config_apply(Options *o);
 // Appends the name of an origin: "QUILL_MODEL", "the command line", "FILE:12".
 void config_origin(const Option *row, const Origin *origin, Buf *out);
+// Appends the origins of the options that a message names before its first semicolon and that nobody typed: "; --isa is
+// from FILE:12".
+void config_sources(const Options *o, Str message, Buf *out);
 // --show-config: prints the options that apply, in the file's form, and where each value comes from, to stdout.
 void config_show(const Options *o);
 

@@ -253,14 +253,23 @@ void cli_long_name(const Option *o, char name[32]) {
 }
 
 bool cli_can_be_off(const Option *o) {
-    static const size_t with_value[] = {AT(engine.evict),         AT(engine.speculate),
-                                        AT(engine.kv_dir),        AT(engine.ubatch),
-                                        AT(answer.chat_template), AT(answer.chat_template_file),
-                                        AT(answer.system_file),   AT(answer.think),
-                                        AT(answer.tools.file),    AT(answer.tools.choice),
-                                        AT(answer.beams),         AT(answer.best_of),
-                                        AT(answer.chunk_split),   AT(answer.blend),
-                                        AT(answer.logprobs),      AT(batch.slo)};
+    static const size_t with_value[] = {AT(engine.evict),
+                                        AT(engine.speculate),
+                                        AT(engine.kv_dir),
+                                        AT(engine.ubatch),
+                                        AT(answer.chat_template),
+                                        AT(answer.chat_template_file),
+                                        AT(answer.system),
+                                        AT(answer.system_file),
+                                        AT(answer.think),
+                                        AT(answer.tools.file),
+                                        AT(answer.tools.choice),
+                                        AT(answer.beams),
+                                        AT(answer.best_of),
+                                        AT(answer.chunk_split),
+                                        AT(answer.blend),
+                                        AT(answer.logprobs),
+                                        AT(batch.slo)};
     for (size_t i = 0; i < ARRAY_LEN(with_value); i++)
         if (o->at == with_value[i]) return true;
     return o->kind == STOPS || o->kind == BIAS;

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/output.h"
+#include "cli/table.h"
+#include "cli/values.h"
 #include "kv/chain.h"
 #include "kv/kvdiff.h"
 #include "kv/kvfile.h"
@@ -221,13 +223,14 @@ Status kv_run(const Options *o) {
         int n_files; // arguments; AT_LEAST_ONE: any number but 0
         const char *expected;
         Status (*run)(const Options *o, const char *const *files);
+        const char *options; // that only some verbs have
     } verbs[] = {
-        {"info", AT_LEAST_ONE, "files", info_all},
-        {"check", AT_LEAST_ONE, "files", check_all},
-        {"cut", 1, "1 file", cut},
-        {"diff", 2, "2 files", kvdiff_run},
-        {"list", 1, "1 directory", kvlist_run},
-        {"remove", AT_LEAST_ONE, "files of a --kv-dir directory", kvlist_remove},
+        {"info", AT_LEAST_ONE, "files", info_all, ""},
+        {"check", AT_LEAST_ONE, "files", check_all, ""},
+        {"cut", 1, "1 file", cut, "-n --kv-out"},
+        {"diff", 2, "2 files", kvdiff_run, "--tolerance"},
+        {"list", 1, "1 directory", kvlist_run, "--json"},
+        {"remove", AT_LEAST_ONE, "files of a --kv-dir directory", kvlist_remove, ""},
     };
     const char *word = o->kv.n_words ? o->kv.words[0] : "nothing";
     int n_files = o->kv.n_words - 1;
@@ -236,6 +239,13 @@ Status kv_run(const Options *o) {
         bool right = verbs[i].n_files == AT_LEAST_ONE ? n_files > 0 : n_files == verbs[i].n_files;
         if (!right)
             return status_error(QUILL_USAGE, "quill kv %s: %s expected, found %d", word, verbs[i].expected, n_files);
+        for (size_t k = 0; k < ARRAY_LEN(verbs); k++) {
+            char name[32];
+            for (const char *at = verbs[k].options; k != i && (at = cli_next_name(at, name));)
+                if (!cli_is_usual(o, name))
+                    return status_error(QUILL_USAGE, "%s: an option of quill kv %s expected, found one of quill kv %s",
+                                        name, word, verbs[k].name);
+        }
         return verbs[i].run(o, o->kv.words + 1);
     }
     return status_error(QUILL_USAGE, "quill kv: info, check, cut, diff, list or remove expected, found %.100s", word);

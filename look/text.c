@@ -8,7 +8,9 @@ Status look_text_tokens(const Options *o, const Tokenizer *t, bool add_bos, int 
     Buf text = {0};
     bool given;
     Status st = prompt_read(&o->prompt, &text, &given);
-    if (!st.code && !given) st = status_error(QUILL_USAGE, "no text: expected words, -p, -f or a pipe on stdin");
+    if (!st.code && !given)
+        st = status_error(QUILL_USAGE, "no text: words, -p, -f or a pipe on stdin expected%s",
+                          o->prompt.no_stdin ? "; --no-stdin reads no pipe" : "");
     Rendered r = {0};
     if (!st.code) {
         rendered_add(&r, text.data, text.n, o->answer.parse_special);

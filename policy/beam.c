@@ -316,6 +316,8 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
     r->more = NULL;
     r->n_more = 0;
     leave_best(b, scheduler_kv(s), r);
+    const Policy *next = policy_with_end(p->next);
+    if (next) next->end(next, s, r);
 }
 
 // ---- a search -------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ temp = 2"
     [ "$(echo in | "$QUILL" --preset short and more)" = $'Once upon\n\nand more\n\nin' ]
     [ "$(shown temp --preset other)" = "2 # $PWD/xdg/quill/config:8" ]
     [ "$(shown temp --preset short)" = "0.5 # $PWD/xdg/quill/config:2" ]
-    [ "$("$QUILL" --preset short --show-config | grep -c '^prompt = Once upon')" -eq 1 ]
+    [ "$("$QUILL" --preset short --show-config | grep -c '^# prompt = Once upon')" -eq 1 ]
     run "$QUILL" --preset longer hi
     [ "$status" -eq 2 ]
     [[ "$output" == *"[longer]"*"there is [short], [other]" ]]

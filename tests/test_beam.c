@@ -519,6 +519,39 @@ static void test_fetched_prompt(void **state) {
     fake_close(&f);
 }
 
+// A request with K and V to load begins while beams fork in every step, whose blocks are copied.
+static void test_fetch_beside_beams(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request beams, other;
+    Batch *b;
+    fake_open_shared(&f, 8, 200, 20, 12, true);
+    Shelf shelf = {.f = &f};
+    const Policy fetching = shelf_policy(&shelf);
+    BeamConfig c = {.n = 8, .length_penalty = 1, .n_top = -1, .sampler = f.sampler, .next = &fetching};
+    fake_policy(&f, &fetching, false);
+    request_new(&beams, 9, 60, 1);
+    request_new(&other, 30, 5, 2);
+    beams.sampling.repeat_penalty = other.sampling.repeat_penalty = 1;
+    BeamSearch *search = beam_new(&c);
+    beam_request(search, &beams);
+    scheduler_add(f.s, &beams);
+    int n_steps = 0, n_waited = 0;
+    for (; beams.finish == RUNNING && scheduler_next(f.s, &b); n_steps++) {
+        if (n_steps > 10 && other.time.begun == 0) n_waited++;
+        scheduler_take(f.s, fake_forward(&f, b));
+        if (n_steps == 10) scheduler_add(f.s, &other);
+    }
+    assert_true(other.time.begun != 0);
+    assert_in_range(n_waited, 0, 2); // 16 slots a step
+    assert_int_equal(other.n_reused, 24);
+    run_all(&f);
+    beam_free(search);
+    request_free(&f, &beams);
+    request_free(&f, &other);
+    fake_close(&f);
+}
+
 // ---- over a real model ----------------------------------------------------------------------------------------------
 
 // Logits of tokens that are computed alone, from the first token on, in a contiguous cache.
@@ -612,7 +645,7 @@ int main(void) {
         cmocka_unit_test(test_beside_others),      cmocka_unit_test(test_cut),
         cmocka_unit_test(test_nothing_found),      cmocka_unit_test(test_equal_scores),
         cmocka_unit_test(test_logprobs),           cmocka_unit_test(test_fetched_prompt),
-        cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_fetch_beside_beams), cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
