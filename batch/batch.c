@@ -130,10 +130,24 @@ static void nap(const BatchRun *b) {
     nanosleep(&t, NULL);
 }
 
+// Obeys cancel lines behind lines that have no room yet. Such a line also has its turn: it ends the jobs before it.
+static void obey_early(BatchRun *b) {
+    enum { AHEAD = 1 << 20 }; // bytes
+    Str line;
+    if (b->ended || b->has_next) return;
+    while (feed_ahead(&b->feed, AHEAD, &line)) {
+        Job job;
+        if (!memmem(line.data, line.n, "\"cancel\"", 8)) continue;
+        if (!job_parse(line, &b->job_config, &job).code && job.cancel) cancel_jobs(b, job.cancel);
+        job_free(&job);
+    }
+}
+
 // Reads the lines that have arrived, as far as there is room. Waits for the first one only if no job is running.
 static void read_lines(BatchRun *b) {
     bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
     int most = int_max(LINES_A_STEP, b->width - b->n_open); // running sequences do not wait for more input
+    if (!has_room(b)) obey_early(b);
     if (b->o->batch.static_batches && !idle) return;
     for (int i = 0; !b->ended && has_room(b) && (idle || i < most); i++) {
         if (!b->has_next) {

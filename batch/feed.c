@@ -42,7 +42,7 @@ static bool take_line(Feed *f, Str *line) {
 
 // Drops the bytes of a line that is too long and whose end has not arrived.
 static void pass_over(Feed *f) {
-    f->held.n = f->begin = f->seen = 0;
+    f->held.n = f->begin = f->seen = f->shown = 0;
     f->passing = true;
 }
 
@@ -53,6 +53,7 @@ static Status read_more(Feed *f, double wait) {
         memmove(f->held.data, f->held.data + f->begin, f->held.n - f->begin);
         f->held.n -= f->begin;
         f->seen -= f->begin;
+        f->shown = f->shown > f->begin ? f->shown - f->begin : 0;
         f->begin = 0;
     }
     struct pollfd p = {.fd = f->fd, .events = POLLIN};
@@ -91,4 +92,17 @@ Status feed_next(Feed *f, double wait, Str *line, FeedResult *result) {
     TRY(read_more(f, wait));
     if (!signals_came()) *result = look(f, line);
     return OK;
+}
+
+bool feed_ahead(Feed *f, size_t most, Str *line) {
+    for (bool reads = !f->ended && !f->passing;; reads = false) {
+        size_t from = f->shown > f->begin ? f->shown : f->begin;
+        const char *end = f->held.n > from ? memchr(f->held.data + from, '\n', f->held.n - from) : NULL;
+        if (end) {
+            *line = (Str){f->held.data + from, (size_t)(end - f->held.data) - from};
+            f->shown = from + line->n + 1;
+            return true;
+        }
+        if (!reads || f->held.n - f->begin >= most || read_more(f, 0).code) return false; // feed_next has the error
+    }
 }

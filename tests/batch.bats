@@ -271,6 +271,16 @@ END
     grep -q 'stopped by SIGINT: 1 jobs answered; not read: the lines after line 1$' errors
 }
 
+@test "a cancel line is obeyed while there is no room for the lines before it" {
+    { for id in a b c d e f; do job "$id" 400; done; echo '{"cancel":"a"}'; echo '{"cancel":"f"}'; } >jobs
+    for order in "" --keep-order; do
+        "$QUILL" batch -np 2 -t 1 $order jobs >out
+        [ "$(wc -l <out)" -eq 6 ]
+        for id in a f; do grep -q "^{\"id\":\"$id\",.*\"finish_reason\":\"interrupt\"" out; done
+        [ "$(grep -c '"finish_reason":"length"' out)" -eq 4 ]
+    done
+}
+
 @test "a cancelled job does not meet --slo" {
     { job a 400; job b 2; echo '{"cancel":"a"}'; } >jobs
     "$QUILL" batch --slo ttft=60000 jobs 2>errors >out

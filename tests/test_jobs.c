@@ -107,6 +107,7 @@ static void test_rivals(void **state) {
         {"\"best_of\":2,\"beams\":false", "a+", true, 0, 2, 1, 1},
     };
     AnswerConfig run = defaults.answer;
+    run.raw = false;
     run.form.regex = "a+";
     run.tools.text = "[]";
     run.best_of = 3;
@@ -257,6 +258,32 @@ static void test_lines_as_they_come(void **state) {
     feed_close(&f);
 }
 
+// A look ahead shows each complete line once, reads a limited number of bytes, and leaves the lines to feed_next.
+static void test_lines_ahead(void **state) {
+    (void)state;
+    int ends[2];
+    Str line;
+    assert_int_equal(pipe(ends), 0);
+    Feed f = {.name = "pipe", .fd = ends[0]};
+    assert_false(feed_ahead(&f, 100, &line));
+    assert_int_equal(write(ends[1], "one\ntwo\nthr", 11), 11);
+    assert_false(feed_ahead(&f, 0, &line)); // no byte may be read
+    assert_true(feed_ahead(&f, 100, &line) && str_is(line, "one"));
+    expect(&f, FEED_LINE, "one", 1);
+    assert_true(feed_ahead(&f, 100, &line) && str_is(line, "two"));
+    assert_false(feed_ahead(&f, 100, &line));
+    expect(&f, FEED_LINE, "two", 2);
+    assert_int_equal(write(ends[1], "ee\nfour\n", 8), 8);
+    expect(&f, FEED_LINE, "three", 3);
+    assert_true(feed_ahead(&f, 100, &line) && str_is(line, "four"));
+    close(ends[1]);
+    assert_false(feed_ahead(&f, 100, &line));
+    expect(&f, FEED_LINE, "four", 4);
+    expect(&f, FEED_END, NULL, 4);
+    assert_false(feed_ahead(&f, 100, &line));
+    feed_close(&f);
+}
+
 // A line that is too long is skipped, and memory stays bounded, whatever pieces the line arrives in.
 static void test_huge_lines(void **state) {
     (void)state;
@@ -298,7 +325,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_our_form),           cmocka_unit_test(test_rivals),
         cmocka_unit_test(test_openai_form),        cmocka_unit_test(test_broken_lines),
-        cmocka_unit_test(test_lines_as_they_come), cmocka_unit_test(test_huge_lines),
+        cmocka_unit_test(test_lines_as_they_come), cmocka_unit_test(test_lines_ahead),
+        cmocka_unit_test(test_huge_lines),
     };
     return cmocka_run_group_tests(tests, read_defaults, free_defaults);
 }
