@@ -14,7 +14,7 @@ static size_t n_slots(const KvShape *s) {
 }
 
 static size_t draft_bytes(const DraftMemory *d, const KvShape *s) {
-    return d->weights + d->scratch + d->slot * n_slots(s);
+    return d->weights + d->scratch + d->states + d->slot * n_slots(s);
 }
 
 void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const DraftMemory *draft, Buf *out) {
@@ -33,7 +33,7 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const 
     buf_printf(out, "  scratch    %9s\n", units_bytes((double)scratch, a));
     if (draft->slot)
         buf_printf(out, "  draft      %9s  weights %s, KV cache %s\n", units_bytes((double)draft_bytes(draft, s), a),
-                   units_bytes((double)draft->weights, b), units_bytes((double)(draft->slot * n_slots(s)), c));
+                   units_bytes((double)draft->weights, b), units_bytes((double)(draft->states + draft->slot * n_slots(s)), c));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
@@ -252,10 +252,11 @@ static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
 // The bytes of `limit` that a draft model takes: scratch, and a cache with as many slots as the target's. Both caches
 // grow together.
 static size_t draft_share(const MemoryPlan *p, size_t limit) {
-    double rest = (double)less(limit, p->draft.scratch), slot = (double)p->draft.slot;
+    size_t fixed = p->draft.scratch + p->draft.states;
+    double rest = (double)less(limit, fixed), slot = (double)p->draft.slot;
     double all = slot * p->shape.n_ctx * p->shape.n_seqs;
     double part = rest * slot / (slot + (double)kvshape_host_bytes_per_growth(&p->shape));
-    return slot > 0 ? p->draft.scratch + (size_t)(all < part ? all : part) : 0;
+    return slot > 0 ? fixed + (size_t)(all < part ? all : part) : 0;
 }
 
 KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {

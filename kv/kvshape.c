@@ -127,8 +127,9 @@ static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
 }
 
 StatePool kvshape_states(const KvShape *s) {
+    int of_one = s->n_back > 0 ? s->n_back + 2 : 1; // one of them for the next rows
     return (StatePool){.n_layers = s->n_recurrent,
-                       .n_states = s->n_recurrent > 0 ? int_max(1, s->n_seqs) + s->n_checkpoints : 0,
+                       .n_states = s->n_recurrent > 0 ? int_max(1, s->n_seqs) * of_one + s->n_checkpoints : 0,
                        .floats = s->n_recurrent > 0 ? recurrence_floats(&s->rec) : 0,
                        .n_device = s->n_recurrent_device,
                        .be = s->be};

@@ -33,6 +33,9 @@ typedef struct {
     int n_recurrent;
     Recurrence rec;
     int n_checkpoints;
+    // A sequence also keeps the states after so many of its last tokens: for callers that often truncate by a few
+    // tokens. They cost n_back + 1 states a sequence.
+    int n_back;
 } KvShape;
 
 // Sets the fields that a model's layers decide: the number of layers of each kind, their heads and their window.

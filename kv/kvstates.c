@@ -15,7 +15,7 @@ static size_t host_bytes(const StatePool *p) {
 }
 
 Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) {
-    *s = (KvStates){.pool = kvshape_states(shape)};
+    *s = (KvStates){.pool = kvshape_states(shape), .back = shape->n_back};
     if (s->pool.n_layers == 0) return OK;
     size_t n = (size_t)s->pool.n_states, bytes = host_bytes(&s->pool);
     bool countable = kvshape_state_bytes(shape) != SIZE_MAX;

@@ -16,6 +16,7 @@ typedef struct {
     int *of_block;   // (n_blocks) the block's checkpoint; -1: none
     uint64_t events; // how often checkpoints were made or found
     int block;       // slots per block
+    int back;        // KvShape.n_back
     int every;       // slots between the checkpoints of a long prompt, a multiple of a block
 } KvStates;
 

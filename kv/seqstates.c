@@ -25,7 +25,7 @@ bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slot
     int first = int_max(now + 1, n_slots - int_max(0, n_drafts));
     if (p->pool.n_layers == 0 || n_slots <= now) return true;
     seqstates_drop(p, s, now);
-    bool in_place = n_drafts == 0 && s->n > 0 && kvstates_is_own(p, s->list->state);
+    bool in_place = n_drafts == 0 && p->back == 0 && s->n > 0 && kvstates_is_own(p, s->list->state);
     int need = n_slots - first + 1 - in_place, spare = kvstates_left(p) - need;
     if (spare < 0) return false;
     for (int at = (now / p->block + 1) * p->block; at < first && spare > 0; at += p->block)
@@ -55,21 +55,24 @@ void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state) {
 }
 
 void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int from, int to) {
-    int kept = 0, passed = 0;
+    int kept = 0, passed = 0, present = 0;
     while (passed < s->n && s->list[passed].n_tokens <= to) passed++;
     for (int i = 0; i < s->n; i++) {
         SeqState e = s->list[i];
         if (i < passed && e.n_tokens > from && is_checkpoint(p, n_tokens, e.n_tokens, to - from > 1))
             kvstates_keep(p, blocks[e.n_tokens / p->block - 1], e.state);
-        if (i < passed - 1) kvstates_drop(p, e.state);
+        if (i == passed - 1) present = kept;
+        if (i < passed - 1 && e.n_tokens < to - p->back) kvstates_drop(p, e.state);
         else s->list[kept++] = e;
     }
     s->n = kept;
-    assert(p->pool.n_layers == 0 || to == from || s->list->n_tokens == to);
+    assert(p->pool.n_layers == 0 || to == from || s->list[present].n_tokens == to);
 }
 
 int seqstates_return(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int group) {
     int at = n_tokens / p->block * p->block, state = -1;
+    seqstates_drop(p, s, n_tokens);
+    if (s->n > 0 && s->list[s->n - 1].n_tokens >= at && group == 1) return s->list[s->n - 1].n_tokens;
     for (; at > 0; at -= p->block)
         if (at % group == 0 && (state = kvstates_find(p, blocks[at / p->block - 1])) >= 0) break;
     at = int_max(0, at);

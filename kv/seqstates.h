@@ -11,15 +11,16 @@ typedef struct {
 } SeqState;
 
 typedef struct {
-    SeqState *list; // (n) by rising n_tokens; the first is the state after the computed tokens, if there are any
+    // (n) by rising n_tokens: those of KvShape.n_back, the state after the computed tokens, planned ones
+    SeqState *list;
     int n, cap;
 } SeqStates;
 
 // Takes states for the rows of slots [now, n_slots) of a sequence with n_tokens tokens. Without drafts: one for the
-// state after the last row, which overwrites the sequence's present state if nobody else uses that. With n_drafts: one
-// after each of the last n_drafts rows and one before them. As long as states are left, also those of checkpoints.
-// n_drafts -1: the slots are loaded, not computed; only the last state is taken, and never in place. False: too few
-// states are left.
+// state after the last row, which overwrites the sequence's present state if nobody needs that (KvShape.n_back). With
+// n_drafts: one after each of the last n_drafts rows and one before them. As long as states are left, also those of
+// checkpoints. n_drafts -1: the slots are loaded, not computed; only the last state is taken, and never in place.
+// False: too few states are left.
 bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts);
 // Takes a state for one more row after those of the last plan, which are still being computed. Never in place: the step
 // of that row may be dropped, and then the state before it is needed. False: no state is left.
@@ -29,7 +30,8 @@ void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state); // keeps
 // The rows of slots [from, to) are computed: the state after `to` becomes the sequence's. blocks: the sequence's
 // blocks, which keep the checkpoints.
 void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int from, int to);
-// Returns to the last checkpoint after at most n_tokens tokens, a multiple of `group`; the result is its n_tokens.
+// Returns to the last state after at most n_tokens tokens, a multiple of `group`: one of the sequence's own, or a
+// checkpoint. The result is its n_tokens.
 int seqstates_return(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int group);
 
 #endif

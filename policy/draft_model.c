@@ -56,8 +56,8 @@ Status draft_model_open(Gguf *g, const Backend *be, int n_vocab, DraftModel **ou
     return st;
 }
 
-DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs) {
-    return draft_steps_memory(&d->m, n_threads, draft_steps_rows(CHUNK, n_seqs), n_seqs);
+DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs, int n_back) {
+    return draft_steps_memory(&d->m, n_threads, draft_steps_rows(CHUNK, n_seqs), n_seqs, n_back);
 }
 
 Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv) {

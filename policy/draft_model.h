@@ -21,8 +21,8 @@ Status draft_model_begin(DraftModel *d, ThreadPool *pool, KvShape kv);
 void draft_model_free(DraftModel *d);
 const Model *draft_model_weights(const DraftModel *d);
 
-// What draft_model_begin will allocate.
-DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs);
+// What draft_model_begin will allocate. n_back: KvShape.n_back.
+DraftMemory draft_model_memory(const DraftModel *d, int n_threads, int n_seqs, int n_back);
 
 Drafter draft_model_drafter(DraftModel *d);
 

@@ -10,10 +10,10 @@ static KvShape shape_of(const Model *m, KvShape kv) {
     return kv;
 }
 
-DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs) {
-    KvShape shape = shape_of(m, (KvShape){.n_ctx = 1, .n_seqs = 1});
+DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs, int n_back) {
+    KvShape shape = shape_of(m, (KvShape){.n_ctx = 1, .n_seqs = n_seqs, .n_back = n_back});
     return (DraftMemory){model_weight_bytes(m), workspace_bytes(m, n_threads, max_rows, n_seqs),
-                         kvshape_bytes_per_slot(&shape)};
+                         kvshape_bytes_per_slot(&shape), kvshape_state_bytes(&shape)};
 }
 
 Status draft_steps_begin(DraftSteps *d, const Model *m, ThreadPool *pool, KvShape kv, int max_rows) {

@@ -22,15 +22,17 @@ typedef struct {
 typedef struct {
     size_t weights, scratch; // bytes
     size_t slot;             // bytes of one slot of its cache
+    size_t states;           // bytes of its cache's recurrent states
 } DraftMemory;
 
 enum { DRAFT_STEPS_FEW = 8 }; // the most rows of a sequence in a step with others
 // The rows of the largest step: `most` of one sequence, or a few of each.
 static inline int draft_steps_rows(int most, int n_seqs) { return int_max(most, DRAFT_STEPS_FEW * n_seqs); }
 
-DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs);
-// Allocates for steps of up to max_rows rows. kv: context, sequences and blocks of the cache; this function sets layers
-// and types. QUILL_MEMORY.
+// n_back: KvShape.n_back.
+DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs, int n_back);
+// Allocates for steps of up to max_rows rows. kv: context, sequences, blocks and n_back of the cache; this function sets
+// layers and types. QUILL_MEMORY.
 Status draft_steps_begin(DraftSteps *d, const Model *m, ThreadPool *pool, KvShape kv, int max_rows);
 void draft_steps_free(DraftSteps *d);
 // Computes the rows that were added to the step. Returns the logits of the rows that want them, valid until the next

@@ -39,10 +39,14 @@ static Status check_vocabulary(const Gguf *draft, const DraftTarget *target) {
     return st;
 }
 
-// The shape of a cache with as many slots as the target's.
-static KvShape draft_kv(const DraftTarget *target) {
+// The shape of a cache with as many slots as the target's. A refused draft is removed again, whatever layers there are.
+static KvShape draft_kv(const EngineConfig *config, const DraftTarget *target) {
     const KvShape *t = target->kv;
-    KvShape kv = {.n_ctx = t->n_ctx, .n_seqs = t->n_seqs, .share = t->share, .block = t->share ? t->block : 0};
+    KvShape kv = {.n_ctx = t->n_ctx,
+                  .n_seqs = t->n_seqs,
+                  .share = t->share,
+                  .block = t->share ? t->block : 0,
+                  .n_back = config->draft_max};
     if (t->share) kv.n_blocks = t->n_blocks;
     return kv;
 }
@@ -105,7 +109,7 @@ Status drafters_open(const EngineConfig *config, const DraftTarget *target, int 
     }
     Status st = open_model(config, name, target, &out->model);
     if (st.code) drafters_close(out);
-    else out->memory = draft_model_memory(out->model, threads_count(target->pool), n_seqs);
+    else out->memory = draft_model_memory(out->model, threads_count(target->pool), n_seqs, config->draft_max);
     return st;
 }
 
@@ -117,14 +121,14 @@ Status drafters_begin(Drafters *d, const EngineConfig *config, const DraftTarget
                           .least_p = config->draft_p_min,
                           .costs = costs_for(target->model, target->unit)};
     if (d->model) {
-        TRY(draft_model_begin(d->model, target->pool, draft_kv(target)));
+        TRY(draft_model_begin(d->model, target->pool, draft_kv(config, target)));
         plan.drafter = draft_model_drafter(d->model);
         const Model *draft = draft_model_weights(d->model);
         plan.draft_cost = draft_cost(draft, target->model);
         plan.draft_costs = costs_for(draft, target->unit);
     }
     if (d->mtp) {
-        TRY(mtp_begin(d->mtp, target->pool, draft_kv(target)));
+        TRY(mtp_begin(d->mtp, target->pool, draft_kv(config, target)));
         plan.drafter = mtp_drafter(d->mtp);
         plan.draft_cost = head_cost(d->mtp, target->model);
         plan.draft_costs = plan.costs;

@@ -57,7 +57,7 @@ size_t mtp_row_bytes(const Mtp *h) {
 }
 
 DraftMemory mtp_memory(const Mtp *h, int n_threads, int n_seqs) {
-    DraftMemory memory = draft_steps_memory(&h->head, n_threads, draft_steps_rows(MTP_WAITING, n_seqs), n_seqs);
+    DraftMemory memory = draft_steps_memory(&h->head, n_threads, draft_steps_rows(MTP_WAITING, n_seqs), n_seqs, 0);
     size_t vectors = (size_t)(draft_steps_rows(MTP_WAITING, n_seqs) + (n_seqs + ENDED) * MTP_WAITING);
     memory.weights -= shared_bytes(h);
     memory.scratch += vectors * dim_of(h) * sizeof(float);

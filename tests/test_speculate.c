@@ -2,6 +2,7 @@
 // decoding, whatever the drafts are; correct drafts must save steps.
 #define _GNU_SOURCE
 enum { FAKE_CTX = 160 };
+#include "cpu/backend.h"
 #include "engine.h"
 #include "policy/draft_model.h"
 #include "policy/speculate.h"
@@ -503,6 +504,54 @@ static void test_useless_drafts_cost_little(void **state) {
     }
 }
 
+// A draft model removes refused drafts again, with recurrent layers too: it computes the accepted ones and the next
+// token alone, and its logits are those of a model that has seen nothing else.
+static void test_refused_drafts_are_removed(void **state) {
+    (void)state;
+    enum { DRAFTS = 4, ROUNDS = 12, START = 40 };
+    static const char *const archs[] = {"qwen3", "qwen35", "lfm2", "granitehybrid"};
+    const Backend *be;
+    assert_ok(cpu_backend("scalar", &be));
+    for (size_t a = 0; a < 2 * ARRAY_LEN(archs); a++) {
+        TinyModel shape = {.arch = archs[a / 2], .seed = 7};
+        KvShape kv = {.n_ctx = 160, .n_seqs = 1, .share = a % 2, .block = a % 2 ? 16 : 0, .n_back = DRAFTS};
+        DraftModel *drafts, *fresh;
+        ThreadPool *pool = threads_new(1);
+        assert_ok(draft_model_open(tiny_model(&shape), be, 320, &drafts));
+        assert_ok(draft_model_begin(drafts, pool, kv));
+        Drafter d = draft_model_drafter(drafts);
+        Sequence text = {0};
+        void *t = NULL;
+        push_random(&text, START, a);
+        for (int round = 0; round < ROUNDS; round++) {
+            int n_right = round % (DRAFTS + 1), next[DRAFTS + 1];
+            void *other = NULL;
+            assert_ok(draft_model_open(tiny_model(&shape), be, 320, &fresh));
+            assert_ok(draft_model_begin(fresh, pool, kv));
+            Drafter f = draft_model_drafter(fresh);
+            assert_true(d.follow(d.arg, &t, &text, DRAFTS) && f.follow(f.arg, &other, &text, DRAFTS));
+            if (round > 0 && d.behind(t, &text) > (round - 1) % (DRAFTS + 1) + 1)
+                fail_msg("%s: %d rows to compute in round %d", shape.arch, d.behind(t, &text), round);
+            for (int i = 0; i <= DRAFTS; i++) next[i] = 3 + (37 * (round * 8 + i) + 11) % 300;
+            for (int i = 0; i < DRAFTS; i++) {
+                const float *got = d.step(d.arg, &t, 1), *want = f.step(f.arg, &other, 1);
+                double off = test_distance(got, want, 320);
+                if (!(off < 1e-6)) fail_msg("%s, round %d, draft %d: distance %.3g", shape.arch, round, i, off);
+                int token = i < n_right ? next[i] : 3;
+                d.push(t, token);
+                f.push(other, token);
+            }
+            sequence_push(&text, next, n_right + 1);
+            f.leave(f.arg, other, &text);
+            draft_model_free(fresh);
+        }
+        d.leave(d.arg, t, &text);
+        draft_model_free(drafts);
+        sequence_free(&text);
+        threads_free(pool);
+    }
+}
+
 // What cannot draft is refused with the piece, or the size, that is wrong.
 static void test_refused(void **state) {
     (void)state;
@@ -547,6 +596,7 @@ int main(void) {
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_drafts_with_the_same_number),
         cmocka_unit_test(test_draft_models_keep_the_text),
+        cmocka_unit_test(test_refused_drafts_are_removed),
         cmocka_unit_test(test_useless_drafts_cost_little),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_counts_of_long_runs),
