@@ -186,8 +186,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     buf_free(&history);
     saved_talk_free(&talk);
     end_chunks(config, &chunked);
-    kvcache_release(&e->kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&e->kv, &seq);
     timeline_free(&r.time);
     rendered_free(&text);
     chat_template_free(template);

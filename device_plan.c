@@ -67,7 +67,7 @@ static KvShape with_device(const KvShape *s, const Model *m, int n) {
 // Sets the memory that n layers on the GPU need in *p, and returns the sum in bytes; SIZE_MAX: too large to count.
 static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
     int n_all = m->c.n_layers;
-    size_t pinned, all;
+    size_t all;
     KvShape on = with_device(s, m, n);
     Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
     Heads widest = model_widest_heads(m);
@@ -79,7 +79,7 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
         p->weights += cuda_layer_bytes(&m->layers[i]);
         p->n_kept += m->layers[i].host_ffn;
     }
-    p->scratch = cuda_scratch_bytes(&w, &widest, &pinned);
+    p->scratch = cuda_scratch_bytes(&w, &widest);
     p->kv = kvshape_bytes(s) == SIZE_MAX ? SIZE_MAX : kvshape_bytes(s) - kvshape_host_bytes(&on);
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }

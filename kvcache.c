@@ -534,6 +534,11 @@ void kvcache_release(KvCache *kv, Sequence *s) {
     s->altered = false;
 }
 
+void sequence_end(KvCache *kv, Sequence *s) {
+    kvcache_release(kv, s);
+    sequence_free(s);
+}
+
 // ---- prefixes -------------------------------------------------------------------------------------------------------
 
 // The parent of the first block of a sequence.

@@ -115,7 +115,7 @@ static inline int sequence_common(const Sequence *a, const int *b, int n_b) {
     while (n < most && a->tokens[n] == b[n]) n++;
     return n;
 }
-void sequence_free(Sequence *s); // frees the arrays; call kvcache_release first
+void sequence_free(Sequence *s); // frees the arrays of a sequence without blocks
 
 // Sets the states of a sequence in a batch (Batch.states, state_in, state_out). seq: its index in the batch; first: the
 // number of tokens before its rows.
@@ -145,6 +145,7 @@ void kvcache_give_up(KvCache *kv, Sequence *s, int n);
 // `to`, which is empty, gets the tokens of `from` and shares all its computed blocks. With sealed types `from` must
 // have no reserved slots that are still to be computed: sealing them would write into shared groups.
 void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to);
+void sequence_end(KvCache *kv, Sequence *s);    // frees all blocks and the arrays
 void kvcache_release(KvCache *kv, Sequence *s); // frees all blocks; tokens stay, n_cached becomes 0, nothing is altered
 
 // Shares the named blocks that hold the next tokens of s, up to the first missing one, and returns the new n_cached.

@@ -49,8 +49,7 @@ const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, 
 struct Request {
     // given by the caller
     // Holds the prompt's tokens, of which n_cached may be computed already; the scheduler appends to it. The caller
-    // owns it: it must not move while the request runs, and the caller releases it (kvcache_release) and frees it
-    // (sequence_free) afterwards.
+    // owns it: it must not move while the request runs, and the caller ends it (sequence_end) afterwards.
     Sequence *seq;
     // Requests for further answers to the same prompt, linked by next. When the prompt is computed, they begin with
     // this request's blocks and with the logits of its last prompt row. Their sequences are empty until then. If this

@@ -310,9 +310,8 @@ json_t *choices_json(const Choices *c) {
 
 void choices_free(Choices *c) {
     for (int i = 0; c->runs && i < c->n_runs; i++) {
-        kvcache_release(&c->e->kv, &c->runs[i].seq);
         form_drop(c->e, &c->runs[i].request);
-        sequence_free(&c->runs[i].seq);
+        sequence_end(&c->e->kv, &c->runs[i].seq);
         timeline_free(&c->runs[i].request.time);
     }
     for (int i = 0; c->answers && i < c->n_answers; i++) answer_free(&c->answers[i]);

@@ -539,8 +539,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     progress_erase(&b->progress);
     if (!st.code) keep_results(b);
     for (int i = 0; i < n_seqs; i++) {
-        kvcache_release(&b->e.kv, &b->seqs[i]);
-        sequence_free(&b->seqs[i]);
+        sequence_end(&b->e.kv, &b->seqs[i]);
     }
     free(b->seqs);
     free(b->requests);

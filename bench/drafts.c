@@ -391,8 +391,7 @@ static Status run_all(Drafts *d) {
 
 static void close_drafts(Drafts *d) {
     for (int i = 0; i < d->n_work; i++) {
-        kvcache_release(&d->e.kv, &d->work[i].seq);
-        sequence_free(&d->work[i].seq);
+        sequence_end(&d->e.kv, &d->work[i].seq);
         free(d->work[i].forced);
         free(d->work[i].said);
     }

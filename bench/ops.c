@@ -193,8 +193,7 @@ static void put_table(const Ops *o, const OpFigures f[N_OPS], Buf *out) {
 
 static void free_sequences(Ops *o) {
     for (int i = 0; i < o->n_seqs; i++) {
-        kvcache_release(&o->e.kv, &o->seqs[i]);
-        sequence_free(&o->seqs[i]);
+        sequence_end(&o->e.kv, &o->seqs[i]);
         o->seqs[i] = (Sequence){0};
     }
 }

@@ -49,8 +49,7 @@ Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, 
     }
     snprintf(unit, 16, "%s", engine_prefill_unit(&e));
     step_free(&t);
-    kvcache_release(&e.kv, &q);
-    sequence_free(&q);
+    sequence_end(&e.kv, &q);
     engine_close(&e);
     return OK;
 }

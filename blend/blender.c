@@ -240,8 +240,7 @@ static void end_chunk(Blender *b, ChunkRequest *c) {
         st = chunkstore_save(b->context.store, &b->e->kv, &c->seq);
     if (!b->unkept.code) b->unkept = st;
     if (st.code) note_print(b->context.quiet, "%s; the answer is complete, but this chunk is not saved", st.message);
-    kvcache_release(&b->e->kv, &c->seq);
-    sequence_free(&c->seq);
+    sequence_end(&b->e->kv, &c->seq);
     timeline_free(&c->request.time);
     free(c);
 }

@@ -54,8 +54,7 @@ Status blend_errors(Engine *e, const BlenderPrompt *p, Sequence *q, double *out)
         }
         free(blended[i]);
     }
-    kvcache_release(&e->kv, &whole);
-    sequence_free(&whole);
+    sequence_end(&e->kv, &whole);
     timeline_free(&r.time);
     free(blended);
     return st;

@@ -554,8 +554,7 @@ Status conversation_load_kv(Conversation *c, const char *path) {
     if (c->e->evict)
         return status_error(QUILL_USAGE, "--evict: a KV cache that this chat has computed expected, found a loaded "
                                          "one; load the conversation without --kv, or leave --evict out");
-    kvcache_release(&c->e->kv, &c->seq); // loading may need these blocks
-    sequence_free(&c->seq);
+    sequence_end(&c->e->kv, &c->seq); // loading may need these blocks
     c->seq_text.text.n = c->seq_text.trusted.n = 0;
     c->n_cuts = c->n_said = 0;
     TRY(kvfile_load(path, c->e, &c->seq));
@@ -606,8 +605,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
 
 void conversation_close(Conversation *c) {
     chunks_free(&c->chunks);
-    kvcache_release(&c->e->kv, &c->seq);
-    sequence_free(&c->seq);
+    sequence_end(&c->e->kv, &c->seq);
     messages_free(&c->messages);
     free(c->bias);
     free(c->cuts);

@@ -65,52 +65,54 @@ const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, c
     return packs && m->packed_bytes(n_rows, down->n_in) <= room ? m : NULL;
 }
 
-// Bytes of up to max_rows rows packed for m; 0 if m is NULL.
-static size_t packed_by(const MatrixKernel *m, int max_rows, int max_n_in) {
-    return m ? round_up(m->packed_bytes(max_rows, max_n_in), 128) : 0;
+// A way in which kernels pack rows: kernels with the same `pack` share the packed rows.
+typedef struct {
+    const MatrixKernel *m; // one of its kernels
+    int most;              // rows of a product
+} Layout;
+enum { MOST_LAYOUTS = 10 };
+
+// Lists the layouts of products of up to max_rows rows, whose matrices may have any type; returns their number.
+static int list_layouts(const CpuKernels *k, int max_rows, Layout out[MOST_LAYOUTS]) {
+    int few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), n = 0;
+    const Layout all[MOST_LAYOUTS] = {
+        {k->f32_panels, max_rows},
+        {kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows},
+        {kernel_of(k->int8_rows, TYPE_Q8_0), few},  // small blocks
+        {kernel_of(k->int8_rows, TYPE_Q4_K), few},  // K types with two blocks in a byte
+        {kernel_of(k->int8_rows, TYPE_Q6_K), few},  // other K types
+        {kernel_of(k->int8_rows, TYPE_IQ3_S), few}, // IQ2 and IQ3
+        {kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX)},
+        {vector_panels(k, TYPE_Q8_0), max_rows}, // words
+        {vector_panels(k, TYPE_Q4_0), max_rows}, // bytes
+        {vector_panels(k, TYPE_BF16), max_rows},
+    };
+    for (int i = 0; i < MOST_LAYOUTS; i++) {
+        int same = 0;
+        if (!all[i].m) continue;
+        while (same < n && out[same].m->pack != all[i].m->pack) same++;
+        if (same == n) out[n++] = all[i];
+        else out[same].most = int_max(out[same].most, all[i].most);
+    }
+    return n;
 }
 
-// The kernels of a table for some types. Jobs of one call may have any of these types, and kernels with the same `pack`
-// share the packed rows. Returns the bytes of all layouts.
-static size_t packed_by_each(const MatrixKernel *const *kernels, size_t n, int max_rows, int max_n_in) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool again = false;
-        for (size_t j = 0; j < i; j++)
-            again = again || (kernels[i] && kernels[j] && kernels[j]->pack == kernels[i]->pack);
-        if (!again) bytes += packed_by(kernels[i], max_rows, max_n_in);
-    }
-    return bytes;
+static size_t packed_by(const MatrixKernel *m, int n_rows, int max_n_in) {
+    return round_up(m->packed_bytes(n_rows, max_n_in), 128);
 }
 
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
-    int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
-    // a type for each layout: words and bytes, 16 bits; small blocks, K types with two blocks in a byte, other K types,
-    // IQ2 and IQ3
-    const MatrixKernel *panels[] = {vector_panels(k, TYPE_Q8_0), vector_panels(k, TYPE_Q4_0),
-                                    vector_panels(k, TYPE_BF16)};
-    const MatrixKernel *rows[] = {kernel_of(k->int8_rows, TYPE_Q8_0), kernel_of(k->int8_rows, TYPE_Q4_K),
-                                  kernel_of(k->int8_rows, TYPE_Q6_K), kernel_of(k->int8_rows, TYPE_IQ3_S)};
-    return packed_by(k->f32_panels, max_rows, max_n_in) +
-           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
-           packed_by_each(rows, ARRAY_LEN(rows), most_few, max_n_in) +
-           packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
-           packed_by_each(panels, ARRAY_LEN(panels), max_rows, max_n_in);
+    Layout all[MOST_LAYOUTS];
+    size_t bytes = 0;
+    for (int i = list_layouts(k, max_rows, all); i-- > 0;) bytes += packed_by(all[i].m, all[i].most, max_n_in);
+    return bytes;
 }
 
 size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
-    const MatrixKernel *all[] = {k->f32_panels,
-                                 kernel_of(k->bf16_panels, TYPE_Q8_0),
-                                 kernel_of(k->int8_rows, TYPE_Q8_0),
-                                 kernel_of(k->int8_rows, TYPE_Q4_K),
-                                 kernel_of(k->int8_rows, TYPE_IQ3_S),
-                                 kernel_of(k->int8_tiles, TYPE_Q8_0),
-                                 vector_panels(k, TYPE_Q8_0),
-                                 vector_panels(k, TYPE_Q4_0),
-                                 vector_panels(k, TYPE_BF16)};
+    Layout all[MOST_LAYOUTS];
     size_t most = 0;
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        size_t n = packed_by(all[i], max_rows, max_n_in);
+    for (int i = list_layouts(k, max_rows, all); i-- > 0;) { // the few rows of every expert are packed together
+        size_t n = packed_by(all[i].m, max_rows, max_n_in);
         if (n > most) most = n;
     }
     return most;

@@ -29,8 +29,8 @@ void cuda_describe(Buf *out);
 size_t cuda_free_bytes(void);                       // 0 before cuda_backend
 size_t cuda_layer_bytes(const Layer *l);            // a layer's weights
 size_t cuda_ends_bytes(const Ends *e, bool embeds); // the head; embeds: and the embeddings
-// *host: pinned host memory. widest: model_widest_heads
-size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host);
+// widest: model_widest_heads
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest);
 
 // ---- measured limits, for bench --roofline ----
 typedef struct {

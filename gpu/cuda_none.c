@@ -32,9 +32,9 @@ size_t cuda_ends_bytes(const Ends *e, bool embeds) {
     (void)e, (void)embeds;
     return 0;
 }
-size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host) {
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest) {
     (void)shape, (void)widest;
-    return *host = 0;
+    return 0;
 }
 size_t cuda_free_bytes(void) { return 0; }
 double cuda_replay_seconds(void (*queue)(void *arg), void *arg) {

@@ -98,10 +98,8 @@ static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_
 // The initial room for the numbers of a batch; cuda_scratch_reserve extends it when a batch needs more.
 static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
 
-size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest, size_t *host) {
+size_t cuda_scratch_bytes(const Workspace *shape, const Heads *widest) {
     CudaScratch s = {0};
-    *host = 2 * (first_ints(shape) + (size_t)shape->max_out + 1) * sizeof(int) +
-            (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
     return lay_out(&s, shape, widest, NULL) + first_ints(shape) * sizeof(int);
 }
 

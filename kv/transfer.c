@@ -99,8 +99,7 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &template);
     if (!st.code) st = answer_prepare(e, &o->answer, prompt, template, &text, r.seq);
     if (!st.code) st = compute_to(o, e, &r);
-    kvcache_release(&e->kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&e->kv, &seq);
     timeline_free(&r.time);
     rendered_free(&text);
     chat_template_free(template);
@@ -175,8 +174,7 @@ static Status decode(const Options *o, Engine *e) {
         setup.prompt = str_of_buf(&given);
         st = answer_run(e, &setup, &r, NULL);
     }
-    kvcache_release(&e->kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&e->kv, &seq);
     timeline_free(&r.time);
     buf_free(&given);
     free(logits);

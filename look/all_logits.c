@@ -43,7 +43,6 @@ void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookS
         }
         kvcache_advance(&e->kv, &seq, b->n_rows);
     }
-    kvcache_release(&e->kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&e->kv, &seq);
     step_free(&t);
 }

@@ -218,11 +218,6 @@ static int choose(BeamSearch *b, const Scheduler *s, const StepRows *rows, int *
 
 // ---- the sequences of the next beams --------------------------------------------------------------------------------
 
-static void free_sequence(KvCache *kv, Sequence *q) {
-    kvcache_release(kv, q);
-    sequence_free(q);
-}
-
 // Writes the sequences of the n chosen candidates to b->next: the first child of a beam takes over its sequence, the
 // others fork it. Afterwards the sequences of beams without children are freed.
 static void inherit(BeamSearch *b, KvCache *kv, Request *r, int n) {
@@ -237,7 +232,7 @@ static void inherit(BeamSearch *b, KvCache *kv, Request *r, int n) {
     for (int beam = 0; beam < b->n_live; beam++) {
         int child = 0;
         while (child < n && b->chosen[child].beam != beam) child++;
-        if (child == n) free_sequence(kv, request_sequence(r, beam));
+        if (child == n) sequence_end(kv, request_sequence(r, beam));
     }
 }
 
@@ -311,7 +306,7 @@ static void end(const Policy *p, Scheduler *s, Request *r) {
     BeamSearch *b = p->arg;
     if (!b->over) keep_live(b, r, r->finish); // the search was cut short by a signal or a full cache
     b->over = true;
-    for (int i = 0; i < r->n_more; i++) free_sequence(scheduler_kv(s), &r->more[i]);
+    for (int i = 0; i < r->n_more; i++) sequence_end(scheduler_kv(s), &r->more[i]);
     free(r->more);
     r->more = NULL;
     r->n_more = 0;

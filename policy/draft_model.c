@@ -85,8 +85,7 @@ static void leave(void *arg, void *t, const Sequence *text) {
     DraftModel *d = arg;
     (void)text;
     if (!t) return;
-    kvcache_release(&d->steps.kv, t);
-    sequence_free(t);
+    sequence_end(&d->steps.kv, t);
     free(t);
 }
 

@@ -77,8 +77,7 @@ static void drop(Mtp *h, MtpText *t) {
     MtpText **at = &h->texts;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
-    kvcache_release(&h->steps.kv, &t->rows);
-    sequence_free(&t->rows);
+    sequence_end(&h->steps.kv, &t->rows);
     sequence_free(&t->text);
     free(t->hidden);
     free(t->seen);

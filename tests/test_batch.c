@@ -176,8 +176,7 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     utf8_repair(out, answer_text(&answer).data, answer_text(&answer).n);
     buf_append(out, "", 0);
     answer_free(&answer);
-    kvcache_release(&a->e.kv, r.seq);
-    sequence_free(r.seq);
+    sequence_end(&a->e.kv, r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
 }
@@ -516,8 +515,7 @@ static void test_kept_as_they_fill(void **state) {
         n_saved = kvstore_stats(e.kv_dir.store).n_saved;
         engine_keep(&e, r[i].seq);
         assert_in_range(kvstore_stats(e.kv_dir.store).n_saved - n_saved, 0, 16);
-        kvcache_release(&e.kv, r[i].seq);
-        sequence_free(r[i].seq);
+        sequence_end(&e.kv, r[i].seq);
         timeline_free(&r[i].time);
     }
     assert_int_equal(kvstore_stats(e.kv_dir.store).n_saved, 96 * 3 + 112 * 3); // the whole blocks of 109 to 114 slots

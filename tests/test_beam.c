@@ -562,8 +562,7 @@ static void real_logits(void *arg, const int *tokens, int n, float *out) {
     sequence_push(&q, tokens, n);
     step(rig, &(RowsOfSequence){&q, n, all}, 1);
     memcpy(out, all + (size_t)(n - 1) * MOST_VOCAB, MOST_VOCAB * sizeof *out);
-    kvcache_release(&rig->kv, &q);
-    sequence_free(&q);
+    sequence_end(&rig->kv, &q);
     free(all);
 }
 
@@ -613,8 +612,7 @@ static void real_search(const Gguf *g, const char *isa, KvShape shape) {
     assert_found(search, &r, &want, isa);
     assert_true(beam_stats(search).n_forks > 5);
     beam_free(search);
-    kvcache_release(&shared.kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&shared.kv, &seq);
     timeline_free(&r.time);
     scheduler_free(s);
     sampler_free(sampler);

@@ -501,8 +501,7 @@ static void test_several_at_once(void **state) {
     engine_run(&r.e);
     for (int i = 0; i < 4; i++) {
         if (memcmp(together[i].logits, alone[i].logits, sizeof alone[i].logits) != 0) fail_msg("%d: other logits", i);
-        kvcache_release(&r.e.kv, &q[i]);
-        sequence_free(&q[i]);
+        sequence_end(&r.e.kv, &q[i]);
         timeline_free(&requests[i].time);
         if (i < 3) blend_free(b[i]);
     }

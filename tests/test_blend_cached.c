@@ -27,8 +27,7 @@ static void run_partly(BlendRig *r, const BlendText *t, const char *plan, BlendR
     blend_read(&r->e, &q, t->n, out);
     out->stats = blend_stats(b);
     blend_free(b);
-    kvcache_release(&r->e.kv, &q);
-    sequence_free(&q);
+    sequence_end(&r->e.kv, &q);
     timeline_free(&first.time);
     timeline_free(&whole.time);
 }

@@ -125,8 +125,7 @@ static void rivals_run(Rivals *p) {
 
 static void rivals_close(Rivals *p) {
     for (int i = 0; i < 2; i++) {
-        kvcache_release(&p->r.e.kv, &p->q[i]);
-        sequence_free(&p->q[i]);
+        sequence_end(&p->r.e.kv, &p->q[i]);
         timeline_free(&p->requests[i].time);
     }
     for (int i = 0; i < 8; i++) sequence_free(&p->elder.rest[i]);
@@ -251,8 +250,7 @@ static void test_what_is_shared(void **state) {
         assert_int_equal(blend_stats(b).n_lost, broken);
         assert_int_equal(sequence_shares(&q), broken);
         blend_free(b);
-        kvcache_release(&r.e.kv, &q);
-        sequence_free(&q);
+        sequence_end(&r.e.kv, &q);
         timeline_free(&request.time);
         blend_rig_close(&r);
         remove_directory(dir);
@@ -300,8 +298,7 @@ static void run_beside(const Policy *next, Witness *w) {
     assert_int_equal(q[1].n_cached, t.n);
     assert_int_equal(blend_stats(b).n_kept, 40);
     for (int i = 0; i < 2; i++) {
-        kvcache_release(&r.e.kv, &q[i]);
-        sequence_free(&q[i]);
+        sequence_end(&r.e.kv, &q[i]);
         timeline_free(&requests[i].time);
     }
     blend_free(b);

@@ -37,8 +37,7 @@ static void test_a_graph_a_step(void **state) {
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
     free(want);
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     rig_close(&reference);
     rig_close(&r);
     gguf_close(g);
@@ -129,8 +128,7 @@ static void test_a_failure_voids_what_follows(void **state) {
     rt_fail(QUILL_MEMORY, "the GPU: no room");
     assert_int_equal(kvrows_intact(r.kv.pool).code, QUILL_MEMORY);
     twin_clear();
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     rig_close(&r);
     gguf_close(g);
 }

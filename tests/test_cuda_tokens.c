@@ -66,8 +66,7 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
         n[i] = q->n_new;
         assert_int_not_equal(q->finish, FINISH_BROKEN);
         memcpy(texts[i], q->seq->tokens + q->n_prompt, (size_t)q->n_new * sizeof(int));
-        kvcache_release(&r->kv, q->seq);
-        sequence_free(q->seq);
+        sequence_end(&r->kv, q->seq);
         timeline_free(&q->time);
     }
     scheduler_free(sched);
@@ -165,8 +164,7 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
         Request *q = &requests[i];
         assert_int_equal(q->finish, FINISH_LENGTH);
         memcpy(out[i].tokens, q->seq->tokens, (size_t)q->seq->n_tokens * sizeof(int));
-        kvcache_release(&r->kv, q->seq);
-        sequence_free(q->seq);
+        sequence_end(&r->kv, q->seq);
         timeline_free(&q->time);
     }
     assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
@@ -236,8 +234,7 @@ static void test_a_draw_of_nothing(void **state) {
     }
     assert_int_equal(q.finish, FINISH_BROKEN);
     assert_null(model_failure(&r.m));
-    kvcache_release(&r.kv, &seq);
-    sequence_free(&seq);
+    sequence_end(&r.kv, &seq);
     timeline_free(&q.time);
     scheduler_free(sched);
     sampler_free(sampler);

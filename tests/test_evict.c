@@ -219,8 +219,7 @@ static void test_slots_stay_within_the_budget(void **state) {
             assert_int_equal(s.n_gone, 0);
             step(&r, e, &s, TEXT, 10);
             assert_int_equal(sequence_slots(&s), 10);
-            kvcache_release(&r.kv, &s);
-            sequence_free(&s);
+            sequence_end(&r.kv, &s);
             evict_free(e);
             rig_close(&r);
         }
@@ -240,8 +239,7 @@ static void test_how_much_is_dropped(void **state) {
         assert_int_equal(sequence_slots(&s), full[p]);
         assert_int_equal(evict_room(e, &s, TEXT), full[p] - left[p]);
         assert_int_equal(sequence_slots(&s), left[p]);
-        kvcache_release(&r.kv, &s);
-        sequence_free(&s);
+        sequence_end(&r.kv, &s);
         evict_free(e);
         rig_close(&r);
     }
@@ -281,8 +279,7 @@ static void test_sinks_stand_before_the_window(void **state) {
         for (int slot = 4; slot < slots; slot++)
             assert_memory_equal(key_at(&r, &s, 0, head, slot), key_at(&r, &all, 0, head, slot - 4), (size_t)hd * 4);
     kvcache_release(&r.kv, &all);
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     sequence_free(&all);
     sequence_free(&moved);
     evict_free(e);
@@ -344,8 +341,7 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
     write_on(&r, e, &alone, n_prompt, n_new, chunk);
     assert_int_equal(alone.n_tokens, q.seq->n_tokens);
     assert_memory_equal(alone.tokens, q.seq->tokens, (size_t)alone.n_tokens * sizeof *alone.tokens);
-    kvcache_release(&r.kv, &alone);
-    sequence_free(&alone);
+    sequence_end(&r.kv, &alone);
     sequence_free(q.seq);
     timeline_free(&q.time);
     scheduler_free(sched);
@@ -397,8 +393,7 @@ static void test_mass_is_what_softmax_gave(void **state) {
         const float *got = probe->mass + (layer * h->n_kv_heads + head) * probe->n_slots;
         for (int t = 0; t < 50; t++) assert_true(fabs((double)got[t] - mass[t]) <= 1e-4 * (mass[t] + 0.01));
     }
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     evict_free(e);
     rig_close(&r);
 }
@@ -421,8 +416,7 @@ static void test_the_window_is_watched(void **state) {
             for (int slot = 0; slot < 70; slot++) sum += (double)probe->mass[i * probe->n_slots + slot];
             assert_true(fabs(sum - 8.0 * h->n_heads / h->n_kv_heads) < 1e-4);
         }
-        kvcache_release(&r.kv, &s);
-        sequence_free(&s);
+        sequence_end(&r.kv, &s);
         evict_free(e);
         rig_close(&r);
     }
@@ -504,8 +498,7 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
             for (int slot = sequence_slots(&s); slot < probe->n_slots; slot++) assert_true(after[slot] == 0);
         }
     free(before);
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     evict_free(e);
     rig_close(&r);
 }
@@ -549,8 +542,7 @@ static void test_places_do_not_matter(void **state) {
             }
     assert_near(forward(&r, &s, 1, 0, NULL), want, r.m.c.n_vocab, 1e-5);
     free(want);
-    kvcache_release(&r.kv, &s);
-    sequence_free(&s);
+    sequence_end(&r.kv, &s);
     evict_free(e);
     rig_close(&r);
 }

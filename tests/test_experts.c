@@ -261,8 +261,7 @@ static void test_broken_router(void **state) {
         assert_non_null(strstr(st.message, "layer 1"));
         assert_non_null(strstr(st.message, "blk.1.ffn_gate_inp"));
         assert_null(strchr(st.message, '\n'));
-        kvcache_release(&e.kv, &s);
-        sequence_free(&s);
+        sequence_end(&e.kv, &s);
         engine_close(&e);
     }
 }

@@ -255,8 +255,7 @@ static void test_positions_apart_from_slots(void **state) {
                    .block_table = s.blocks};
         out[shift] = malloc(320 * sizeof(float));
         memcpy(out[shift], model_forward(&r.m, &r.w, r.kv.pool, &b), 320 * sizeof(float));
-        kvcache_release(&r.kv, &s);
-        sequence_free(&s);
+        sequence_end(&r.kv, &s);
     }
     double d = test_distance(out[1], out[0], 320); // RoPE depends on distances only, up to rounding
     assert_true(d > 0 && d < 1e-4);
@@ -309,8 +308,7 @@ static void test_rows_without_logits(void **state) {
             memcpy(next[few], model_forward(&r.m, &r.w, r.kv.pool, &b), sizeof next[few]);
             if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);
             for (int i = 0; i < 2; i++) {
-                kvcache_release(&r.kv, &seq[i]);
-                sequence_free(&seq[i]);
+                sequence_end(&r.kv, &seq[i]);
             }
             rig_close(&r);
         }

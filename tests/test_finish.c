@@ -230,8 +230,7 @@ static void check_abandoned(FakeEngine *f, const Request *r, const int *n_cached
     }
     sequence_push(&same, r[2].seq->tokens, r[2].seq->n_tokens);
     assert_in_range(kvcache_match_prefix(&f->kv, &same), 0, n_cached[2]);
-    kvcache_release(&f->kv, &same);
-    sequence_free(&same);
+    sequence_end(&f->kv, &same);
 }
 
 // Continues an interrupted answer as a new request over the same sequence. The text must be that of one request.

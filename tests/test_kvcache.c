@@ -32,8 +32,7 @@ static void book_open(TaggedCache *k, int block, int n_ctx, int n_blocks, uint64
 
 static void book_close(TaggedCache *k) {
     for (int i = 0; i < MOST_SEQS; i++) {
-        kvcache_release(&k->kv, &k->seq[i]);
-        sequence_free(&k->seq[i]);
+        sequence_end(&k->kv, &k->seq[i]);
     }
     assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // all blocks are free again
     kvcache_free(&k->kv);
@@ -572,8 +571,7 @@ static void test_altered_is_not_shared(void **state) {
     assert_int_equal(kvcache_match_prefix(&kv, &c), 0);
     Sequence *all[] = {&a, &b, &c};
     for (int i = 0; i < 3; i++) {
-        kvcache_release(&kv, all[i]);
-        sequence_free(all[i]);
+        sequence_end(&kv, all[i]);
     }
     kvcache_free(&kv);
 }

@@ -55,8 +55,7 @@ static float *logits_over(ScoredText *t, int type_k, int type_v, bool rotate) {
         float *at = all + (size_t)s.n_cached * (size_t)t->n_vocab;
         step(&t->rig, &(RowsOfSequence){&s, int_min(64, t->n - s.n_cached), at}, 1);
     }
-    kvcache_release(&t->rig.kv, &s);
-    sequence_free(&s);
+    sequence_end(&t->rig.kv, &s);
     kvcache_free(&t->rig.kv);
     return all;
 }
@@ -122,11 +121,11 @@ static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate)
 }
 
 // Limits are about 1.6 times the largest measured values. f16's mean comes almost wholly from a few rows, and differs
-// with the compiler's order of sums: 1.5e-6 to 7.0e-6. q4_0's mean is 1.7e-2, which is large compared with its change of
-// perplexity of half a percent (tests/kv.bats limits that to 1%). Three quarters of this mean belong to a twentieth of
-// the rows. Nine tenths come from the keys, because the softmax takes the exponential of a score, which half a step of
-// a key changes. Four bits have no smaller step (tests/test_sealed.c). The typical row changes 28 times less, which the
-// median shows.
+// with the compiler's order of sums: 1.5e-6 to 7.0e-6. q4_0's mean is 1.7e-2, which is large compared with its change
+// of perplexity of half a percent (tests/kv.bats limits that to 1%). Three quarters of this mean belong to a twentieth
+// of the rows. Nine tenths come from the keys, because the softmax takes the exponential of a score, which half a step
+// of a key changes. Four bits have no smaller step (tests/test_sealed.c). The typical row changes 28 times less, which
+// the median shows.
 static void check_distances(ScoredText *t, const char *isa) {
     static const struct {
         const char *name;

@@ -110,8 +110,7 @@ static void test_small_cache(void **state) {
     Sequence other = {0};
     push(&other, 30, 1);
     assert_int_equal(kvcache_match_prefix(&c.kv, &other), 24);
-    kvcache_release(&c.kv, &other);
-    sequence_free(&other);
+    sequence_end(&c.kv, &other);
     cache_close(&c);
     store_close(&s);
 }

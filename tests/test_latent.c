@@ -90,8 +90,7 @@ static void test_forms_in_one_step(void **state) {
             if (!(d < 1e-5)) fail_msg("%s: sequence %d: distance %.3g", isa_name(i), k, d);
             free(want[k]);
             free(parts[k].logits);
-            kvcache_release(&r.kv, &s[k]);
-            sequence_free(&s[k]);
+            sequence_end(&r.kv, &s[k]);
         }
         rig_close(&r);
     }

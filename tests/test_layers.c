@@ -136,8 +136,7 @@ static void check_narrowing(const char *arch, const char *isa) {
         assert_int_equal(chosen.n_asked, 1);
         for (int i = 0; i < n_out; i++)
             assert_memory_equal(some + i * VOCAB, all + out[i] * VOCAB, VOCAB * sizeof(float));
-        kvcache_release(&r.kv, &s);
-        sequence_free(&s);
+        sequence_end(&r.kv, &s);
         rig_close(&r);
     }
     gguf_close(g);

@@ -33,8 +33,7 @@ static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
     }
     Sequence *all[] = {&s, &before, &after};
     for (int i = 0; i < 3; i++) {
-        kvcache_release(&r->kv, all[i]);
-        sequence_free(all[i]);
+        sequence_end(&r->kv, all[i]);
     }
     return logits;
 }
@@ -301,8 +300,7 @@ static float *last_logits(Rig *r, const int *tokens) {
     sequence_push(&s, tokens, DEPTH);
     step(r, &(RowsOfSequence){&s, DEPTH - SINGLES, logits}, 1);
     for (size_t i = 0; i < SINGLES; i++) step(r, &(RowsOfSequence){&s, 1, logits + i * n_vocab}, 1);
-    kvcache_release(&r->kv, &s);
-    sequence_free(&s);
+    sequence_end(&r->kv, &s);
     return logits;
 }
 
@@ -530,8 +528,7 @@ static void fork_at(const Gguf *g, Setup setup, int at) {
     }
     for (int i = 0; i < 2; i++) {
         assert_same_bits(got[i], want[i] + shared * n_vocab, MORE, n_vocab, i ? "the child" : "the parent");
-        kvcache_release(&r.kv, &s[i]);
-        sequence_free(&s[i]);
+        sequence_end(&r.kv, &s[i]);
         free(want[i]);
         free(got[i]);
     }

@@ -70,8 +70,7 @@ static float *draft_logits(HeadRig *r, void *t, const Sequence *text, const int 
 
 static void free_text(HeadRig *r, void *t, Sequence *q) {
     mtp_drafter(r->h).leave(r->h, t, q);
-    kvcache_release(&r->e.kv, q);
-    sequence_free(q);
+    sequence_end(&r->e.kv, q);
 }
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
@@ -385,8 +384,7 @@ static void run_texts(const TextSetup *u, Texts *out) {
         }
     }
     for (int i = 0; i < ANSWERS; i++) {
-        kvcache_release(&e.kv, &seqs[i]);
-        sequence_free(&seqs[i]);
+        sequence_end(&e.kv, &seqs[i]);
     }
     assert_int_equal(e.kv.n_free, e.kv.pool->n_blocks);
     engine_close(&e);

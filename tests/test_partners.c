@@ -93,8 +93,7 @@ static void test_prefix_with_a_window(void **state) {
     for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);
     Sequence *all[] = {&a, &b, &other};
     for (int i = 0; i < 3; i++) {
-        kvcache_release(&kv, all[i]);
-        sequence_free(all[i]);
+        sequence_end(&kv, all[i]);
     }
     kvcache_free(&kv);
 }
@@ -144,8 +143,7 @@ static void test_given_up(void **state) {
     kvcache_truncate(&kv, &a, 12);
     assert_int_equal(a.n_cached, 0);
     assert_int_equal(a.n_gone, 0);
-    kvcache_release(&kv, &a);
-    sequence_free(&a);
+    sequence_end(&kv, &a);
     kvcache_free(&kv);
 }
 

@@ -289,8 +289,7 @@ static void as_computed_alone(void *arg, Scheduler *s, Request *r) {
         if (memcmp(got, want, n_got) != 0) fail_msg("sequence %d: other K and V", i);
         free(got);
         free(want);
-        kvcache_release(&rig->kv, &alone);
-        sequence_free(&alone);
+        sequence_end(&rig->kv, &alone);
     }
 }
 
@@ -327,8 +326,7 @@ static void real_forks(const Gguf *g, const char *isa, int type_k, int type_v, b
     assert_true(look.n == 4 && forker.n_parents > 3);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(q[i].n_new, 30);
-        kvcache_release(&r.kv, q[i].seq);
-        sequence_free(q[i].seq);
+        sequence_end(&r.kv, q[i].seq);
         timeline_free(&q[i].time);
     }
     assert_int_equal(r.kv.n_free, r.kv.pool->n_blocks);
@@ -409,8 +407,7 @@ static void run_engine(Proposer *d, Foreseen *foreseen, Kept *out) {
         out->n_reused[i] = r.n_reused;
         out->flops[0] += r.time.prefill_flops;
         out->flops[1] += r.time.decode_flops;
-        kvcache_release(&e.kv, r.seq);
-        sequence_free(r.seq);
+        sequence_end(&e.kv, r.seq);
         timeline_free(&r.time);
     }
     engine_close(&e);

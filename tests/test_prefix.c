@@ -77,8 +77,7 @@ static int run_one(Engine *e, PrefixRun *run) {
 }
 
 static void run_end(Engine *e, PrefixRun *run) {
-    kvcache_release(&e->kv, run->r.seq);
-    sequence_free(run->r.seq);
+    sequence_end(&e->kv, run->r.seq);
     timeline_free(&run->r.time);
 }
 

@@ -60,8 +60,7 @@ static float *compute(const Gguf *g, const Backend *be, const Way *way, const in
             step(&r, parts, way->together);
         }
         for (int i = first; i < first + way->together; i++) {
-            kvcache_release(&r.kv, &s[i]);
-            sequence_free(&s[i]);
+            sequence_end(&r.kv, &s[i]);
         }
     }
     rig_close(&r);

@@ -538,8 +538,7 @@ static void test_no_sharing(void **state) {
     a.n_cached = 9;
     kvcache_commit(&kv, &a, 9);
     assert_int_equal(kvcache_match_prefix(&kv, &b), 0);
-    kvcache_release(&kv, &a);
-    sequence_free(&a);
+    sequence_end(&kv, &a);
     sequence_free(&b);
     kvcache_free(&kv);
 }

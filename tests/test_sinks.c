@@ -169,8 +169,7 @@ static void open_run(SinkRun *r, const SinkCase *c) {
 }
 
 static void close_run(SinkRun *r) {
-    kvcache_release(&r->rig.kv, &r->s);
-    sequence_free(&r->s);
+    sequence_end(&r->rig.kv, &r->s);
     evict_free(r->evict);
     rig_close(&r->rig);
     gguf_close(r->gguf);

@@ -495,8 +495,7 @@ static void test_useless_drafts_cost_little(void **state) {
                       (long long)r.drafts.n_drafted, (long long)r.drafts.n_accepted, 100 * lost);
         assert_true(with_model ? r.drafts.n_drafted > 4 : true);
         assert_true(lost < 0.02);
-        kvcache_release(&e.kv, &q);
-        sequence_free(&q);
+        sequence_end(&e.kv, &q);
         timeline_free(&r.time);
         engine_close(&e);
         speculate_free(x);

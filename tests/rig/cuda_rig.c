@@ -83,8 +83,7 @@ float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chun
     }
     Sequence *all[] = {&s, &before, &after};
     for (int i = 0; i < 3; i++) {
-        kvcache_release(&r->kv, all[i]);
-        sequence_free(all[i]);
+        sequence_end(&r->kv, all[i]);
     }
     assert_null(model_failure(&r->m));
     return logits;

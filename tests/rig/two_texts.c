@@ -23,10 +23,7 @@ void two_texts_expect_row(const TwoTexts *t, int text, int at, const float *row,
     if (!equal) fail_msg("%s: token %d: distance %.3g", what, at, d);
 }
 
-void two_texts_drop(TwoTexts *t, Sequence *s) {
-    kvcache_release(&t->r.kv, s);
-    sequence_free(s);
-}
+void two_texts_drop(TwoTexts *t, Sequence *s) { sequence_end(&t->r.kv, s); }
 
 void two_texts_finish(TwoTexts *t, Sequence *s, int text, int chunk, const char *what) {
     float *got = malloc((size_t)chunk * TEXT_VOCAB * sizeof *got);
