@@ -1,9 +1,6 @@
 // main.c: parses the command line, runs the mode that it names, and reports its error: a message on stderr and an exit
 // code.
-#define _GNU_SOURCE // fopencookie
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +11,7 @@
 #include "base/guard.h"
 #include "base/jsonio.h"
 #include "base/signals.h"
+#include "base/streams.h"
 #include "batch/batch.h"
 #include "bench/bench.h"
 #include "blend/chunk.h"
@@ -41,6 +39,16 @@ static bool only_stdin(const PromptConfig *p) {
     return true;
 }
 
+static Status run_prompt(Options *o, Str prompt, bool given, bool chat) {
+    if (!given && !chat)
+        return status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; %s",
+                            o->prompt.no_stdin ? "--no-stdin reads no pipe" : "-i chats line by line");
+    TRY(chat ? cli_check_chat(o) : cli_check_prompt(o));
+    if (!chat) return complete_run(&o->engine, &o->answer, prompt);
+    o->answer.no_newline = false; // the next turn begins on a new line
+    return repl_run(o, given ? prompt : (Str){0});
+}
+
 // `quill` without a mode: answers a prompt, or chats: with -i, or if there is no prompt and stdin and stdout are
 // terminals.
 static Status answer_or_chat(Options *o) {
@@ -51,14 +59,8 @@ static Status answer_or_chat(Options *o) {
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
     if (prompt.n == 0 && only_stdin(&o->prompt)) given = false; // as of a program that found nothing
-    if (!st.code && !given && !chat)
-        st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; %s",
-                          o->prompt.no_stdin ? "--no-stdin reads no pipe" : "-i chats line by line");
-    if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);
-    buf_append(&prompt, "", 0);
-    if (chat) o->answer.no_newline = false; // the next turn begins on a new line
-    if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
-    else if (!st.code) st = complete_run(&o->engine, &o->answer, str_of_buf(&prompt));
+    buf_append(&prompt, "", 0);                                 // data is not NULL
+    if (!st.code) st = run_prompt(o, str_of_buf(&prompt), given, chat);
     buf_free(&prompt);
     return st;
 }
@@ -107,38 +109,6 @@ static void print_page(const Options *o) {
     }
 }
 
-// Opens /dev/null in place of each standard stream that is closed, so that no file opened later becomes one of them.
-// Reading stdin and writing to stdout fail, as they did when the streams were closed.
-static Status fill_streams(void) {
-    static const int modes[] = {O_WRONLY, O_RDONLY, O_RDWR};
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd)
-            return status_error(QUILL_INTERNAL,
-                                "a standard stream is closed, and /dev/null cannot be opened in its place: %s; start "
-                                "quill with stdin, stdout and stderr open",
-                                strerror(errno));
-    return OK;
-}
-
-static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
-    return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
-}
-
-// A stdio stream that writes with fd_write_all, as answers do: it waits for room in a non-blocking descriptor.
-static FILE *open_stream(int fd, int buffering) {
-    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){.write = put_out});
-    if (!f) mem_refused(BUFSIZ);
-    setvbuf(f, NULL, buffering, BUFSIZ);
-    return f;
-}
-
-// Flushes stdout. QUILL_IO: this or an earlier write has failed. A closed pipe (EPIPE) is no error.
-static Status flush_stdout(void) {
-    bool failed = ferror(stdout);
-    if (fflush(stdout) != 0) failed = true;
-    return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
-}
-
 // If QUILL_MODEL or the configuration file named the model, a message about the model begins with that source. The
 // sources of options that nobody typed come behind the first line.
 static void print_failure(const Options *o, const Status *st) {
@@ -166,13 +136,11 @@ int main(int argc, char **argv) {
     jsonio_start();
     Options o = {0};
     bool stop = false;
-    Status st = fill_streams();
-    stdout = open_stream(STDOUT_FILENO, _IOFBF);
-    stderr = open_stream(STDERR_FILENO, _IONBF);
+    Status st = streams_open();
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && stop) print_page(&o);
     else if (!st.code) st = dispatch(&o);
-    if (!st.code) st = flush_stdout();
+    if (!st.code) st = streams_flush();
     Status lost = guard_lost(); // results from a damaged model file are void, whatever the mode returned
     if (lost.code && st.code < 128) st = lost;
     if (st.message[0]) print_failure(&o, &st);

@@ -124,8 +124,8 @@ static bool preempt_for(Scheduler *s, const Request *r) {
     for (Request *q = r->next; q; q = q->next)
         if (request_has_blocks(q) && !in_batch(s, q)) newest = q;
     if (!newest) return false;
-    const Policy *p = policy_with_give_back(policy_of(s, newest));
-    if (p) p->give_back(p, newest);
+    const Policy *p = policy_with_preempted(policy_of(s, newest));
+    if (p) p->preempted(p, newest);
     request_release(newest, s->kv);
     newest->fetched = false;
     s->n_preempted++;

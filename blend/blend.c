@@ -285,7 +285,7 @@ static bool picked(const Policy *p, Scheduler *s, StepRows *rows) {
     return true;
 }
 
-static void give_back(const Policy *p, Request *r) {
+static void preempted(const Policy *p, Request *r) {
     (void)r;
     forget(p->arg); // ends the loader before its blocks are reused
 }
@@ -394,7 +394,7 @@ Blend *blend_new(const BlendContext *context, const BlendSpan *spans, int n_span
     memcpy(b->spans, spans, (size_t)n_spans * sizeof *spans);
     b->damaged = mem_alloc((size_t)n_spans * sizeof *b->damaged);
     b->policy = (Policy){
-        .fetch = fetch, .pick = pick, .picked = picked, .give_back = give_back, .end = end, .arg = b, .next = next};
+        .fetch = fetch, .pick = pick, .picked = picked, .preempted = preempted, .end = end, .arg = b, .next = next};
     if (b->check) b->ends = (RowsEnd){b->check->index, end_in_check, b};
     if (b->check) b->n_layers = layers_behind(context->m, b->check) - 1;
     b->thins = (RowsEnd){-1, end_gradually, b};

@@ -63,6 +63,7 @@ const CliConflict cli_conflicts[] = {
     {"--roofline", "--speculate", false, NULL},
     {"--ops", "--roofline", false, NULL},
     {"--ops", "--speculate", false, NULL},
+    {"--replay", "--prompt-lines", false, NULL},
     {"--kl-base", "--kl", false, NULL},
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
@@ -204,8 +205,6 @@ static Status check_bench(const Options *o) {
     if (o->engine.speculate && o->bench.shape)
         return status_error(QUILL_USAGE, "--speculate and --shape: a model with a vocabulary expected, found a random "
                                          "one; -m FILE names it");
-    if (o->bench.replay && o->bench.prompts)
-        return status_error(QUILL_USAGE, "--replay and --prompt-lines: one of them expected, found both");
     if (o->bench.replay && (o->bench.n_files == 0 || o->bench.n_files % 2))
         return status_error(QUILL_USAGE, "--replay: pairs of files OLD NEW expected, found %d file%s", o->bench.n_files,
                             o->bench.n_files == 1 ? "" : "s");

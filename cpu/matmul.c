@@ -69,13 +69,13 @@ const MatrixKernel *matmul_glu_kernel(const CpuKernels *k, const Tensor *gate, c
 typedef struct {
     const MatrixKernel *m; // one of its kernels
     int most;              // rows of a product
-} Layout;
+} PackedLayout;
 enum { MOST_LAYOUTS = 10 };
 
 // Lists the layouts of products of up to max_rows rows, whose matrices may have any type; returns their number.
-static int list_layouts(const CpuKernels *k, int max_rows, Layout out[MOST_LAYOUTS]) {
+static int list_layouts(const CpuKernels *k, int max_rows, PackedLayout out[MOST_LAYOUTS]) {
     int few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), n = 0;
-    const Layout all[MOST_LAYOUTS] = {
+    const PackedLayout all[MOST_LAYOUTS] = {
         {k->f32_panels, max_rows},
         {kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows},
         {kernel_of(k->int8_rows, TYPE_Q8_0), few},  // small blocks
@@ -102,14 +102,14 @@ static size_t packed_by(const MatrixKernel *m, int n_rows, int max_n_in) {
 }
 
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
-    Layout all[MOST_LAYOUTS];
+    PackedLayout all[MOST_LAYOUTS];
     size_t bytes = 0;
     for (int i = list_layouts(k, max_rows, all); i-- > 0;) bytes += packed_by(all[i].m, all[i].most, max_n_in);
     return bytes;
 }
 
 size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
-    Layout all[MOST_LAYOUTS];
+    PackedLayout all[MOST_LAYOUTS];
     size_t most = 0;
     for (int i = list_layouts(k, max_rows, all); i-- > 0;) { // the few rows of every expert are packed together
         size_t n = packed_by(all[i].m, max_rows, max_n_in);

@@ -3,13 +3,15 @@
 // The scheduler decides which requests run in a step. Each gets rows for tokens that are known and whose K and V are
 // not computed yet. Its policy does the rest, in these parts:
 //
-//   fetch    before a request's first row: loads K and V that were computed elsewhere (--kv-dir)
-//   pick     instead of the next rows of a prompt: chooses which tokens get rows if others have K and V already
-//   room     before the rows of each step: how many slots they may write; eviction drops old slots here
-//   propose  after the known rows: adds rows of unverified tokens, and says which rows need logits
-//   observe  after the step: reads the hidden vectors of rows, from which a prediction head drafts
-//   accept   after the step: turns logits, or the tokens that a device drew from them, into tokens of the request
-//   end      the request has finished
+//   fetch      before a request's first row: loads K and V that were computed elsewhere (--kv-dir)
+//   pick       instead of the next rows of a prompt: chooses which tokens get rows if others have K and V already
+//   picked     after such a step: counts the slots as computed, or voids the step
+//   room       before the rows of each step: how many slots they may write; eviction drops old slots here
+//   preempted  before the request's blocks are freed for another one: it begins again later
+//   propose    after the known rows: adds rows of unverified tokens, and says which rows need logits
+//   observe    after the step: reads the hidden vectors of rows, from which a prediction head drafts
+//   accept     after the step: turns logits, or the tokens that a device drew from them, into tokens of the request
+//   end        the request has finished
 //
 // A policy leaves the parts NULL that it does not change, and sets `next` to the policy that provides them. The last
 // policy of the chain is plain decoding (policy/plain.h), which proposes nothing and accepts one token. The scheduler
@@ -83,7 +85,7 @@ struct Policy {
     int (*pick)(const Policy *p, Scheduler *s, StepRows *rows, int most);
     bool (*picked)(const Policy *p, Scheduler *s, StepRows *rows);
     // Called before the request is preempted: its blocks are freed, and it begins again later.
-    void (*give_back)(const Policy *p, Request *r);
+    void (*preempted)(const Policy *p, Request *r);
     // Returns how many slots the rows of the next step may write, at least 1 unless the context is full. A request of a
     // policy with `room` has one sequence and no drafts, since dropped slots cannot be restored.
     int (*room)(const Policy *p, Request *r);
@@ -118,7 +120,7 @@ struct Policy {
     }
 POLICY_WITH(fetch)
 POLICY_WITH(pick)
-POLICY_WITH(give_back)
+POLICY_WITH(preempted)
 POLICY_WITH(room)
 POLICY_WITH(propose)
 POLICY_WITH(observe)
