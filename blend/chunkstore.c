@@ -209,6 +209,9 @@ static Status keep_in_memory(ChunkStore *s, const ChainHash *name, ChunkToWrite 
 }
 
 Status chunkstore_save(ChunkStore *s, const KvCache *kv, const Sequence *q) {
+    if (!kv_frame_holds(&s->head, (size_t)q->n_cached))
+        return status_error(QUILL_IO, "a chunk of %d tokens: less than 4 GiB of K and V per layer expected",
+                            q->n_cached);
     ChunkToWrite what = {s, kv, q};
     ChainHash name = chain_next(&s->root, q->tokens, q->n_cached);
     if (s->dir) return kvstore_write_file(s->dir, &name, KVSTORE_CHUNK, write_chunk, &what);

@@ -63,6 +63,12 @@ size_t kv_frame_rows(const KvHead *h, uint32_t layer, size_t n) {
     return kv_frame_keys(h, layer, n) + v * (size_t)s.n_kv_heads;
 }
 
+bool kv_frame_holds(const KvHead *h, size_t n) {
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        if (kv_frame_rows(h, i, n) > UINT32_MAX - sizeof(KvChunk)) return false;
+    return true;
+}
+
 static void pass_chunk(KvStream *s, KvChunk c) {
     bool last = c.layer + 1 == s->head.n_layers;
     s->next = last ? (KvChunk){0, c.first + c.n, 0} : (KvChunk){c.layer + 1, c.first, c.n};

@@ -93,6 +93,8 @@ Status kvwriter_tokens(KvWriter *w, const int *tokens); // (head.n_tokens)
 // Bytes of K and V of n slots in one layer; bytes of K alone, which comes first.
 size_t kv_frame_rows(const KvHead *h, uint32_t layer, size_t n);
 size_t kv_frame_keys(const KvHead *h, uint32_t layer, size_t n);
+// Whether a frame's length, which has 32 bits, can count a ROWS frame of n slots of every layer.
+bool kv_frame_holds(const KvHead *h, size_t n);
 // Begins the next ROWS frame and returns where the caller must store its rows. All layers of a chunk come in order,
 // then those of the next chunk.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);

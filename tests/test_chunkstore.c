@@ -120,11 +120,29 @@ static void test_an_opened_file_stays(void **state) {
     store_close(&s);
 }
 
+// A chunk whose rows a frame's length cannot count is an error, not a frame of another length.
+static void test_a_chunk_longer_than_a_frame(void **state) {
+    (void)state;
+    ChunkStore *chunks = chunkstore_new(NULL, SIZE_MAX, &like);
+    Cache c;
+    chunk_open(&c, 1);
+    Sequence longer = c.seq;
+    longer.n_cached = (int)(UINT32_MAX / kv_frame_rows(&like, 0, 1)) + 1;
+    assert_false(kv_frame_holds(&like, (size_t)longer.n_cached));
+    assert_true(kv_frame_holds(&like, (size_t)longer.n_cached - 1));
+    Status st = chunkstore_save(chunks, &c.kv, &longer);
+    assert_int_equal(st.code, QUILL_IO);
+    assert_non_null(strstr(st.message, "less than 4 GiB of K and V per layer expected"));
+    cache_close(&c);
+    chunkstore_free(chunks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_longest_unused_is_dropped),
         cmocka_unit_test(test_dropped_while_read),
         cmocka_unit_test(test_an_opened_file_stays),
+        cmocka_unit_test(test_a_chunk_longer_than_a_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
