@@ -339,13 +339,28 @@ void engine_run(Engine *e) {
 
 // ---- asking the engine ---------------------------------------------------------------------------------------------
 
-int engine_most_context(const Engine *e) {
+// The largest -c whose KV cache fits into the memory that is available now.
+static int most_context(const Engine *e) {
     return memory_plan_most_context(&e->shape, e->work.max_rows, e->scratch, e->config.kv_mem);
 }
 
 const char *engine_context_option(const Engine *e) {
     int wished = e->config.ctx_size ? e->config.ctx_size : e->model.c.n_ctx_train;
     return e->config.kv_mem && e->shape.n_ctx < wished ? "--kv-mem" : "-c";
+}
+
+void engine_context_advice(const Engine *e, int64_t n, int more, char out[static CONTEXT_ADVICE]) {
+    int trained = e->model.c.n_ctx_train, most = most_context(e);
+    int64_t fits = (n + more + 255) / 256 * 256;
+    if (fits > trained && n <= trained) fits = trained;
+    if (fits > most)
+        snprintf(out, CONTEXT_ADVICE, "; %s has room for a context of %d at most",
+                 e->config.kv_mem ? "--kv-mem" : "memory", most);
+    else if (fits > trained)
+        snprintf(out, CONTEXT_ADVICE,
+                 ", or start with -c %lld; the model was trained for %d: beyond that length it may write nonsense",
+                 (long long)fits, trained);
+    else snprintf(out, CONTEXT_ADVICE, ", or start with -c %lld", (long long)fits);
 }
 
 bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }

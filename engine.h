@@ -78,10 +78,13 @@ void engine_use_hugepages(Engine *e);
 // that is being computed, or after the step if that may not be abandoned.
 void engine_run(Engine *e);
 
-// The largest -c whose KV cache fits into the memory that is available now.
-int engine_most_context(const Engine *e);
 // The option that a longer context needs: "--kv-mem" if that has made the context shorter than the model's, else "-c".
 const char *engine_context_option(const Engine *e);
+enum { CONTEXT_ADVICE = 160 };
+// For an error that says what to shorten: how else n tokens fit. ", or start with -c 1024", with a warning beyond the
+// length that the model was trained for; if memory is too small, that and the context which fits. `more`: tokens after
+// the n that should fit, too, unless they go beyond the trained length.
+void engine_context_advice(const Engine *e, int64_t n, int more, char out[static CONTEXT_ADVICE]);
 // What the drafters of --speculate need to know of this engine; all pointers stay the engine's.
 DraftTarget engine_draft_target(const Engine *e);
 // Whether --evict lets a text grow past the context.

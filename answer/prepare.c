@@ -35,21 +35,10 @@ Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParam
 
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
     if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
-    int64_t fits = (int64_t)n_prompt + (config->predict > 0 ? config->predict : 0);
-    fits = (fits + 255) / 256 * 256;
-    int trained = e->model.c.n_ctx_train, most = engine_most_context(e);
-    if (fits > trained && n_prompt < trained) fits = trained; // enough for the prompt and a shorter answer
-    char advice[200];
-    if (fits > most)
-        snprintf(advice, sizeof advice, "memory has room for a context of %d at most; shorten the prompt", most);
-    else if (fits > trained)
-        snprintf(advice, sizeof advice,
-                 "the model was trained for %d: shorten the prompt; -c %lld has room for it, but beyond that length "
-                 "the model may write nonsense",
-                 trained, (long long)fits);
-    else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
-    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,
-                        advice);
+    char advice[CONTEXT_ADVICE];
+    engine_context_advice(e, n_prompt, int_max(0, config->predict), advice);
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; shorten the prompt%s", n_prompt,
+                        e->shape.n_ctx, advice);
 }
 
 void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids, int n) {

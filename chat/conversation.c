@@ -269,19 +269,14 @@ static Status encode_prompt_that_fits(Conversation *c, int more, EncodedPrompt *
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, prompt)); // a quarter stays free for the next turns
     int n = prompt->encoded.n + more;
     if (n > n_ctx) {
-        int fits = (n + 1023) / 1024 * 1024, trained = c->e->model.c.n_ctx_train;
-        char warning[120] = "";
-        if (fits > trained)
-            snprintf(warning, sizeof warning,
-                     "; the model was trained for %d: beyond that length the model may write nonsense", trained);
+        char advice[CONTEXT_ADVICE];
+        engine_context_advice(c->e, n, 0, advice);
         const char *room = c->messages.n <= n_system(c) + 1 ? ""
                            : c->config->context_shift       ? ", make room with /undo or /clear"
                                                             : ", make room with /undo or /clear, /set context-shift on";
-        return status_error(
-            QUILL_CONTEXT,
-            "the conversation would have %d tokens, the context %d; write a shorter message%s, or start "
-            "again with -c %d%s",
-            n, n_ctx, room, fits, warning);
+        return status_error(QUILL_CONTEXT,
+                            "the conversation would have %d tokens, the context %d; write a shorter message%s%s", n,
+                            n_ctx, room, advice);
     }
     int before = c->n_left_out;
     c->n_left_out = out;

@@ -103,15 +103,22 @@ Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
+static Status context_too_small(const KvReader *r, const Engine *e) {
+    char advice[CONTEXT_ADVICE];
+    engine_context_advice(e, r->s.head.n_tokens, 0, advice);
+    return status_error(QUILL_CONTEXT,
+                        "%.300s: byte %zu: at most the %d tokens of the context expected, %u found; load a shorter "
+                        "file%s",
+                        r->name, kvreader_offset(offsetof(KvHead, n_tokens)), e->kv.max_slots, r->s.head.n_tokens,
+                        advice);
+}
+
 // Reserves blocks for the slots of the file.
 static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
     const KvHead *h = &r->s.head;
     uint32_t n_ctx = (uint32_t)e->kv.max_slots;
     if (h->n_slots > n_ctx || h->n_tokens > n_ctx + 1) // the last token of a full context has no slot
-        return status_error(
-            QUILL_CONTEXT,
-            "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u", r->name,
-            kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens, (h->n_tokens + 1023) / 1024 * 1024);
+        return context_too_small(r, e);
     if (!kvcache_reserve_loaded(&e->kv, s, (int)h->n_slots))
         return status_error(
             QUILL_MEMORY,

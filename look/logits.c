@@ -49,10 +49,11 @@ static Status check_ids(const Engine *e, const int *ids, int n) {
     for (int i = 0; i < n; i++)
         if (ids[i] >= e->model.c.n_vocab)
             return status_error(QUILL_USAGE, "--tokens: ids below %d expected, found %d", e->model.c.n_vocab, ids[i]);
-    if (n > e->shape.n_ctx)
-        return status_error(QUILL_CONTEXT, "the text has %d tokens, but the context only %d; use -c %d", n,
-                            e->shape.n_ctx, n);
-    return OK;
+    if (n <= e->shape.n_ctx) return OK;
+    char advice[CONTEXT_ADVICE];
+    engine_context_advice(e, n, 0, advice);
+    return status_error(QUILL_CONTEXT, "the text has %d tokens, the context %d; shorten the text%s", n, e->shape.n_ctx,
+                        advice);
 }
 
 Status look_logits(const Options *o) {

@@ -1416,7 +1416,7 @@ EOF
     [ "$status" -eq 5 ]
     [[ "$output" == *"make room with /undo or /clear, /set context-shift on"* ]]
     run "$QUILL" -i -c 96 <<<"$(printf 'word%.0s ' {1..200})"
-    [[ "$output" == *"; write a shorter message, or start again with -c "* ]] # there is nothing to remove
+    [[ "$output" == *"; write a shorter message, or start with -c "* ]] # there is nothing to remove
     "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy --context-shift -v <messages >out 2>errors
     grep -q 'the oldest .* left out from here on' errors
     [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 6 ]
@@ -1435,7 +1435,7 @@ EOF
 
 @test "a chat that suggests a larger context says for which length the model was trained" {
     run -5 --separate-stderr "$QUILL" --no-config -q -i <<<"$(head -c 20000 /dev/zero | tr '\0' a)"
-    [[ "$stderr" == *"start again with -c "*"; the model was trained for "*": beyond that length the model may write nonsense" ]]
+    [[ "$stderr" == *"start with -c "*"; the model was trained for "*": beyond that length it may write nonsense" ]]
 }
 
 @test "/load --kv computes nothing again where an encoding begins with a space" {

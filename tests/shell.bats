@@ -139,14 +139,14 @@ EOF
 @test "an advised -c fits into memory and into the model's training" {
     run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" =~ "the context 8; -c "([0-9]+)" fits, or shorten the prompt" ]]
+    [[ "$output" =~ "the context 8; shorten the prompt, or start with -c "([0-9]+) ]]
     "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that" </dev/null 2>errors
     [ ! -s errors ]
     # longer than the training: what -c would do is said with its price, and -c says it again
     head -c 400 /dev/zero | tr '\0' 'x' >long
     run "$QUILL" -f long </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" =~ "the model was trained for 256: shorten the prompt; -c "([0-9]+)" has room for it" ]]
+    [[ "$output" =~ ", or start with -c "([0-9]+)"; the model was trained for 256: beyond that length" ]]
     "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" -f long </dev/null 2>errors
     grep -q '^quill: note: -c [0-9]*: the model was trained for a context of 256' errors
     echo '{"prompt":"a"}' | "$QUILL" batch -c 512 -n 1 2>&1 >/dev/null | grep -q 'trained for a context of 256'
@@ -155,7 +155,7 @@ EOF
     # more than memory: no number is advised
     run "$QUILL" --kv-mem 64k -f long </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" == *"memory has room for a context of "* ]]
+    [[ "$output" == *"; --kv-mem has room for a context of "* ]]
     [[ "$output" != *" -c "[0-9]* ]]
 }
 
