@@ -44,7 +44,7 @@ Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *
         return OK;
     }
     Status st = cuda_backend(&p->gpu);
-    if (!st.code) return OK;
+    if (!st.code || st.code == QUILL_USAGE) return st; // a wrong QUILL_GPU_TRY, also with --device auto
     snprintf(p->why, sizeof p->why, "no usable GPU: %.300s", st.message);
     if (!insists) return OK;
     return status_error(QUILL_MODEL, "%s: no usable GPU: %.800s", wants(config, "cuda") ? "--device cuda" : "-ngl",

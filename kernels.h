@@ -104,7 +104,8 @@ static inline const int (*batch_copies(const Batch *b, const KvPool *kv))[2] {
 typedef struct {
     float *logits; // (max_rows, n_experts) the router's output
     float *shared; // (max_rows) the output of shared_route, before the sigmoid
-    int *chosen;   // (max_rows, n_used) a row's experts, by descending logit; among equal logits the lower index first
+    int *chosen;   // (max_rows, n_used) a row's experts, by descending score: the logit, or its probability plus the
+                   // expert's bias, in the groups that are kept; among equal scores the lower index first
     float *weight; // (max_rows, n_used) the weights of their outputs
     int *place;    // (max_rows, n_used) the index of the pair
     int *row;      // (max_rows * n_used) the row of a pair
@@ -184,7 +185,8 @@ typedef enum { LAYERS_RUN, LAYERS_DONE } LayersTodo;
 
 // Additional operations of a backend with a memory of its own. "Its layers" are those in that memory, the last ones.
 typedef struct {
-    // Sets .device of the layers and tensors; *out owns all copies until unload. QUILL_MEMORY: nothing is loaded.
+    // Sets .device of the layers and tensors; *out owns all copies until unload. An error: nothing is loaded.
+    // QUILL_MEMORY; QUILL_MODEL: the device fails.
     Status (*load)(const Backend *be, const DeviceLoad *what, void **out);
     void (*unload)(void *device);
     Status (*kv_new)(KvPool *kv); // allocates the planes of its layers, kv->device
@@ -251,8 +253,9 @@ struct Backend {
     // FFN_GATED; FFN_EXPERTS does the same for each row's experts
     void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
-    // Keeps only some rows: moves rows[i] of x, q and the RoPE data to row i, for i in [0, b->n_rows); rows ascends. b:
-    // the batch of the remaining rows. NULL: the backend cannot do it.
+    // Keeps only some rows: moves rows[i] of x, q, mix (if the layer's attention is gated), per (if the model has
+    // embeddings per layer) and the RoPE data to row i, for i in [0, b->n_rows); rows ascends. b: the batch of the
+    // remaining rows. NULL: the backend cannot do it.
     void (*narrow)(Workspace *w, const int *rows, const Batch *b);
     // In steps of at most whole_rows rows, rows without logits pass the whole last layer too, since a recorded graph
     // may replay the step. Batch.narrow applies to these steps all the same.

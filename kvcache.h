@@ -125,7 +125,8 @@ void kvcache_put_states(const KvCache *kv, const Sequence *s, int first, int seq
 int kvcache_state(const Sequence *s, int n_tokens);
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
-bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
+// False: no free block, page, partner block, recurrent state or context; nothing changed.
+bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots);
 // The same; also reserves states of recurrent layers after each of the last n_drafts slots and after the slot before.
 bool kvcache_reserve_drafts(KvCache *kv, Sequence *s, int n_slots, int n_drafts);
 // The same for one slot after those of the step that is being computed (scheduler_ahead).

@@ -26,6 +26,7 @@ typedef struct {
 
 // Decides the context length: the requested one; without a request the model's own, or as much of it as fits.
 // QUILL_MEMORY: the requested context does not fit; the message suggests flags and shows the memory budget.
+// QUILL_USAGE: the model or --evict does not allow the types of K and V. The errors of device_plan_make.
 Status memory_plan_make(MemoryPlan *p);
 // For --mlock. QUILL_MEMORY: a file of file_bytes, the KV cache and the scratch memory exceed the available memory.
 Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes);

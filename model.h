@@ -58,8 +58,8 @@ Status model_load_head(Model *head, const Model *m);
 // Has no effect on other models.
 void model_set_context(Model *m, int n_ctx);
 // Loads the last n layers and the head into a device's memory, and the embedding if these are all layers. From then on
-// the device computes them. The caller sets pool, spare, progress and arg of `how`. QUILL_MEMORY: the host computes all
-// layers.
+// the device computes them. The caller sets pool, spare, progress and arg of `how`. QUILL_MEMORY, or
+// QUILL_MODEL if the device fails: the host computes all layers.
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
 // Makes the host compute the experts of the first n layers even if a device computes the rest of the layer. Call it
 // before model_to_device.

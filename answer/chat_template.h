@@ -28,7 +28,7 @@ typedef struct {
 
 // Chooses the template of a model and configuration; *out NULL without an error: raw text. QUILL_USAGE: no built-in
 // template has that name. QUILL_MODEL: the template cannot be parsed, or --chat or a system message needs one and there
-// is none. QUILL_IO: its file.
+// is none. QUILL_IO: its file; QUILL_CONTEXT: that is too large.
 Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out);
 void chat_template_free(ChatTemplate *c); // NULL is fine
 // "none (raw text)", "the model's own", the name of a built-in one, or a path.

@@ -29,7 +29,7 @@ static Str block_at(Str text, size_t at, size_t n_open, char open) {
         char mark = 0;
         if (fence(text, line, &mark) >= n_open && mark == open) return (Str){text.data + begin, line - begin};
     }
-    return (Str){text.data + begin, text.n - begin};
+    return begin < text.n ? (Str){text.data + begin, text.n - begin} : (Str){0}; // the answer was cut
 }
 
 static Str json_at(Str text, size_t at) {

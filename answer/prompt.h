@@ -27,6 +27,7 @@ Status prompt_read(const PromptConfig *p, Buf *text, bool *given);
 // Whether stdin is a pipe, a socket or a regular file with bytes to read. Waits for nothing and reads nothing.
 bool prompt_is_waiting(void);
 // Appends the system message of -sys or -sysf; text->data stays NULL if neither is given.
+// QUILL_USAGE: not text; QUILL_IO, QUILL_CONTEXT: as prompt_read.
 Status prompt_system(const AnswerConfig *config, bool template, Buf *text);
 
 #endif

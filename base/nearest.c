@@ -33,6 +33,7 @@ void nearest_try(Nearest *n, const char *candidate) {
 }
 
 const char *nearest_found(const Nearest *n) {
-    bool near = n->best[0] && n->distance <= int_max(1, (int)strlen(n->word) / 3);
+    int length = (int)strlen(n->word); // a word of one letter is one edit away from every other one
+    bool near = n->best[0] && length > 1 && n->distance <= int_max(1, length / 3);
     return near ? n->best : NULL;
 }

@@ -416,7 +416,7 @@ static Status unknown_key(const Job *j, const char *key) {
     for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
         if (own_keys[i].forms & 1u << j->form) nearest_try(&nearest, own_keys[i].key);
     for (int i = 0; i < cli_n_options; i++) {
-        if (!is_key(&cli_options[i])) continue;
+        if (!is_key(&cli_options[i]) || !(cli_options[i].modes & MODE_BIT(BATCH))) continue;
         for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) {
             for (char *c = name; *c; c++)
                 if (*c == '-') *c = '_';

@@ -182,6 +182,12 @@ static json_t *scores(const Choices *c) {
     return list;
 }
 
+static json_t *completes(const Choices *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < c->n_choices; i++) jsonio_append(list, json_boolean(!c->choices[i].cut));
+    return list;
+}
+
 static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *choices = json_array(), *timing = json_object();
     bool chat = line->job.form == JOB_CHAT;
@@ -190,6 +196,7 @@ static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     for (int i = 0; i < line->choices.n_choices; i++) jsonio_append(choices, openai_choice(line, i));
     put_times(timing, line);
     if (line->choices.choices[0].scored) jsonio_put(timing, "scores", scores(&line->choices));
+    if (line->choices.runs[0].request.constraint) jsonio_put(timing, "complete", completes(&line->choices));
     put_drafts(context, line, timing);
     jsonio_put(timing, "line", json_integer((json_int_t)line->number));
     jsonio_put(timing, "seed", json_integer((json_int_t)line->job.config.sampling.seed));

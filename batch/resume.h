@@ -16,7 +16,8 @@ typedef struct {
 } Resume;
 
 // Reads the answers in the file, which is created if missing, and redirects stdout to append to it. Removes an
-// incomplete last line. QUILL_IO; QUILL_USAGE: a line that quill batch does not write, and the file stays as it was.
+// incomplete last line. QUILL_IO, also if another quill writes the file; QUILL_USAGE: a line that quill batch does not
+// write, or no regular file; QUILL_CONTEXT: more bytes than an int can count. After an error the file stays as it was.
 Status resume_open(const char *path, Resume *out);
 // True: the input line with this number is a job that has an answer. The answer is then used up.
 bool resume_skips(Resume *r, Str line, int64_t number);

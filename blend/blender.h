@@ -39,8 +39,8 @@ Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out);
 bool blender_uses_kept(const Blender *b); // false: --blend full, which uses no stored K and V
 void blender_close(Blender *b);           // NULL is fine; requests with its policies must have finished
 
-// Reads the files of config->chunks and cuts them at config->chunk_split, if given. QUILL_IO; QUILL_USAGE: a file is
-// empty or not text. Call blender_chunks_free after an error too.
+// Reads the files of config->chunks and cuts them at config->chunk_split, if given. QUILL_IO; QUILL_CONTEXT: a
+// file is too large; QUILL_USAGE: it is empty or not text. Call blender_chunks_free after an error too.
 Status blender_read(const AnswerConfig *config, BlenderChunks *out);
 // Checks a text and removes white space at both ends. QUILL_USAGE: empty or not text. name: for the message.
 Status blender_text(const char *name, Str text, Str *out);
@@ -63,7 +63,7 @@ bool blender_lacks(const Blender *b, const BlenderPrompt *p); // true: the K and
 // Computes and stores the missing chunks, one after the other, while no other request runs. Returns their number. A
 // failure to store is a note on stderr.
 int blender_compute(Blender *b, const BlenderPrompt *p);
-Status blender_unkept(const Blender *b); // the first failure to compute or store a chunk: QUILL_MODEL, QUILL_IO
+Status blender_unkept(const Blender *b); // the first failure to compute or store a chunk: of the engine or QUILL_IO
 // Adds requests for the missing chunks, beside other requests. The request of the prompt waits for them.
 void blender_begin(Blender *b, const BlenderPrompt *p);
 // Stores the chunks whose requests have finished. Call it between two steps.

@@ -17,7 +17,7 @@ typedef struct {
 } ChatChunks;
 
 // Adds the chunks of a file (cut at config->chunk_split) and computes those whose K and V are not stored. seq: the
-// sequence of the conversation. *n_tokens: tokens of these chunks. QUILL_IO, QUILL_CONTEXT; otherwise as blender_open.
+// sequence of the conversation. *n_tokens: tokens of these chunks. The errors of blender_read and blender_open.
 Status chunks_add(ChatChunks *c, Engine *e, const AnswerConfig *config, Sequence *seq, const char *path, int *n_tokens);
 void chunks_drop(ChatChunks *c); // the next message has no chunks
 void chunks_free(ChatChunks *c); // requests with its policies must have finished

@@ -12,7 +12,6 @@
 #include "policy/drafters.h"
 
 #define RAW_SYSTEM "-sys: raw text has no system message; put it into the prompt, or leave --raw out"
-#define RAW_TEMPLATE "--raw and --chat-template: one of them expected, found both"
 #define NO_EVICT "--evict: a single answer expected, found --beams or --best-of, whose texts share a KV cache"
 #define NO_CHAT                                                                                                        \
     "--beams, --best-of: one prompt or a batch expected, found a chat, which shows its answer while it is generated; " \
@@ -31,8 +30,7 @@ const CliConflict cli_conflicts[] = {
     {"--raw", "-sysf", false, RAW_SYSTEM},
     {"--chat-template", "--chat-template-file", false, NULL},
     {"--raw", "--tools", false, "--raw and --tools: one of them expected, found both; the template writes the tools"},
-    {"--raw", "--chat-template", false, RAW_TEMPLATE},
-    {"--raw", "--chat-template-file", false, RAW_TEMPLATE},
+    {"--raw", "--chat-template --chat-template-file", false, NULL},
     {"-v", "-q", false, NULL},
     {"--json", "-i", false, CHAT_JSON},
     {"--jsonl", "-i", false, CHAT_JSON},
@@ -296,18 +294,30 @@ static Status check_needs(const Options *o) {
     return OK;
 }
 
+// The same for quill bench and quill logits, which take one of several inputs.
+static void drop_lone_input(Options *o) {
+    bool model = o->hub.repo || (o->engine.model && !o->model_from);
+    if (model && cli_is_usual(o, "--shape")) o->bench.shape = NULL;
+    if (!o->bench.shape && cli_is_usual(o, "--save")) o->bench.save = NULL;
+    bool drafts = o->engine.speculate;
+    if ((!drafts || o->bench.n_files == 0) && cli_is_usual(o, "--replay")) o->bench.replay = false;
+    if (!drafts && cli_is_usual(o, "--prompt-lines")) o->bench.prompts = NULL;
+    if (o->prompt.n_parts && cli_is_usual(o, "--tokens")) o->look.tokens = NULL;
+}
+
 // Resets options of the configuration file whose partner is missing.
 static void drop_lone(Options *o) {
     AnswerConfig *a = &o->answer;
     EngineConfig *e = &o->engine;
+    drop_lone_input(o);
     if (!e->model && cli_is_usual(o, "--no-mmap")) e->no_mmap = false; // the built-in model
     a->system_usual = cli_is_usual(o, "-sys") && cli_is_usual(o, "-sysf");
+    if (!e->speculate && cli_is_usual(o, "--draft-min")) e->draft_min = 0;
+    if (!e->speculate && cli_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
     if (o->mode == MODE_BATCH) return; // a job may have the other one
     if (!tools_given(&a->tools) && cli_is_usual(o, "--tool-choice")) a->tools.choice = NULL;
     if (!a->beams && cli_is_usual(o, "--length-penalty")) a->length_penalty = 1;
     if (!a->beams && cli_is_usual(o, "--early-stopping")) a->early_stopping = "false";
-    if (!e->speculate && cli_is_usual(o, "--draft-min")) e->draft_min = 0;
-    if (!e->speculate && cli_is_usual(o, "--draft-p-min")) e->draft_p_min = 0;
     if (!a->json && !a->jsonl && cli_is_usual(o, "--logprobs")) a->logprobs = -1;
     if (!o->quantize.prune && cli_is_usual(o, "--prune-by")) o->quantize.by = "magnitude";
 }

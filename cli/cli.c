@@ -258,7 +258,10 @@ static Status use_words(Args *a, Options *out) {
         out->engine.model = a->word[0];
         out->quantize.out = a->word[1];
         out->quantize.type = a->word[2];
-    } else if (out->mode == MODE_BATCH) return set_file(a, out->mode, "file of jobs", "-f ", &out->input);
+    } else if (out->mode == MODE_BATCH) {
+        TRY(set_file(a, out->mode, "file of jobs", "-f ", &out->input));
+        if (out->input) origin_of("-f", out)->by = BY_FLAG; // a flag or a word
+    }
     else if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
     else if (a->n_words) return cli_add_part(cli_find("-p", 1u << out->mode), a->words.data, 0, out);
     return OK;

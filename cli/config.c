@@ -337,9 +337,17 @@ void config_sources(const Options *o, Str message, Buf *out) {
     }
 }
 
+// Whether plain_value finds a comment in a value, with quotes around it as well.
+static bool has_comment(const char *value) {
+    for (const char *at = value; (at = strchr(at, '"')); at++)
+        if (at[1 + strspn(at + 1, " \t")] == '#') return true;
+    return false;
+}
+
 static void show_line(const char *name, const char *value, const char *from) {
-    if (strchr(value, '\n')) { // a file has one line for each value
-        printf("# %s has a line break; it works only on the command line # %s\n", name, from);
+    const char *has = strchr(value, '\n') ? "a line break" : has_comment(value) ? "a \" before a #" : NULL;
+    if (has) { // a line of a file cannot hold it
+        printf("# %s has %s; it works only on the command line # %s\n", name, has, from);
         return;
     }
     bool quoted = !*value || strchr(value, '#') || isspace((unsigned char)*value) ||

@@ -106,7 +106,7 @@ const Option cli_options[] = {
     {"--kv-rotate", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.kv_rotate), 0, 0, NULL, "multiply keys and queries by a Hadamard matrix, which reduces the rounding errors of keys in few bits"},
     {"--deterministic", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.deterministic), 0, 0, NULL, "give the same bits for any batch and any number of threads: one order of sums in the CPU's fast kernels; slower (docs/performance.md)"},
 
-    {"-md --speculate", "ngram|mtp|FILE|ngram,FILE", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, TEXT, AT(engine.speculate), 0, 0, NULL, "guess and verify tokens in one step; the text stays the same. ngram: from earlier text; mtp: by the prediction head in the file; FILE: by a small model (file, name, builtin) of the same vocabulary"},
+    {"-md --speculate", "ngram|mtp|FILE|ngram,mtp|ngram,FILE", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, TEXT, AT(engine.speculate), 0, 0, NULL, "guess and verify tokens in one step; the text stays the same. ngram: from earlier text; mtp: by the prediction head in the file; FILE: by a small model (file, name, builtin) of the same vocabulary"},
     {"--draft-max", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_max), 1, DRAFT_MOST, TEXT_OF(DRAFT_MAX), "the most guessed tokens in a step"},
     {"--draft-min", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_min), 0, DRAFT_MOST, "0", "leave out guesses of fewer tokens"},
     {"--draft-p-min", "P", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, REAL, AT(engine.draft_p_min), 0, 1, "0", "end a guess at a token less likely than P"},

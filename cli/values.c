@@ -476,8 +476,8 @@ Status cli_chat_option(const char *name, const char *value, const Option **out) 
         nearest_try(&nearest, known);
     }
     const char *meant = nearest_found(&nearest);
-    return status_error(QUILL_USAGE, "%.100s: not a setting%s%s; /set lists all settings", name,
-                        meant ? "; did you mean " : "", meant ? meant : "");
+    return status_error(QUILL_USAGE, "%.100s: not a setting; %s%s%s/set lists all settings", name,
+                        meant ? "did you mean " : "", meant ? meant : "", meant ? "? " : "");
 }
 
 Status cli_chat_set(AnswerConfig *out, const char *name, const char *value) {

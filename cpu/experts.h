@@ -1,8 +1,8 @@
 // cpu/experts.h: mixture-of-experts feed-forward (FFN_EXPERTS) on the CPU: the router, and the products of each expert
 // with the rows routed to it.
 //
-// The router is computed in f32, whatever the type of its weights; of equal logits the expert with the lower number is
-// chosen. A row's output is the shared expert's output plus the sum over its experts in the order of falling logits, so
+// The router is computed in f32, whatever the type of its weights; of equal scores the expert with the lower number is
+// chosen. A row's output is the shared expert's output plus the sum over its experts in the order of falling scores, so
 // that with CpuKernels.in_order it does not depend on the batch. Weights of experts without rows are not read. All
 // products of a step run in one pass over the thread pool, and an expert's weights are read once for all of its rows.
 #ifndef QUILL_CPU_EXPERTS_H

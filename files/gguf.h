@@ -140,7 +140,7 @@ void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages of pages_alloc, fr
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
 // Writes the view as a GGUF v3 file (alignment 32), through a temporary file (base/tempfile.h). QUILL_MODEL: a tensor
-// has TYPE_I8G, which GGUF cannot store.
+// has TYPE_I8G, which GGUF cannot store. QUILL_USAGE, QUILL_IO: as tempfile_open.
 Status gguf_save(const Gguf *g, const char *path);
 // Writes the same file, but `make` writes the n_bytes of tensor number i to fd. It is called once for each tensor, in
 // order. If it returns an error, no file is created and the error is returned.

@@ -13,7 +13,8 @@
 
 #include "kernels.h"
 
-// Opens the GPU (rt_open) at the first call. QUILL_MODEL: no usable GPU, with the reason.
+// Opens the GPU (rt_open) at the first call. QUILL_MODEL: no usable GPU, with the reason. QUILL_USAGE:
+// QUILL_GPU_TRY has an unknown word.
 Status cuda_backend(const Backend **out);
 Status cuda_available(void); // the same check without opening the GPU
 // Opens cuBLAS now instead of at the first product of many rows. Backend.kernels then says whether it was found.

@@ -71,7 +71,7 @@ void rt_replay(RtGraph *g, GpuStream s);
 void rt_graph_free(RtGraph *g);
 
 // ---- matrix products ----
-// Opens cuBLAS for a stream. QUILL_MODEL: it cannot be used, with the reason.
+// Opens cuBLAS for a stream. QUILL_MODEL: it cannot be used, with the reason. QUILL_MEMORY: no room for its workspace.
 Status rt_products_open(GpuStream s);
 const char *rt_products_name(void); // "cuBLAS 13.0.2"
 // y (n_rows, n_out) = or += x (n_rows, n_in) w (n_out, n_in)^T. x and w are of `type`: TYPE_F32 (no TF32), F16 or

@@ -7,8 +7,8 @@
 //   additional_chat_templates/tool_use.jinja: optional, for conversations with tools
 //
 // Metadata has GGUF's keys and tensors have GGUF's names, so that the rest of quill reads a directory like a GGUF file.
-// Weights stay in the mapped files, with three exceptions that are computed: divisors of RoPE frequencies, norms that a
-// family stores minus one, and matrices and experts in FP8, which become BF16. Keys for metadata that GGUF does not
+// Weights stay in the mapped files, except those that hf/tensors.h lists, and divisors of RoPE frequencies, which are
+// computed. Keys for metadata that GGUF does not
 // have:
 //
 //   quill.rope.halves                rows of Q and K are ordered for the pairs (i, i + n_rot/2)

@@ -143,8 +143,10 @@ Status hub_get(const char *text, HubWay way, Buf *path) {
     TRY(hub_name_parse(text, &name));
     Status st = hub_places_cache(&root);
     if (st.code) return st;
-    if (way.offline || hub_places_is_offline())
-        st = get_cached(root.data, &name, way, way.offline ? "--offline" : "HF_HUB_OFFLINE is set", path);
+    char why[40] = "--offline";
+    const char *variable = hub_places_offline();
+    if (variable && !way.offline) snprintf(why, sizeof why, "%s is set", variable);
+    if (way.offline || variable) st = get_cached(root.data, &name, way, why, path);
     else {
         st = get_online(root.data, &name, way, path, &reached);
         if (st.code == QUILL_IO && !reached) {

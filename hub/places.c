@@ -32,13 +32,13 @@ Status hub_places_cache(Buf *out) {
     return OK;
 }
 
-bool hub_places_is_offline(void) {
+const char *hub_places_offline(void) {
     static const char *const yes[] = {"1", "on", "yes", "true"};
-    const char *value = getenv("HF_HUB_OFFLINE");
-    if (!value || !*value) value = getenv("TRANSFORMERS_OFFLINE");
+    const char *name = "HF_HUB_OFFLINE", *value = getenv(name);
+    if (!value || !*value) value = getenv(name = "TRANSFORMERS_OFFLINE");
     for (size_t i = 0; value && i < ARRAY_LEN(yes); i++)
-        if (strcasecmp(value, yes[i]) == 0) return true;
-    return false;
+        if (strcasecmp(value, yes[i]) == 0) return name;
+    return NULL;
 }
 
 // Copies the token without white space around it. Other white space is refused: it could end the header's line.

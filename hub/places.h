@@ -12,6 +12,6 @@
 
 Status hub_places_cache(Buf *out);   // appends the path. QUILL_USAGE: no variable and no home directory is set
 Status hub_places_token(char **out); // NULL: none; the caller frees it. QUILL_USAGE: characters not allowed in a header
-bool hub_places_is_offline(void);
+const char *hub_places_offline(void); // the environment variable that forbids requests; NULL: none
 
 #endif

@@ -34,7 +34,7 @@ typedef struct {
     int most;              // the most drafts of a sequence in a step, at most DRAFT_MOST
     int least;             // if fewer drafts would be best, none are proposed
     float least_p;         // drafts end before the first one with a lower probability
-    bool fixed;            // propose as many drafts as possible, whatever they cost: for measurements
+    bool fixed;            // propose as many drafts as possible, whatever they cost: for the tests
     StepCosts costs;       // of the target's steps
     double draft_cost;     // the time of a step of one row of the draft model, in steps of one row of the target
     StepCosts draft_costs; // of the draft model's steps

@@ -104,7 +104,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
 @test "answers that could not be written are exit 6, also after SIGINT" {
     [ -w /dev/full ] || skip "no /dev/full"
     for i in $(seq 8); do job "$i" 400; done >jobs
-    hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >/dev/full 2>errors &
+    hears_signals "$QUILL" batch -np 2 -t 1 --isa scalar jobs >/dev/full 2>errors &
     pid=$!
     sleep 0.2
     kill -INT "$pid" 2>/dev/null || true
@@ -116,7 +116,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
 
 @test "SIGINT finishes started jobs and says which lines are left" {
     for i in $(seq 60); do job "$i" 400; done >jobs
-    hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
+    hears_signals "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
     has . out
     kill -INT "$pid"
@@ -144,7 +144,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
 
 @test "SIGTERM ends the jobs that an earlier SIGINT let finish" {
     { job short 20; for i in $(seq 60); do job "$i" 480; done; } >jobs # most of the work is left when the first line comes
-    hears_int "$QUILL" batch -np 30 -t 1 --isa scalar jobs >out 2>errors &
+    hears_signals "$QUILL" batch -np 30 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
     has . out
     kill -INT "$pid"
@@ -158,7 +158,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
 
 @test "SIGINT before the first line does not claim that no line is left" {
     mkfifo lines
-    hears_int "$QUILL" batch lines >out 2>errors &
+    hears_signals "$QUILL" batch lines >out 2>errors &
     pid=$!
     exec 5>lines
     sleep 0.5
@@ -262,7 +262,7 @@ END
 @test "a stopped batch does not count a line that it has read ahead" {
     for i in 1 2 3; do job "$i" 20; done >jobs
     # with this seed the first job arrives after 13 milliseconds and the second after 20 minutes
-    hears_int "$QUILL" batch --rate 0.001 --seed 4524 jobs >out 2>errors </dev/null &
+    hears_signals "$QUILL" batch --rate 0.001 --seed 4524 jobs >out 2>errors </dev/null &
     pid=$!
     has '"line":1' out
     kill -INT "$pid"
@@ -340,7 +340,7 @@ EOF
 @test "the first Ctrl-C says what it waits for, the second writes unfinished answers" {
     for i in $(seq 5); do job "$i" 20000; done >jobs
     job short 1 >>jobs
-    hears_int "$QUILL" batch -c 32k jobs >out 2>errors </dev/null &
+    hears_signals "$QUILL" batch -c 32k jobs >out 2>errors </dev/null &
     pid=$!
     has short out
     kill -INT "$pid"

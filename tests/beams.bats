@@ -220,7 +220,7 @@ PYTHON
 
 @test "a signal ends a search, and the best text so far is shown" {
     for signal in INT:130 TERM:143; do
-        hears_int "$QUILL" -q --ignore-eos -c 4M --beams 2 --json hello >out 2>errors </dev/null &
+        hears_signals "$QUILL" -q --ignore-eos -c 4M --beams 2 --json hello >out 2>errors </dev/null &
         pid=$!
         sleep 1
         kill -s "${signal%:*}" "$pid"

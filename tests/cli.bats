@@ -188,7 +188,7 @@ answers_as() {
 @test "a prompt that is too long names the count, the limit and the -c that fits" {
     run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
     [ "$status" -eq 5 ]
-    [[ "$output" =~ "has "[0-9]+" tokens, the context 8; -c "([0-9]+)" fits" ]]
+    [[ "$output" =~ "has "[0-9]+" tokens, the context 8; shorten the prompt, or start with -c "([0-9]+) ]]
     [ "$(code "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that")" -eq 0 ]
 }
 
@@ -239,7 +239,7 @@ interrupted() {
     shift 2
     : >out
     : >errors
-    hears_int "$QUILL" "$@" >out 2>errors </dev/null &
+    hears_signals "$QUILL" "$@" >out 2>errors </dev/null &
     pid=$!
     for ((i = 0; i < 300; i++)); do [ -s "$sign" ] && break || sleep 0.05; done
     sleep 0.2
@@ -275,7 +275,7 @@ interrupted() {
     for pair in INT:130 TERM:143 HUP:129; do
         for mode in "-n 5 hello" "-n 5 --json hello" "batch jobs" "prefill --kv-out - hello"; do
             echo '{"id":1,"prompt":"hi","max_tokens":5}' >jobs
-            hears_int "$QUILL" $mode -v >stalled 2>errors </dev/null 5<&- &
+            hears_signals "$QUILL" $mode -v >stalled 2>errors </dev/null 5<&- &
             pid=$!
             for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
             sleep 0.3
@@ -292,7 +292,7 @@ interrupted() {
     mkfifo lines silent
     exec 5<>lines
     for pair in INT:130 TERM:143 HUP:129; do
-        hears_int "$QUILL" -i -v >out 2>errors <lines 5<&- &
+        hears_signals "$QUILL" -i -v >out 2>errors <lines 5<&- &
         pid=$!
         for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
         echo '/read silent' >&5
@@ -308,7 +308,7 @@ interrupted() {
 @test "a line that a signal cuts is no message and no job" {
     for mode in "-i --greedy" batch; do
         mkfifo cut
-        hears_int "$QUILL" $mode -v >out 2>errors <cut &
+        hears_signals "$QUILL" $mode -v >out 2>errors <cut &
         pid=$!
         exec 5>cut
         printf '{"prompt":"What is 2 plus 3?"' >&5

@@ -139,6 +139,11 @@ context-shift = on"
         "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
         printf 'hi\n' | "$QUILL" -m "$TINY/chat.gguf" -i -n 1
     done
+    echo '{"prompt":"a"}' >job
+    config $'draft-min = 20\ndraft-p-min = 0.5'
+    "$QUILL" batch -m "$TINY/chat.gguf" -n 1 job
+    config $'replay = on\nprompt-lines = none\nsave = none.gguf'
+    "$QUILL" bench -q -m "$TINY/chat.gguf" -p 4 -n 2 -r 1
     for option in beams kv-dir ubatch-size think logprobs; do
         config "$option = default"
         run "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
@@ -149,6 +154,22 @@ context-shift = on"
     run "$QUILL" -m "$TINY/chat.gguf" -n 1 hi </dev/null
     [ "$status" -eq 2 ]
     [[ "$output" == *"file: a prompt is allowed only in a section"* ]]
+}
+
+@test "a word that names the input wins over the file's input" {
+    echo '{"prompt":"a"}' >job
+    config $'shape = 1.1b\ntokens = 1,2,3\n[jobs]\nfile = none'
+    "$QUILL" bench -q -m "$TINY/chat.gguf" -p 4 -n 2 -r 1
+    "$QUILL" logits -m "$TINY/chat.gguf" --tokens 4 >one
+    "$QUILL" logits -m "$TINY/chat.gguf" --no-bos a >text
+    [ "$(wc -c <one)" -eq "$(wc -c <text)" ]
+    "$QUILL" batch -m "$TINY/chat.gguf" --preset jobs -n 1 job | grep -q '"line":1,"text"'
+}
+
+@test "--show-config says which values a line of the file cannot hold" {
+    config 'system-prompt = "say "hi" now"   # comment'
+    "$QUILL" --show-config | grep -q '^system-prompt = say "hi" now  *# '
+    "$QUILL" -sys 'say "hi" # now' --show-config | grep -q '^# system-prompt has a " before a #; it works only on the command line'
 }
 
 @test "a flag that excludes what the file says wins" {

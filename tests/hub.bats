@@ -197,7 +197,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
 
 @test "Ctrl-C keeps the received part, and the next run continues it" {
     fault stall 5000
-    hears_int "$QUILL" pull me/tiny >path 2>errors &
+    hears_signals "$QUILL" pull me/tiny >path 2>errors &
     pid=$!
     within 20 begun tiny
     kill -INT $pid
@@ -384,6 +384,8 @@ time.sleep(1.2)' "$lock" >held &
 @test "offline the cached model is used and named" {
     [ "$(HF_HUB_OFFLINE=1 code "$QUILL" -hf me/tiny --raw hi)" -eq 3 ]
     said 'HF_HUB_OFFLINE is set; me/tiny: a model in the cache expected, none found'
+    [ "$(TRANSFORMERS_OFFLINE=1 code "$QUILL" -hf me/tiny --raw hi)" -eq 3 ]
+    said 'TRANSFORMERS_OFFLINE is set; me/tiny: a model in the cache expected, none found'
     pull me/tiny:Q8_0 >path
     : >"$HUB/log"
     HF_HUB_OFFLINE=1 "$QUILL" pull me/tiny 2>errors | cmp - path

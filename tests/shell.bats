@@ -96,7 +96,7 @@ PYTHON
 @test "if stdin stays open, stderr says what quill waits for" {
     mkfifo pipe
     exec 5<>pipe
-    hears_int "$QUILL" -n 1 hi <pipe >out 2>errors 5<&- &
+    hears_signals "$QUILL" -n 1 hi <pipe >out 2>errors 5<&- &
     pid=$!
     for ((i = 0; i < 100; i++)); do [ -s errors ] && break || sleep 0.1; done
     kill -INT "$pid"

@@ -192,7 +192,7 @@ JOBS
     python3 - "$output" <<'PYTHON'
 import json, sys
 lines = [json.loads(l) for l in sys.argv[1].splitlines() if l.startswith("{")]
-assert ["error" in l for l in lines] == [True] * 7 + [False] * 2, lines
+assert ["error" in l for l in lines] == [True] * 6 + [False] * 3, lines # "json_schema":false is none
 json.loads(lines[7]["text"])
 assert isinstance(json.loads(lines[8]["text"]), dict)
 PYTHON
@@ -218,6 +218,16 @@ assert r[1]["text"] in ("a,b", "c")
 assert all(isinstance(b, bool) for b in json.loads(r[2]["text"])) and len(json.loads(r[2]["text"])) >= 2
 assert isinstance(json.loads(r[3]["text"]), dict)
 PYTHON
+    python3 - >jobs <<'PYTHON'
+import json
+for limit, n in (1, 1), (200, 2):
+    body = {"messages": [{"role": "user", "content": "Say"}], "n": n, "max_tokens": limit, "seed": 5,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "a long text"}}}}
+    print(json.dumps({"custom_id": str(limit), "method": "POST", "url": "/v1/chat/completions", "body": body}))
+PYTHON
+    "$QUILL" batch --no-config -q --keep-order jobs | grep -o '"complete":\[[a-z,]*\]' >complete
+    [ "$(cat complete)" = '"complete":[false]
+"complete":[true,true]' ]
 }
 
 @test "drafts do not change an answer with a form" {
@@ -346,7 +356,7 @@ PYTHON
     run -2 --separate-stderr "$QUILL" --no-config -q --no-stdin --chat-template vicuna --tools tools.json Hi
     [[ "$stderr" == *"a chat template that shows how calls are written expected"*"found vicuna"* ]]
     run -2 --separate-stderr "$QUILL" --no-config -q --no-stdin --raw --tools tools.json Hi
-    [[ "$stderr" == *"found none (raw text)"* ]]
+    [[ "$stderr" == *"--raw and --tools: one of them expected, found both"* ]]
     printf '[{"name":"a"},\n {"name":}]' >tools.json
     run -2 --separate-stderr call
     [[ "$stderr" == *"--tools tools.json: line 2, column"* ]]
@@ -383,6 +393,8 @@ PYTHON
     run -7 --separate-stderr ask --extract --choice 'nothing here'
     [ -z "$output" ]
     [[ "$stderr" == *"--extract: a code block or a JSON value expected"* ]]
+    run -7 ask --extract --grammar 'root ::= "Sure:\n```py"' # a block that was cut before its text
+    [ "$(ask --extract --grammar 'root ::= "```py\nx = 1"')" = 'x = 1' ]
 }
 
 @test "files of a form and of tools are read once" {

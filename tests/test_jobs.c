@@ -174,6 +174,8 @@ static const struct {
     {"{\"prompt\":\"x\",\"n\":-99999999999999999999}", ": an integer beyond 64 bits; write it with .0"},
     {"{\"prompt\":\"x\",\"temprature\":1}", "did you mean temperature?"},
     {"{\"prompt\":\"x\",\"promt\":\"y\"}", "did you mean prompt?"},
+    {"{\"prompt\":\"x\",\"context_shift\":true}", "context_shift: quill batch does not support this key"},
+    {"{\"prompt\":\"x\",\"x\":1}", "x: quill batch does not support this key"},
     {"{\"prompt\":\"x\",\"tools\":3}", "tools: a list of tools expected, found 3"},
     {"{\"prompt\":\"x\",\"tool_choice\":3}", "tool_choice: \"auto\", \"none\""},
     {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":3}]}", "tool_calls: a list of calls expected"},

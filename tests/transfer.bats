@@ -241,7 +241,7 @@ PYTHON
     for kv in '' '-ctk q8_0'; do
         for signal in INT TERM; do
             # shellcheck disable=SC2086
-            hears_int "$QUILL" prefill -m large.gguf --isa scalar -t 1 $kv -ub 4096 --raw -f text --kv-out f.kv 2>errors &
+            hears_signals "$QUILL" prefill -m large.gguf --isa scalar -t 1 $kv -ub 4096 --raw -f text --kv-out f.kv 2>errors &
             pid=$!
             within 60 compgen -G 'f.kv.quill-tmp-*'
             kill -s "$signal" "$pid"

@@ -92,9 +92,10 @@ not() {
     ! "$@"
 }
 
-# hears_int COMMAND... &: a command that SIGINT reaches in the background, where a shell without job control has it ignored.
-hears_int() {
-    exec env --default-signal=INT "$@"
+# hears_signals COMMAND... &: a command that SIGINT reaches in the background, where a shell without job control has it
+# ignored, and SIGHUP under nohup.
+hears_signals() {
+    exec env --default-signal=INT --default-signal=HUP "$@"
 }
 
 # within SECONDS COMMAND...: waits until the command succeeds, or fails after that time.
