@@ -29,8 +29,8 @@ Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *
 // Decides how many layers the GPU gets with this cache and steps of up to max_rows rows, max_out of them with logits:
 // sets s->n_device and s->be, and with may_shorten possibly a shorter s->n_ctx. Of a pool, s->n_blocks is the number of
 // blocks of one context; it stays so if the context becomes shorter. QUILL_MEMORY: the requested layers do not fit; the
-// message has the memory budget and flags to try. QUILL_USAGE: -ngl separates layers that share K and V. QUILL_MODEL: the
-// requested GPU cannot compute this model.
+// message has the memory budget and flags to try. QUILL_USAGE: -ngl separates layers that share K and V. QUILL_MODEL:
+// the requested GPU cannot compute this model.
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out);
 // Bytes of the GPU's memory for K and V beside these layers; SIZE_MAX without a GPU.

@@ -40,8 +40,8 @@ Status tempfile_publish(TempFile *d, Status written);
 
 enum { TEMPFILE_LETTERS = 6 };
 
-// Creates a new file and locks it: *path is `stem` and TEMPFILE_LETTERS letters or digits; the caller frees it. The message of an
-// error names no file.
+// Creates a new file and locks it: *path is `stem` and TEMPFILE_LETTERS letters or digits; the caller frees it. The
+// message of an error names no file.
 Status tempfile_create(const char *stem, mode_t mode, char **path, int *fd);
 // Removes the temporary file `name` if no process holds its lock; on a file system without locks, if it was not written
 // for an hour. True: it is removed.

@@ -1,12 +1,12 @@
 // blend/chunkstore.h: stores the K and V of chunks that were computed alone: as files in --kv-dir, without it in
 // memory.
 //
-// A chunk is computed after a lead-in that all chunks share (the BOS token, or a line break if the model puts none before a text), because models treat
-// the first position of a sequence differently. A chunk file is a KV file (docs/kv-format.md) of lead-in and chunk,
-// computed in one forward pass, with its rows layer by layer. Its name is a hash of its tokens and of everything else
-// that determines K and V. The hash has a root of its own, so a chunk file never has the name of a prefix block. As
-// kv/kvstore.h describes, files appear atomically, are checked while they are read, count towards the size of the
-// directory, and are removed least recently used first.
+// A chunk is computed after a lead-in that all chunks share (the BOS token, or a line break if the model puts none
+// before a text), because models treat the first position of a sequence differently. A chunk file is a KV file
+// (docs/kv-format.md) of lead-in and chunk, computed in one forward pass, with its rows layer by layer. Its name is a
+// hash of its tokens and of everything else that determines K and V. The hash has a root of its own, so a chunk file
+// never has the name of a prefix block. As kv/kvstore.h describes, files appear atomically, are checked while they are
+// read, count towards the size of the directory, and are removed least recently used first.
 #ifndef QUILL_CHUNKSTORE_H
 #define QUILL_CHUNKSTORE_H
 

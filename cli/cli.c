@@ -261,8 +261,7 @@ static Status use_words(Args *a, Options *out) {
     } else if (out->mode == MODE_BATCH) {
         TRY(set_file(a, out->mode, "file of jobs", "-f ", &out->input));
         if (out->input) origin_of("-f", out)->by = BY_FLAG; // a flag or a word
-    }
-    else if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
+    } else if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
     else if (a->n_words) return cli_add_part(cli_find("-p", 1u << out->mode), a->words.data, 0, out);
     return OK;
 }

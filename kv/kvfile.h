@@ -12,7 +12,8 @@
 
 // Writes all tokens of s and the K and V of its n_cached slots through a temporary file (base/tempfile.h): after an
 // error `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were evicted, K and V are those of blended chunks, or the
-// model has no attention; QUILL_MODEL, QUILL_MEMORY: the device failed. Do not save or load between kvcache_reserve and the step that makes its copies.
+// model has no attention; QUILL_MODEL, QUILL_MEMORY: the device failed. Do not save or load between kvcache_reserve and
+// the step that makes its copies.
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s);
 
 // Opens `path` to write a KV file: "-" is stdout. QUILL_USAGE: a terminal; the errors of tempfile_open.
@@ -27,8 +28,8 @@ Status kvfile_load(const char *path, Engine *e, Sequence *s);
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits);
 
 // ---- writing a stream while the prompt is computed ------------------------------------------------------------------
-// The bytes do not depend on the sizes of the steps. The errors of kvfile_save, of which kvfile_begin gives QUILL_USAGE;
-// after one the stream is incomplete.
+// The bytes do not depend on the sizes of the steps. The errors of kvfile_save, of which kvfile_begin gives
+// QUILL_USAGE; after one the stream is incomplete.
 
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots); // n_slots: slots that will follow
 Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s); // the chunks completed since the last call
