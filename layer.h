@@ -127,6 +127,10 @@ typedef enum { GATE_NONE, GATE_IN_WQ, GATE_OWN } AttentionGate;
 
 HOST_DEVICE static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
 
+// The most experts and groups of them in a layer, and the most taps: load/ refuses more, and kernels have arrays of
+// these sizes.
+enum { MOST_EXPERTS = 1 << 12, MOST_EXPERT_GROUPS = 64, MOST_TAPS = 16 };
+
 // The hyper-parameters of a layer that are not in Heads. As in Heads all fields have 4 bytes, without padding.
 typedef struct {
     Mixer mixer;

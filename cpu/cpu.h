@@ -107,8 +107,6 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
     return room;
 }
 
-enum { MOST_TAPS = 16 }; // load/recurrent.c refuses more
-
 // The convolution of some channels over consecutive rows of one sequence, in place (Recurrence of layer.h).
 typedef struct {
     int n_rows, n_channels, taps;

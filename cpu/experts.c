@@ -10,8 +10,6 @@ size_t experts_packed_bytes(const Backend *be, const Workspace *w, int max_n_in)
     return stack_product_packed_bytes(cpu_kernels_of(be), w->max_rows * w->n_used, w->n_experts, max_n_in);
 }
 
-enum { MOST_GROUPS = 64, MOST_EXPERTS = 1 << 12 }; // load/experts.c refuses more
-
 typedef struct {
     const CpuKernels *k;
     Workspace *w;
@@ -43,10 +41,10 @@ static float sigmoid(float v) { return 1 / (1 + expf(-v)); }
 // Keeps the groups of experts with the largest sums of their two best scores, or with n_best 1 those with the best
 // score. Other groups' scores become -INFINITY.
 static void keep_groups(const LayerKind *kind, int n_best, float *p) {
-    int size = kind->n_experts / kind->n_groups, kept[MOST_GROUPS];
-    float best[MOST_GROUPS];
+    int size = kind->n_experts / kind->n_groups, kept[MOST_EXPERT_GROUPS];
+    float best[MOST_EXPERT_GROUPS];
     bool both = n_best > 1 && size > 1;
-    bool stays[MOST_GROUPS] = {false};
+    bool stays[MOST_EXPERT_GROUPS] = {false};
     for (int g = 0; g < kind->n_groups; g++) {
         int top[2];
         choose(p + g * size, size, both ? 2 : 1, top);

@@ -129,12 +129,6 @@ Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-static Status take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 3 || t->dims[1] != 1 || t->dims[0] < 1 || t->dims[2] < 1 || hf_type_of(t) < 0)
-        return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
-    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
-}
-
 static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t) {
     if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
     size_t n = (size_t)t->dims[0];
@@ -178,8 +172,8 @@ bool hf_recurrent_take(const HfModel *m, long layer, const char *part, const Saf
     static const struct {
         const char *part, *gguf;
         Status (*take)(const HfModel *m, const char *name, const SafeTensor *t);
-    } parts[] = {{"linear_attn.conv1d.weight", "ssm_conv1d.weight", take_taps},
-                 {"conv.conv.weight", "shortconv.conv.weight", take_taps},
+    } parts[] = {{"linear_attn.conv1d.weight", "ssm_conv1d.weight", hf_take_taps},
+                 {"conv.conv.weight", "shortconv.conv.weight", hf_take_taps},
                  {"linear_attn.A_log", "ssm_a", take_decay},
                  {"linear_attn.dt_bias", "ssm_dt.bias", take_vector},
                  {"linear_attn.norm.weight", "ssm_norm.weight", take_vector}};

@@ -212,12 +212,6 @@ Status hf_ssd_config(const HfModel *m, int64_t n_layers, const uint8_t *recurren
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-static Status take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 3 || t->dims[1] != 1 || t->dims[0] < 1 || t->dims[2] < 1 || hf_type_of(t) < 0)
-        return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
-    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
-}
-
 static Status check_vector(const SafeTensor *t) {
     bool good = t->n_dims == 1 && t->dims[0] >= 1 && hf_type_of(t) >= 0;
     return good ? OK : hf_refuse(t, "F32, F16 or BF16 of one dimension");
@@ -271,7 +265,7 @@ bool hf_ssd_take(const HfModel *m, long layer, const char *part, const SafeTenso
     static const struct {
         const char *part, *gguf;
         Status (*take)(const HfModel *m, const char *name, const SafeTensor *t);
-    } parts[] = {{"conv1d.weight", "ssm_conv1d.weight", take_taps},
+    } parts[] = {{"conv1d.weight", "ssm_conv1d.weight", hf_take_taps},
                  {"conv1d.bias", "ssm_conv1d.bias", take_vector},
                  {"A_log", "ssm_a", take_decay},
                  {"D", "ssm_d", take_skip},

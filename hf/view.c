@@ -55,3 +55,9 @@ Status hf_refuse(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
                         SAFE_SHOW(t->name), expected, t->dtype, t->n_dims);
 }
+
+Status hf_take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
+    if (t->n_dims != 3 || t->dims[1] != 1 || t->dims[0] < 1 || t->dims[2] < 1 || hf_type_of(t) < 0)
+        return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
+    return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
+}

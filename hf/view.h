@@ -18,6 +18,8 @@ void *hf_view_alloc(Gguf *g, size_t n); // n bytes, freed with the view
 // QUILL_MODEL: the view has a tensor of this name.
 Status hf_view_add(const HfModel *m, const SafeTensor *t, const char *name, int type, size_t n_in, size_t n_out,
                    size_t n_stack, const void *data);
+// Adds the filters (channels, 1, taps) of a convolution over each channel as (channels, taps). QUILL_MODEL.
+Status hf_take_taps(const HfModel *m, const char *name, const SafeTensor *t);
 Status hf_refuse(const SafeTensor *t, const char *expected); // QUILL_MODEL: another type or shape was expected
 
 #endif

@@ -6,8 +6,6 @@
 #include <stdio.h>
 
 enum {
-    MAX_EXPERTS = 1 << 12,
-    MAX_GROUPS = 64,
     MAX_WIDTH = 1 << 24,
     MAX_USED = 1 << 30, // elements of a row's experts together, which Workspace.ffn counts as an int
 };
@@ -22,11 +20,11 @@ static Status load_groups(const Loader *l, LayerKind *k) {
     if (k->n_experts % n)
         return status_error(QUILL_MODEL, "%s: %s.expert_group_count: a divisor of the %d experts expected, %d found",
                             l->file, arch, k->n_experts, n);
-    if (n > MAX_GROUPS || used < 1 || (int64_t)used * (k->n_experts / n) < k->n_used)
+    if (n > MOST_EXPERT_GROUPS || used < 1 || (int64_t)used * (k->n_experts / n) < k->n_used)
         return status_error(QUILL_MODEL,
                             "%s: %s.expert_group_used_count: of up to %d groups so many expected that %d experts can "
                             "be chosen, %d of %d found",
-                            l->file, arch, MAX_GROUPS, k->n_used, used, n);
+                            l->file, arch, MOST_EXPERT_GROUPS, k->n_used, used, n);
     if (used == n) return OK; // all groups are used
     k->n_groups = n;
     k->n_groups_used = used;
@@ -87,7 +85,7 @@ Status loader_experts_shape(Loader *l) {
     snprintf(key, sizeof key, "%s.expert_feed_forward_length", f->arch);
     bool has_width = gguf_value(l->g, key);
     bool always = f->experts == EXPERTS_ALWAYS;
-    TRY(loader_int(l, "expert_count", always, MAX_EXPERTS, always, 0, &c->n_experts));
+    TRY(loader_int(l, "expert_count", always, MOST_EXPERTS, always, 0, &c->n_experts));
     if (c->n_experts > 0 && f->experts == EXPERTS_NEVER)
         return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: experts are not supported in this family", l->file,
                             f->arch, c->n_experts);

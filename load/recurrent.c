@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_TAPS = 16, MOST_HEADS = 1 << 10 };
+enum { MOST_HEADS = 1 << 10 };
 
 bool loader_is_recurrent(const Loader *l, int layer) { return l->recurrent && l->recurrent[layer]; }
 bool loader_mixes(const Loader *l, int layer) { return !l->feeds_only || !l->feeds_only[layer]; }
