@@ -321,6 +321,6 @@ SCRIPT
     [ "$(grep -c wgmma errors)" -eq 0 ] # which the twin does not support
     "$TWIN" --device cuda --seed 5 -n 8 "a prompt of some length" </dev/null | cmp - early
     export QUILL_GPU_TRY=ring,rings
-    [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
-    grep -q 'QUILL_GPU_TRY: ring, wgmma, early, or several of them with commas expected; "rings" found' errors
+    [ "$(code "$TWIN" --device cuda hi)" -eq 2 ]
+    grep -q '^quill: QUILL_GPU_TRY: ring, wgmma, early, or several of them with commas expected; "rings" found' errors
 }
