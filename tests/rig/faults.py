@@ -5,11 +5,12 @@
 
 A run that meets a failure must end in one of these ways:
   - exit code 0, with the same answer and the same files as an undisturbed run; stderr has notes alone,
-  - a documented exit code (1 to 6; 4 where memory was refused), one line on stderr, beginning with "quill: ".
+  - a documented exit code (1 to 6; 4 where memory was refused), one line on stderr, beginning with "quill: ",
+    and with code 4 perhaps the memory budget after it.
 Files that it leaves must be gone after the next undisturbed run. --sample N takes N injections a mode and class, chosen
 by a fixed seed; without it all of them are made.
 """
-import argparse, concurrent.futures, ctypes, json, os, random, shutil, subprocess, sys, tempfile, threading, time
+import argparse, concurrent.futures, ctypes, json, os, random, re, shutil, subprocess, sys, tempfile, threading, time
 
 import hub_server
 
@@ -17,6 +18,7 @@ CLASSES = ["alloc", "mmap", "open", "read", "write", "fsync", "rename", "stat", 
            "short-read", "short-write", "again-read", "again-write", "break-read", "break-write"]
 HARMLESS = {"short-read", "short-write", "again-read", "again-write", "break-read", "break-write"}
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6}
+BUDGET = re.compile(r"  (weights|KV cache|of it|scratch|draft|available) ")  # its lines, by memory_plan_explain
 PATIENCE = 60  # seconds of one run
 
 CHAT = "Hello there.\n/save talk.json\nTell me more.\n/load talk.json\nAnd then?\n/save end.json\n"
@@ -185,6 +187,7 @@ class Rig:
             if kind in HARMLESS and code != mode.code: return "exit code %d: %s" % (code, lines)
             if kind == "alloc" and code != 4 and not mode.foreign: return "exit code %d for want of memory: %s" % (code, said)
         if mode.name.startswith("chat") and code == 6: said = said[:1]  # a line for every command that failed
+        if code == 4: said = said[:1] + [l for l in said[1:] if not BUDGET.match(l)]
         if code and (len(said) != 1 or not said[0].startswith("quill: ")): return "exit code %d, stderr %s" % (code, said)
         if code and code != mode.code: return None
         if code == 0 and said: return "exit code 0, stderr %s" % said
