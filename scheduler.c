@@ -19,9 +19,6 @@ struct Scheduler {
     Step steps[2];  // the current step, and the next one (scheduler_ahead)
     Step *step;     // the step that scheduler_next returned
     bool has_ahead; // the other step is planned already
-    // Counted by fetch_all: sequences of requests that will enter this step and have no blocks yet; the blocks that all
-    // requests with prompt rows still need
-    int n_entering, entering;
     int64_t n_preempted, n_steps;
     float *allowed;   // (n_vocab) logits of a constrained row
     double now;       // the time when the step's results arrived
@@ -94,10 +91,17 @@ static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     return false;
 }
 
+// What a pass over the requests, oldest first, has found so far about rows of prompts.
+typedef struct {
+    bool waits;   // a request may not begin
+    int n_seqs;   // sequences of requests that will enter this step and have no blocks yet
+    int n_blocks; // blocks that all requests with prompt rows still need
+} PrefillPass;
+
 // Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
 // count as running, each with a block of its own.
-static bool may_begin(Scheduler *s, Request *r) {
-    int others = s->n_entering, spare = request_n_coming(r) + s->entering;
+static bool may_begin(Scheduler *s, Request *r, const PrefillPass *pass) {
+    int others = pass->n_seqs, spare = request_n_coming(r) + pass->n_blocks;
     for (Request *q = s->first; q; q = q->next) {
         if (!request_has_blocks(q)) continue;
         others += request_n_sequences(q) + request_n_coming(q);
@@ -171,15 +175,15 @@ static void begin(Request *r) {
     r->time.begun = clock_now();
 }
 
-// Whether r may get rows of its prompt in this step. *waits: an older request may not begin; then no newer one may
-// begin either: it would take the blocks that the older one waits for. Requests that have begun always continue: when
-// they end, they free blocks.
-static bool may_prefill(Scheduler *s, Request *r, bool *waits) {
+// Whether r may get rows of its prompt in this step. If an older request may not begin, no newer one may begin either:
+// it would take the blocks that the older one waits for. Requests that have begun always continue: when they end, they
+// free blocks.
+static bool may_prefill(Scheduler *s, Request *r, PrefillPass *pass) {
     if (request_is_decoding(r)) return false;
     if (!request_has_blocks(r)) {
-        if (*waits || prefix_is_coming(s, r)) return false;
-        *waits = !may_begin(s, r);
-        if (*waits) return false;
+        if (pass->waits || prefix_is_coming(s, r)) return false;
+        pass->waits = !may_begin(s, r, pass);
+        if (pass->waits) return false;
     }
     kvcache_match_prefix(s->kv, r->seq);
     return true;
@@ -188,7 +192,8 @@ static bool may_prefill(Scheduler *s, Request *r, bool *waits) {
 // Loads saved K and V (Policy.fetch) of the requests that are about to get rows. This is done before the first row of a
 // step reserves its slots, since the block copies of a step could overwrite loaded slots.
 static void fetch_all(Scheduler *s) {
-    bool waits = false, alone = true, any = false; // alone: the load delays no other request
+    PrefillPass pass = {0};
+    bool alone = true, any = false; // alone: the load delays no other request
     int room = FETCHED_A_ROW * s->shape.max_rows;
     for (const Request *r = s->first; r; r = r->next) {
         alone = alone && !request_is_decoding(r);
@@ -196,17 +201,16 @@ static void fetch_all(Scheduler *s) {
     }
     for (Request *r = s->first; r && any && room > 0; r = r->next) {
         const Policy *p = policy_with_fetch(policy_of(s, r));
-        if (!may_prefill(s, r, &waits)) continue;
+        if (!may_prefill(s, r, &pass)) continue;
         int had = r->seq->n_cached;
         if (p && !r->fetched && s->kv->n_copies == 0) r->fetched = p->fetch(p, r, alone ? INT_MAX : room);
         room -= r->seq->n_cached - had;
         alone = false;
-        s->entering += int_max(0, request_blocks_to_begin(r, s->kv));
+        pass.n_blocks += int_max(0, request_blocks_to_begin(r, s->kv));
         if (request_has_blocks(r)) continue;
-        s->n_entering += request_n_sequences(r) + request_n_coming(r);
-        s->entering += request_n_coming(r);
+        pass.n_seqs += request_n_sequences(r) + request_n_coming(r);
+        pass.n_blocks += request_n_coming(r);
     }
-    s->n_entering = s->entering = 0;
 }
 
 // The next sequence of r that has prompt tokens to compute, *n of them. Sequences are computed one after the other, so
@@ -261,9 +265,9 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
 // Adds prompt rows, oldest request first. A request whose K and V are not all loaded waits, unless the step would be
 // empty.
 static void add_all_prefill_rows(Scheduler *s) {
-    bool waits = false;
+    PrefillPass pass = {0}; // rows that are added count by their blocks
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
-        if (!may_prefill(s, r, &waits)) continue;
+        if (!may_prefill(s, r, &pass)) continue;
         bool fetched = r->fetched || !policy_with_fetch(policy_of(s, r)) || s->step->batch.n_rows == 0;
         if (fetched && !add_prefill_rows(s, r)) return;
     }
