@@ -22,18 +22,21 @@ static Status find_family(Loader *l) {
     return OK;
 }
 
+// A key of Family.scales, without which the scale is 1.
+static Status load_scale(const Loader *l, const char *suffix, float *out) {
+    if (l->family->scales_required) return loader_float(l, suffix, true, 1, out);
+    return loader_scale(l, suffix, 1, out);
+}
+
 static Status load_scales(Loader *l) {
     l->embedding = l->branches = l->logits = 1;
     TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma models read from a directory have this key too
     if (l->family->logit_factor) return loader_scale(l, "logit_scale", 1, &l->logits);
     if (!l->family->scales) return OK;
-    bool all = l->family->scales_required;
     float divisor;
-    TRY(all ? loader_float(l, "embedding_scale", true, 1, &l->embedding)
-            : loader_scale(l, "embedding_scale", 1, &l->embedding));
-    TRY(all ? loader_float(l, "residual_scale", true, 1, &l->branches)
-            : loader_scale(l, "residual_scale", 1, &l->branches));
-    TRY(all ? loader_float(l, "logit_scale", true, 1, &divisor) : loader_scale(l, "logit_scale", 1, &divisor));
+    TRY(load_scale(l, "embedding_scale", &l->embedding));
+    TRY(load_scale(l, "residual_scale", &l->branches));
+    TRY(load_scale(l, "logit_scale", &divisor));
     l->logits = 1 / divisor;
     return OK;
 }

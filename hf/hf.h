@@ -8,8 +8,7 @@
 //
 // Metadata has GGUF's keys and tensors have GGUF's names, so that the rest of quill reads a directory like a GGUF file.
 // Weights stay in the mapped files, except those that hf/tensors.h lists, and divisors of RoPE frequencies, which are
-// computed. Keys for metadata that GGUF does not
-// have:
+// computed. Keys for metadata that GGUF does not have:
 //
 //   quill.rope.halves                rows of Q and K are ordered for the pairs (i, i + n_rot/2)
 //   quill.tokenizer.*                see tokenizer.h

@@ -130,7 +130,7 @@ Status hf_read_recurrent(const HfModel *m, int64_t n_layers) {
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
+    TRY(hf_check_vector(t));
     size_t n = (size_t)t->dims[0];
     float *v = gguf_alloc(m->g, n * sizeof *v);
     type_info(hf_type_of(t))->dequantize(hf_aligned_data(m, t), v, n);
@@ -139,7 +139,7 @@ static Status take_decay(const HfModel *m, const char *name, const SafeTensor *t
 }
 
 static Status take_vector(const HfModel *m, const char *name, const SafeTensor *t) {
-    if (t->n_dims != 1 || t->dims[0] < 1 || hf_type_of(t) < 0) return hf_refuse(t, "F32, F16 or BF16 of one dimension");
+    TRY(hf_check_vector(t));
     return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[0], 0, 0, hf_aligned_data(m, t));
 }
 

@@ -212,14 +212,9 @@ Status hf_ssd_config(const HfModel *m, int64_t n_layers, const uint8_t *recurren
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-static Status check_vector(const SafeTensor *t) {
-    bool good = t->n_dims == 1 && t->dims[0] >= 1 && hf_type_of(t) >= 0;
-    return good ? OK : hf_refuse(t, "F32, F16 or BF16 of one dimension");
-}
-
 // A vector as n rows of one element. decay: -exp of it, in f32
 static Status take_column(const HfModel *m, const char *name, const SafeTensor *t, bool decay) {
-    TRY(check_vector(t));
+    TRY(hf_check_vector(t));
     size_t n = (size_t)t->dims[0];
     float *v = gguf_alloc(m->g, n * sizeof *v);
     type_info(hf_type_of(t))->dequantize(hf_aligned_data(m, t), v, n);
@@ -236,14 +231,14 @@ static Status take_skip(const HfModel *m, const char *name, const SafeTensor *t)
 }
 
 static Status take_vector(const HfModel *m, const char *name, const SafeTensor *t) {
-    TRY(check_vector(t));
+    TRY(hf_check_vector(t));
     return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[0], 0, 0, hf_aligned_data(m, t));
 }
 
 static Status take_norm(const HfModel *m, const char *name, const SafeTensor *t) {
     SsdShape s;
     TRY(read_shape(m, &s));
-    TRY(check_vector(t));
+    TRY(hf_check_vector(t));
     if (t->dims[0] % (uint64_t)s.groups) return hf_refuse(t, "a multiple of mamba_n_groups elements");
     return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[0] / (size_t)s.groups, (size_t)s.groups, 0,
                        hf_aligned_data(m, t));

@@ -61,3 +61,8 @@ Status hf_take_taps(const HfModel *m, const char *name, const SafeTensor *t) {
         return hf_refuse(t, "F32, F16 or BF16 of (channels, 1, taps)");
     return hf_view_add(m, t, name, hf_type_of(t), (size_t)t->dims[2], (size_t)t->dims[0], 0, hf_aligned_data(m, t));
 }
+
+Status hf_check_vector(const SafeTensor *t) {
+    bool good = t->n_dims == 1 && t->dims[0] >= 1 && hf_type_of(t) >= 0;
+    return good ? OK : hf_refuse(t, "F32, F16 or BF16 of one dimension");
+}

@@ -20,6 +20,7 @@ Status hf_view_add(const HfModel *m, const SafeTensor *t, const char *name, int 
                    size_t n_stack, const void *data);
 // Adds the filters (channels, 1, taps) of a convolution over each channel as (channels, taps). QUILL_MODEL.
 Status hf_take_taps(const HfModel *m, const char *name, const SafeTensor *t);
+Status hf_check_vector(const SafeTensor *t); // QUILL_MODEL: one dimension of F32, F16 or BF16 was expected
 Status hf_refuse(const SafeTensor *t, const char *expected); // QUILL_MODEL: another type or shape was expected
 
 #endif
