@@ -307,9 +307,7 @@ static void test_rows_without_logits(void **state) {
             for (int i = 0; i < 2; i++) pos[i] = slot[i] = EACH, of[i] = i;
             memcpy(next[few], model_forward(&r.m, &r.w, r.kv.pool, &b), sizeof next[few]);
             if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);
-            for (int i = 0; i < 2; i++) {
-                sequence_end(&r.kv, &seq[i]);
-            }
+            for (int i = 0; i < 2; i++) sequence_end(&r.kv, &seq[i]);
             rig_close(&r);
         }
     gguf_close(g);

@@ -31,9 +31,7 @@ static void book_open(TaggedCache *k, int block, int n_ctx, int n_blocks, uint64
 }
 
 static void book_close(TaggedCache *k) {
-    for (int i = 0; i < MOST_SEQS; i++) {
-        sequence_end(&k->kv, &k->seq[i]);
-    }
+    for (int i = 0; i < MOST_SEQS; i++) sequence_end(&k->kv, &k->seq[i]);
     assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // all blocks are free again
     kvcache_free(&k->kv);
 }
@@ -570,9 +568,7 @@ static void test_altered_is_not_shared(void **state) {
     sequence_push(&c, a.tokens, 20);
     assert_int_equal(kvcache_match_prefix(&kv, &c), 0);
     Sequence *all[] = {&a, &b, &c};
-    for (int i = 0; i < 3; i++) {
-        sequence_end(&kv, all[i]);
-    }
+    for (int i = 0; i < 3; i++) sequence_end(&kv, all[i]);
     kvcache_free(&kv);
 }
 

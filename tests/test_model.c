@@ -32,9 +32,7 @@ static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
         step(r, parts, n_parts);
     }
     Sequence *all[] = {&s, &before, &after};
-    for (int i = 0; i < 3; i++) {
-        sequence_end(&r->kv, all[i]);
-    }
+    for (int i = 0; i < 3; i++) sequence_end(&r->kv, all[i]);
     return logits;
 }
 

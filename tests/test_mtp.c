@@ -383,9 +383,7 @@ static void run_texts(const TextSetup *u, Texts *out) {
             if (turn == 1) kvcache_truncate(&e.kv, &seqs[i], seqs[i].n_tokens - 2); // as a chat does that renders again
         }
     }
-    for (int i = 0; i < ANSWERS; i++) {
-        sequence_end(&e.kv, &seqs[i]);
-    }
+    for (int i = 0; i < ANSWERS; i++) sequence_end(&e.kv, &seqs[i]);
     assert_int_equal(e.kv.n_free, e.kv.pool->n_blocks);
     engine_close(&e);
     speculate_free(x);

@@ -92,9 +92,7 @@ static void test_prefix_with_a_window(void **state) {
     assert_true(n < 100);
     for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);
     Sequence *all[] = {&a, &b, &other};
-    for (int i = 0; i < 3; i++) {
-        sequence_end(&kv, all[i]);
-    }
+    for (int i = 0; i < 3; i++) sequence_end(&kv, all[i]);
     kvcache_free(&kv);
 }
 

@@ -59,9 +59,7 @@ static float *compute(const Gguf *g, const Backend *be, const Way *way, const in
                 parts[i - first] = (RowsOfSequence){&s[i], way->rows, logits + (size_t)(i * LENGTH + at) * n_vocab};
             step(&r, parts, way->together);
         }
-        for (int i = first; i < first + way->together; i++) {
-            sequence_end(&r.kv, &s[i]);
-        }
+        for (int i = first; i < first + way->together; i++) sequence_end(&r.kv, &s[i]);
     }
     rig_close(&r);
     return logits;

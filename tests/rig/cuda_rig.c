@@ -82,9 +82,7 @@ float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chun
         step(r, parts, n_parts);
     }
     Sequence *all[] = {&s, &before, &after};
-    for (int i = 0; i < 3; i++) {
-        sequence_end(&r->kv, all[i]);
-    }
+    for (int i = 0; i < 3; i++) sequence_end(&r->kv, all[i]);
     assert_null(model_failure(&r->m));
     return logits;
 }

@@ -7,6 +7,11 @@
 #include "tests/rig/hf_directory_parts.h"
 #include "tests/rig/hf_ssd.h"
 
+// The parts of a shared expert in most families.
+#define SHARED_EXPERTS                                                                                                 \
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"}, {"ffn_up_shexp", "mlp.shared_experts.up_proj"}, {              \
+        "ffn_down_shexp", "mlp.shared_experts.down_proj"                                                               \
+    }
 static const NamePair usual[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
@@ -28,16 +33,11 @@ static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
 static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
                                    {"exp_probs_b", "block_sparse_moe.e_score_correction_bias"}};
 static const NamePair glm_moe[] = {{"ffn_gate_inp", "mlp.gate"},
-                                   {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                   {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                   {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                   SHARED_EXPERTS,
                                    {"post_attention_norm", "post_attention_layernorm"},
                                    {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
-static const NamePair ernie[] = {{"ffn_gate_inp", "mlp.gate"},
-                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-                                 {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias"}};
+static const NamePair ernie[] = {
+    {"ffn_gate_inp", "mlp.gate"}, SHARED_EXPERTS, {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias"}};
 static const NamePair granite_moe[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
                                        {"ffn_down_shexp", "shared_mlp.output_linear"}};
 static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
@@ -46,9 +46,7 @@ static const NamePair deepseek[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                     {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
                                     {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
                                     {"ffn_gate_inp", "mlp.gate"},
-                                    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                    SHARED_EXPERTS,
                                     {"exp_probs_b", "mlp.gate.e_score_correction_bias"}};
 static const NamePair muse[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                 {"post_attention_norm", "post_attention_layernorm"},
@@ -71,9 +69,7 @@ static const NamePair afmoe[] = {{"post_attention_norm", "post_attention_layerno
                                  {"post_ffw_norm", "post_mlp_layernorm"},
                                  {"attn_gate", "self_attn.gate_proj"},
                                  {"ffn_gate_inp", "mlp.router.gate"},
-                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+                                 SHARED_EXPERTS,
                                  {"exp_probs_b", "mlp.expert_bias"}};
 static const NamePair hy[] = {{"ffn_gate_inp", "mlp.router.gate"},
                               {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
@@ -91,11 +87,8 @@ static const NamePair exaone[] = {{"token_embd.weight", "transformer.wte.weight"
                                   {"ffn_gate", "mlp.c_fc_0"},
                                   {"ffn_up", "mlp.c_fc_1"},
                                   {"ffn_down", "mlp.c_proj"}};
-static const NamePair exaone_moe[] = {{"ffn_gate_inp", "mlp.gate"},
-                                      {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                      {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                      {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-                                      {"exp_probs_b", "mlp.e_score_correction_bias"}};
+static const NamePair exaone_moe[] = {
+    {"ffn_gate_inp", "mlp.gate"}, SHARED_EXPERTS, {"exp_probs_b", "mlp.e_score_correction_bias"}};
 static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // The differences of a family in a directory.
@@ -118,7 +111,11 @@ static const Style styles[] = {
     {.arch = "seed_oss", .model_type = "seed_oss", .names = seed, .n_names = 1},
     {.arch = "ernie4_5", .model_type = "ernie4_5"},
     {.arch = "minicpm", .model_type = "minicpm", .permuted = true},
-    {.arch = "exaone", .model_type = "exaone", .names = exaone, .n_names = 11, .layers = "transformer.h."},
+    {.arch = "exaone",
+     .model_type = "exaone",
+     .names = exaone,
+     .n_names = ARRAY_LEN(exaone),
+     .layers = "transformer.h."},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
     {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
     {.arch = "arcee", .model_type = "arcee", .permuted = true},
