@@ -74,8 +74,8 @@ void engine_keep(Engine *e, const Sequence *q);
 bool engine_step(Engine *e, Batch **b);
 // Moves all weights into huge pages at once, for callers that only care about the speed of later steps.
 void engine_use_hugepages(Engine *e);
-// Runs steps until every request has finished. SIGINT, SIGTERM and SIGHUP (base/signals.h) finish all requests: after the layer
-// that is being computed, or after the step if that may not be abandoned.
+// Runs steps until every request has finished. SIGINT, SIGTERM and SIGHUP (base/signals.h) finish all requests: after
+// the layer that is being computed, or after the step if that may not be abandoned.
 void engine_run(Engine *e);
 
 // The option that a longer context needs: "--kv-mem" if that has made the context shorter than the model's, else "-c".

@@ -33,7 +33,8 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, const 
     buf_printf(out, "  scratch    %9s\n", units_bytes((double)scratch, a));
     if (draft->slot)
         buf_printf(out, "  draft      %9s  weights %s, KV cache %s\n", units_bytes((double)draft_bytes(draft, s), a),
-                   units_bytes((double)draft->weights, b), units_bytes((double)(draft->states + draft->slot * n_slots(s)), c));
+                   units_bytes((double)draft->weights, b),
+                   units_bytes((double)(draft->states + draft->slot * n_slots(s)), c));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
@@ -394,8 +395,9 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes) {
     bool fits = size_add(file_bytes, kvshape_host_bytes(&p->shape), &all) && size_add(all, p->scratch, &all) &&
                 size_add(all, p->draft.slot ? draft_bytes(&p->draft, &p->shape) : 0, &all) && all <= available;
     if (fits) return OK;
-    return memory_plan_explain(p, status_error(QUILL_MEMORY,
-                                       "--mlock: the file, the KV cache and scratch need %s of memory, only %s are "
-                                       "available; leave --mlock out, or try a smaller -c",
-                                       units_bytes((double)all, need), units_bytes((double)available, have)));
+    return memory_plan_explain(
+        p, status_error(QUILL_MEMORY,
+                        "--mlock: the file, the KV cache and scratch need %s of memory, only %s are "
+                        "available; leave --mlock out, or try a smaller -c",
+                        units_bytes((double)all, need), units_bytes((double)available, have)));
 }

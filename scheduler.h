@@ -14,8 +14,7 @@
 // that has begun is never paused in favour of a waiting one. If blocks run out nevertheless, the newest request is
 // preempted: it frees its blocks and computes its tokens again later. Every step has at least one row. A request ends
 // with FINISH_CONTEXT when its context is full. For lack of blocks it does so only when no other request uses the
-// cache, and then frees its blocks if others wait. A step has
-// at most max_seqs sequences, fewer if memory is short.
+// cache, and then frees its blocks if others wait. A step has at most max_seqs sequences, fewer if memory is short.
 //
 // A request may own several sequences (Request.more). They decode in the same steps, all of them or none, and their
 // policy accepts their logits together.

@@ -18,8 +18,8 @@ void signals_release(void); // makes the signals kill the process again; the fla
 // Like signals_catch, but the second signal is caught too; a third kills. The handler of the second one writes `said`
 // to stderr at once, whatever the process is doing; NULL: nothing. The text must outlive signals_release.
 void signals_catch_two(const char *said);
-// From now on a SIGINT, SIGTERM or SIGHUP that kills the process calls `clean` before, whether or not an earlier one was
-// caught. `clean` may only do what a signal handler may do.
+// From now on a SIGINT, SIGTERM or SIGHUP that kills the process calls `clean` before, whether or not an earlier one
+// was caught. `clean` may only do what a signal handler may do.
 void signals_before_kill(void (*clean)(void));
 // Between signals_hold(true) and signals_hold(false) no such signal kills: it waits for the end. For a few system calls
 // that `clean` must find done or not begun.

@@ -274,13 +274,16 @@ static void note_left(BatchRun *b, int64_t line, int64_t *first, int64_t *last) 
     *first = *last = line;
 }
 
+// Whether the signals that came cancel the running jobs.
+static bool cancels_all(void) { return signals_ends() || signals_times() > 1; }
+
 // Stops reading and drops the jobs that have not begun. SIGTERM, SIGHUP, or a second SIGINT, also cancels the running
 // jobs.
 static void stop(BatchRun *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
     b->n_signals = signals_times();
-    bool all = signals_ends() || b->n_signals > 1;
+    bool all = cancels_all();
     for (BatchLine **at = &b->pending; *at;) {
         BatchLine *line = *at;
         bool waits = !line->done && !choices_begun(&line->choices);
@@ -300,9 +303,6 @@ static void stop(BatchRun *b, int signal) {
     if (!all && b->n_open > 0 && !b->o->answer.quiet)
         fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
 }
-
-// Whether `stop` is about to cancel the running jobs.
-static bool cancels_all(void) { return signals_ends() || signals_times() > 1; }
 
 static void heed_signals(BatchRun *b) {
     if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());

@@ -538,9 +538,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
     progress_erase(&b->progress);
     if (!st.code) keep_results(b);
-    for (int i = 0; i < n_seqs; i++) {
-        sequence_end(&b->e.kv, &b->seqs[i]);
-    }
+    for (int i = 0; i < n_seqs; i++) sequence_end(&b->e.kv, &b->seqs[i]);
     free(b->seqs);
     free(b->requests);
     engine_close(&b->e);

@@ -39,8 +39,8 @@ bool chunkstore_has(const ChunkStore *s, const int *tokens, int n); // tokens: l
 bool chunkstore_open(ChunkStore *s, const int *tokens, int n, ChunkFile *out, Status *st);
 // damaged: removes the file.
 void chunkstore_close(ChunkFile *f, bool damaged);
-// Stores all computed slots of q, whose tokens are a lead-in and a chunk. QUILL_IO, also if a
-// layer's K and V do not fit one frame.
+// Stores all computed slots of q, whose tokens are a lead-in and a chunk. QUILL_IO, also if a layer's K and V do
+// not fit one frame.
 Status chunkstore_save(ChunkStore *s, const KvCache *kv, const Sequence *q);
 
 #endif

@@ -294,7 +294,8 @@ static Status check_needs(const Options *o) {
     return OK;
 }
 
-// The same for quill bench and quill logits, which take one of several inputs.
+// Resets options of the configuration file that name an input of quill bench or quill logits, if the command line names
+// another input or their partner is missing.
 static void drop_lone_input(Options *o) {
     bool model = o->hub.repo || (o->engine.model && !o->model_from);
     if (model && cli_is_usual(o, "--shape")) o->bench.shape = NULL;

@@ -61,12 +61,15 @@ static Status bad_line(const Config *c, int line, const char *format, const char
     return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
 }
 
+// The first character behind the one at `at` and the blanks after it.
+static char next_behind(const char *at) { return at[1 + strspn(at + 1, " \t")]; }
+
 // Removes the quotes around a value, or the comment after it. The closing quote is the first one after which only
 // blanks or a comment follow, so quotes inside need no escape. NULL: there is no closing quote.
 static char *plain_value(char *s) {
     if (s[0] == '"') {
         for (char *end = s + 1; (end = strchr(end, '"')); end++) {
-            char next = end[1 + strspn(end + 1, " \t")];
+            char next = next_behind(end);
             if (next && next != '#') continue;
             *end = 0;
             return s + 1;
@@ -100,7 +103,7 @@ static Status read_entry(Config *c, char *s, int line, const char *section) {
     if (!e.value)
         return bad_line(c, line, "%.100s: a \" at the end of the value, or before a comment, expected, found none",
                         e.name);
-    if (!*e.value && equals[1 + strspn(equals + 1, " \t")] != '"')
+    if (!*e.value && next_behind(equals) != '"')
         return bad_line(c, line, "%.100s: a value expected; \"...\" around one that is empty or has a # in it", e.name);
     c->entries = mem_resize(c->entries, (size_t)(c->n + 1) * sizeof *c->entries);
     c->entries[c->n++] = e;
@@ -340,7 +343,7 @@ void config_sources(const Options *o, Str message, Buf *out) {
 // Whether plain_value finds a comment in a value, with quotes around it as well.
 static bool has_comment(const char *value) {
     for (const char *at = value; (at = strchr(at, '"')); at++)
-        if (at[1 + strspn(at + 1, " \t")] == '#') return true;
+        if (next_behind(at) == '#') return true;
     return false;
 }
 

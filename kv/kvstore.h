@@ -69,9 +69,8 @@ const ChainHash *kvstore_root(const KvStore *s);
 // Opens a file for reading and marks it as used now; -1: there is none, or *st says why it cannot be read. The caller
 // frees *path.
 int kvstore_open_file(const KvStore *s, const ChainHash *name, const char *ending, char **path, Status *st);
-// Writes a file, which appears whole or not at all. After an error the store only reads,
-// unless the file was larger than most_bytes. QUILL_IO; QUILL_MODEL or QUILL_MEMORY: the device failed to give the
-// rows.
+// Writes a file, which appears whole or not at all. After an error the store only reads, unless the file was larger
+// than most_bytes. QUILL_IO; QUILL_MODEL or QUILL_MEMORY: the device failed to give the rows.
 Status kvstore_write_file(KvStore *s, const ChainHash *name, const char *ending,
                           Status (*write)(void *arg, KvWriter *w), void *arg);
 

@@ -31,8 +31,8 @@ static inline int draft_steps_rows(int most, int n_seqs) { return int_max(most, 
 
 // n_back: KvShape.n_back.
 DraftMemory draft_steps_memory(const Model *m, int n_threads, int max_rows, int n_seqs, int n_back);
-// Allocates for steps of up to max_rows rows. kv: context, sequences, blocks and n_back of the cache; this function sets
-// layers and types. QUILL_MEMORY.
+// Allocates for steps of up to max_rows rows. kv: context, sequences, blocks and n_back of the cache; this function
+// sets layers and types. QUILL_MEMORY.
 Status draft_steps_begin(DraftSteps *d, const Model *m, ThreadPool *pool, KvShape kv, int max_rows);
 void draft_steps_free(DraftSteps *d);
 // Computes the rows that were added to the step. Returns the logits of the rows that want them, valid until the next

@@ -8,10 +8,10 @@
 // This is prompt lookup (Saxena 2023) with a back-off: the longest match with the end of a text is looked up among
 // n-grams of 8, then 4, then 2 tokens, in all texts, at the 24 newest places of each. Among equally long matches the
 // newest is taken. If the text copies another one with changes, positions around the current one in that text are tried
-// too, and taken if their match is at most one token shorter. Ended texts stay in the index
-// until all texts have NGRAM_TOKENS tokens, where each text counts as 4 tokens more; then the older half is removed.
-// An ended text takes 28 bytes per token, and the heads of the chains 24 to 48: NGRAM_TOKENS tokens take at most 55 MB,
-// besides what malloc adds to the two arrays of each text.
+// too, and taken if their match is at most one token shorter. Ended texts stay in the index until all texts have
+// NGRAM_TOKENS tokens, where each text counts as 4 tokens more; then the older half is removed. An ended text takes 28
+// bytes per token, and the heads of the chains 24 to 48: NGRAM_TOKENS tokens take at most 55 MB, besides what malloc
+// adds to the two arrays of each text.
 #ifndef QUILL_NGRAM_H
 #define QUILL_NGRAM_H
 
