@@ -17,11 +17,12 @@
 
 // A superblock of activations. x is about unit times q, with the number of units (`times`) of the element's block.
 typedef struct {
-    int8_t q[SUPERBLOCK];             // in the order that every_second() describes
-    int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements
-    int16_t times[8], whole[8];       // the same for each 32 elements
+    int8_t q[SUPERBLOCK];             // blocks of 32 in their BlockOrder
+    int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements (put_16)
+    int16_t times[8], whole[8];       // the same for each 32 elements, in file order
+    int8_t product[3][16];            // units times sum of each 16, in file order, as digits to the base 256
     float unit;
-    char pad[28]; // q is aligned to 64 bytes
+    char pad[44]; // q is aligned to 64 bytes
 } WholeActivations;
 enum { MOST_TIMES = 127 };
 _Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
@@ -36,14 +37,45 @@ enum {
     NEAR = 384,  // and into L1
 };
 
-// Q4_K and Q5_K store blocks b and b + 1 in the low and high nibbles of the same 32 bytes. A load of 64 bytes gives the
-// low nibbles of the blocks b and b + 2, so their activations are packed in the order 0, 2, 1, 3, 4, 6, 5, 7.
-INLINE bool every_second(int type) { return type == TYPE_Q4_K || type == TYPE_Q5_K; }
+// The order of the blocks of 32 activations: that of the weights that one load of 64 bytes unpacks to.
+typedef enum {
+    IN_FILE_ORDER, // Q6_K
+    EVERY_SECOND,  // Q4_K and Q5_K: 0, 2, 1, 3, 4, 6, 5, 7. Nibbles of the same 32 bytes are of blocks b and b + 1
+    BY_HALVES,     // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. Pairs of bits of a byte are of blocks b to b + 3
+} BlockOrder;
+INLINE BlockOrder order_of(int type) {
+    if (type == TYPE_Q2_K || type == TYPE_Q3_K) return BY_HALVES;
+    return type == TYPE_Q4_K || type == TYPE_Q5_K ? EVERY_SECOND : IN_FILE_ORDER;
+}
+
+static int place_of(int block, BlockOrder order) {
+    if (order == BY_HALVES) return block % 4 * 2 + block / 4;
+    return order == EVERY_SECOND && (block % 4 == 1 || block % 4 == 2) ? block ^ 3 : block;
+}
+
+// With BY_HALVES, weights of odd blocks are unpacked to 4 times their value, which saves shifts. So the units of even
+// blocks are 4 times as many in times16, and the sums of odd blocks 4 times as large in whole16: all products of the
+// superblock are 4 times too large.
+enum { TOO_LARGE = 4 };
+
+// Stores what follows from the units and the sum of 16 elements.
+static void put_16(WholeActivations *to, int block, int half, int times, int whole, BlockOrder order) {
+    bool by_halves = order == BY_HALVES, odd = block % 2;
+    int in_file = 2 * block + half, at = by_halves ? 2 * place_of(block, order) + half : in_file;
+    int product = times * whole; // at most 127 x 16 x 127
+    to->times16[at] = (int16_t)(by_halves && !odd ? TOO_LARGE * times : times);
+    to->whole16[at] = (int16_t)(by_halves && odd ? TOO_LARGE * whole : whole);
+    for (int digit = 2; digit >= 0; digit--) {
+        int rest = (product + 128) >> 8;
+        to->product[digit][in_file] = (int8_t)(product - 256 * rest);
+        product = rest;
+    }
+}
 
 // Quantises a superblock. The block with the largest magnitude has a scale of MOST_TIMES units. The scale of every
 // other block is rounded up to whole units. That increases the squared error of the superblock by 1% at most, on
 // average.
-static void quantize_whole(const float *x, WholeActivations *to, bool every_second) {
+static void quantize_whole(const float *x, WholeActivations *to, BlockOrder order) {
     float largest[8], most = 0;
     for (int b = 0; b < 8; b++) {
         largest[b] = largest32(x + 32 * b);
@@ -55,41 +87,36 @@ static void quantize_whole(const float *x, WholeActivations *to, bool every_seco
         float times = most > 0 ? ceilf(largest[b] / most * MOST_TIMES) : 0;
         if (!(times < MOST_TIMES)) times = MOST_TIMES; // also if infinity was divided by infinity
         float scale = to->unit * times;
-        int place = every_second && (b % 4 == 1 || b % 4 == 2) ? b ^ 3 : b, sum[2];
-        quantize32(x + 32 * b, scale > 0 ? 1 / scale : 0, to->q + 32 * place, sum);
+        int sum[2];
+        quantize32(x + 32 * b, scale > 0 ? 1 / scale : 0, to->q + 32 * place_of(b, order), sum);
         to->times[b] = (int16_t)times;
         to->whole[b] = (int16_t)(sum[0] + sum[1]);
-        for (int half = 0; half < 2; half++) {
-            to->times16[2 * b + half] = (int16_t)times;
-            to->whole16[2 * b + half] = (int16_t)sum[half];
-        }
+        for (int half = 0; half < 2; half++) put_16(to, b, half, (int)times, sum[half], order);
     }
 }
 
-// Rows of K types are whole superblocks.
-static void pack_row(WholeActivations *to, const float *x, int n_in, bool every_second) {
-    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, every_second);
+// MatrixKernel.pack. Rows of K types are whole superblocks; a tile is one row.
+INLINE void pack_tile(void *packed, int tile, const float *x, int n_in, BlockOrder order) {
+    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
+    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, order);
 }
-
-// MatrixKernel.pack
-static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    (void)x_stride;
-    (void)n_rows; // a tile is one row
-    pack_row((WholeActivations *)packed + (size_t)tile * superblocks_of(n_in), x, n_in, false);
-}
-static void pack_every_second(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    (void)x_stride;
-    (void)n_rows;
-    pack_row((WholeActivations *)packed + (size_t)tile * superblocks_of(n_in), x, n_in, true);
-}
+#define DEFINE_PACK(NAME, ORDER)                                                                                       \
+    static void NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {                  \
+        (void)x_stride;                                                                                                \
+        (void)n_rows;                                                                                                  \
+        pack_tile(packed, tile, x, n_in, ORDER);                                                                       \
+    }
+DEFINE_PACK(pack_in_file_order, IN_FILE_ORDER)
+DEFINE_PACK(pack_every_second, EVERY_SECOND)
+DEFINE_PACK(pack_by_halves, BY_HALVES)
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
 // The scales of up to four rows: 128 bits for each row.
 typedef struct {
-    __m512i scale[2];   // words: eight scales of 32 elements; or those of the first and the last eight blocks of 16
-    __m512i minimum[2]; // likewise
-    __m512 d, dmin;     // four times the same number
+    __m512i scale[2]; // words: eight scales of 32 elements; or those of the first and the last eight blocks of 16
+    __m512i minimum;  // words of 32 elements; or 16 bytes in file order
+    __m512 d, dmin;   // four times the same number
 } WholeScales;
 
 // The same 32 bits of each row, by their place in the row.
@@ -104,6 +131,11 @@ INLINE __m512i bytes_of_rows(const uint8_t *p, size_t step, int F) {
     return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p + 3 * step)), 3);
 }
 
+// The elements a, b, c and d, each four times.
+INLINE __m512 each_four_times(__m512 v, int a, int b, int c, int d) {
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d), v);
+}
+
 // One half of each row, as a float, four times.
 INLINE __m512 halves_of_rows(const uint8_t *p, size_t step, int F) {
     uint64_t halves = 0;
@@ -113,8 +145,17 @@ INLINE __m512 halves_of_rows(const uint8_t *p, size_t step, int F) {
         memcpy(&h, p + (size_t)i * step, sizeof h);
         halves |= (uint64_t)h << 16 * i;
     }
-    __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves)));
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), d);
+    return each_four_times(_mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves))), 0, 1, 2, 3);
+}
+// Two halves of each row that follow each other.
+INLINE void two_halves_of_rows(const uint8_t *p, size_t step, int F, __m512 *first, __m512 *second) {
+    int both[4] = {0};
+    UNROLL(4)
+    for (int i = 0; i < F; i++) memcpy(&both[i], p + (size_t)i * step, sizeof both[i]);
+    __m128i all = _mm_insert_epi32(_mm_insert_epi32(_mm_cvtsi32_si128(both[0]), both[1], 1), both[2], 2);
+    __m512 v = _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_insert_epi32(all, both[3], 3)));
+    *first = each_four_times(v, 0, 2, 4, 6);
+    *second = each_four_times(v, 1, 3, 5, 7);
 }
 
 // Bytes of each row as words: the first eight, then the last.
@@ -126,6 +167,14 @@ INLINE void unsigned_words(__m512i v, __m512i words[2]) {
     words[0] = _mm512_unpacklo_epi8(v, _mm512_setzero_si512());
     words[1] = _mm512_unpackhi_epi8(v, _mm512_setzero_si512());
 }
+// Likewise in the order BY_HALVES: 0, 1, 8, 9, 2, 3, 10, 11, then the others.
+INLINE void words_by_halves(__m512i v, __m512i words[2]) {
+    const int zeros = (int)0x80008000; // two indices of 0x80 give zeros
+    words[0] = _mm512_shuffle_epi8(
+        v, in_each_row(zeros | 0x00010000, zeros | 0x00090008, zeros | 0x00030002, zeros | 0x000b000a));
+    words[1] = _mm512_shuffle_epi8(
+        v, in_each_row(zeros | 0x00050004, zeros | 0x000d000c, zeros | 0x00070006, zeros | 0x000f000e));
+}
 
 // Q4_K and Q5_K begin with 16 bytes of d, dmin, and six bits of each scale and minimum (k4_scale_min).
 INLINE void whole_scales_k4(const uint8_t *p, size_t step, int F, WholeScales *w) {
@@ -136,7 +185,7 @@ INLINE void whole_scales_k4(const uint8_t *p, size_t step, int F, WholeScales *w
         _mm512_and_si512(low, in_each_row(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)); // s 0..3, 4..7, m likewise
     unsigned_words(_mm512_ternarylogic_epi32(low, high, in_each_row(0, 0x30303030, 0, 0x30303030), 0xf8), words);
     w->scale[0] = words[0];
-    w->minimum[0] = words[1];
+    w->minimum = words[1];
     const __m512i halves_at = _mm512_set_epi16(25, 25, 25, 25, 17, 17, 17, 17, 9, 9, 9, 9, 1, 1, 1, 1, // dmin
                                                24, 24, 24, 24, 16, 16, 16, 16, 8, 8, 8, 8, 0, 0, 0, 0);
     __m512i d = _mm512_permutexvar_epi16(halves_at, head);
@@ -155,16 +204,17 @@ INLINE void whole_scales_q3_k(const uint8_t *p, size_t step, int F, WholeScales 
     __m512i high = _mm512_shuffle_epi8(tail, _mm512_set1_epi32(0x0d0c0b0a));
     low = _mm512_and_si512(_mm512_srlv_epi32(low, in_each_row(0, 0, 4, 4)), bytes(15));
     high = _mm512_and_si512(_mm512_srlv_epi32(high, in_each_row(0, 2, 4, 6)), bytes(3));
-    signed_words(_mm512_sub_epi8(_mm512_or_si512(low, _mm512_slli_epi16(high, 4)), bytes(32)), w->scale);
+    words_by_halves(_mm512_or_si512(low, _mm512_slli_epi16(high, 4)), w->scale);
+    for (int half = 0; half < 2; half++) w->scale[half] = _mm512_sub_epi16(w->scale[half], _mm512_set1_epi16(32));
     w->d = halves_of_rows(p + offsetof(BlockQ3_K, d), step, F);
 }
 
 INLINE void whole_scales_q2_k(const uint8_t *p, size_t step, int F, WholeScales *w) {
     __m512i both = bytes_of_rows(p + offsetof(BlockQ2_K, scales), step, F);
-    unsigned_words(_mm512_and_si512(both, bytes(15)), w->scale);
-    unsigned_words(_mm512_and_si512(_mm512_srli_epi16(both, 4), bytes(15)), w->minimum);
-    w->d = halves_of_rows(p + offsetof(BlockQ2_K, d), step, F);
-    w->dmin = halves_of_rows(p + offsetof(BlockQ2_K, dmin), step, F);
+    words_by_halves(_mm512_and_si512(both, bytes(15)), w->scale);
+    w->minimum = _mm512_and_si512(_mm512_srli_epi16(both, 4), bytes(15));
+    _Static_assert(offsetof(BlockQ2_K, dmin) == offsetof(BlockQ2_K, d) + 2, "two halves");
+    two_halves_of_rows(p + offsetof(BlockQ2_K, d), step, F, &w->d, &w->dmin);
 }
 
 INLINE void whole_scales(int type, const uint8_t *p, size_t step, int F, WholeScales *w) {
@@ -176,14 +226,36 @@ INLINE void whole_scales(int type, const uint8_t *p, size_t step, int F, WholeSc
     }
 }
 
-// Whether the bytes of odd blocks of 32 are 4 times the weights, so that their two bits need no shift.
-INLINE bool odd_times_4(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K; }
-
 // What the sums of a superblock of up to four rows of weights are multiplied by, for each row of activations.
 typedef struct {
     _Alignas(64) int16_t factor[MOST_ROWS][2][32]; // for each row eight words, in the order of WholeScales.scale
     _Alignas(64) float d[MOST_ROWS][16];           // d times unit, four times for each row
 } WholeFactors;
+
+// What the minima, or the offsets of the weights with these factors, subtract: sums of products with the sums of
+// activations.
+INLINE __m512i subtracted(int type, const WholeScales *w, const __m512i factor[2], const WholeActivations *x) {
+    __m512i sum = _mm512_setzero_si512();
+    if (type == TYPE_Q2_K) {
+        UNROLL(3)
+        for (int i = 0; i < 3; i++) {
+            __m512i digits = _mm512_broadcast_i32x4(_mm_load_si128((const void *)x->product[i]));
+            sum = _mm512_dpbusd_epi32(i > 0 ? _mm512_slli_epi32(sum, 8) : sum, w->minimum, digits);
+        }
+        return sum;
+    }
+    if (!scales_16(type)) {
+        __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)x->times));
+        __m512i whole = _mm512_broadcast_i32x4(_mm_load_si128((const void *)x->whole));
+        return _mm512_dpwssd_epi32(sum, _mm512_mullo_epi16(w->minimum, times), whole);
+    }
+    UNROLL(2)
+    for (int half = 0; half < 2; half++) {
+        __m512i whole = _mm512_broadcast_i32x4(_mm_load_si128((const void *)(x->whole16 + 8 * half)));
+        sum = _mm512_dpwssd_epi32(sum, factor[half], whole);
+    }
+    return sum;
+}
 
 // Computes the factors of F rows of weights and C rows of activations, and adds to by_sum (128 bits for each row of
 // weights) what offsets and minima subtract, without sum_factor.
@@ -195,23 +267,18 @@ INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const Wh
     UNROLL(4)
     for (int c = 0; c < C; c++) {
         const WholeActivations *x = a + (size_t)c * a_stride;
-        __m512i subtract = _mm512_setzero_si512();
+        __m512i factor[2];
         UNROLL(2)
         for (int half = 0; half < parts; half++) {
             const int16_t *t = scales_16(type) ? x->times16 + 8 * half : x->times;
-            const int16_t *s = scales_16(type) ? x->whole16 + 8 * half : x->whole;
             __m512i times = _mm512_broadcast_i32x4(_mm_load_si128((const void *)t));
-            __m512i sums = _mm512_broadcast_i32x4(_mm_load_si128((const void *)s));
-            __m512i factor = _mm512_mullo_epi16(w.scale[half], times);
-            __m512i of_sums = type_has_minimum(type) ? _mm512_mullo_epi16(w.minimum[half], times) : factor;
-            subtract = _mm512_dpwssd_epi32(subtract, of_sums, sums);
-            if (odd_times_4(type)) factor = _mm512_sllv_epi16(factor, in_each_row(0x00020002, 0, 0x00020002, 0));
-            _mm512_store_si512(to->factor[c][half], factor);
+            factor[half] = _mm512_mullo_epi16(w.scale[half], times);
+            _mm512_store_si512(to->factor[c][half], factor[half]);
         }
         __m512 unit = _mm512_set1_ps(x->unit), d = _mm512_mul_ps(w.d, unit);
         __m512 of_sums = type_has_minimum(type) ? _mm512_mul_ps(w.dmin, unit) : d;
-        by_sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtract), of_sums, by_sum[c]);
-        _mm512_store_ps(to->d[c], odd_times_4(type) ? _mm512_mul_ps(d, _mm512_set1_ps(0.25f)) : d);
+        by_sum[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(subtracted(type, &w, factor, x)), of_sums, by_sum[c]);
+        _mm512_store_ps(to->d[c], d);
     }
 }
 
@@ -221,6 +288,15 @@ INLINE void begin_whole(int type, const uint8_t *p, size_t step, int F, const Wh
 INLINE __m512i shifted_one_way(__m512i v, int low, int high) {
     if (low >= 0 && high >= 0) return _mm512_srlv_epi32(v, halves(low, high));
     return _mm512_sllv_epi32(v, halves(-low, -high));
+}
+
+// A table of 16 bytes for shuffles: `value` for the nibbles that have bit i, otherwise 0.
+INLINE __m512i bit_of_nibble(int i, int value) {
+    uint32_t four[4] = {0, 0, 0, 0};
+    UNROLL(16)
+    for (int nibble = 0; nibble < 16; nibble++)
+        if (nibble >> i & 1) four[nibble / 4] |= (uint32_t)value << 8 * (nibble % 4);
+    return in_each_row((int)four[0], (int)four[1], (int)four[2], (int)four[3]);
 }
 
 // 64 weights as unsigned bytes: register i of four, in the order of the packed activations.
@@ -234,12 +310,14 @@ INLINE __m512i whole_weights(int type, const uint8_t *p, int i) {
     __m512i v, high;
     switch (type) {
     case TYPE_Q2_K:
-    case TYPE_Q3_K:
-        v = load_both((type == TYPE_Q2_K ? q2->qs : q3->qs) + 32 * second);
-        v = _mm512_and_si512(odd ? shifted_one_way(v, 4, 4) : v, halves(0x03030303, 0x0c0c0c0c));
-        if (type == TYPE_Q2_K) return v;
-        high = shifted_one_way(load_both(q3->hmask), 2 * i - 2, 2 * i - 3);
-        return _mm512_ternarylogic_epi32(v, high, halves(0x04040404, 0x10101010), 0xf8); // a | b & c
+    case TYPE_Q3_K: // blocks i and i + 4
+        v = _mm512_loadu_si512(type == TYPE_Q2_K ? q2->qs : q3->qs);
+        __asm__("" : "+v"(v)); // keeps it in a register: each load would cross a line of the cache
+        if (second) v = _mm512_srli_epi32(v, 4);
+        if (type == TYPE_Q2_K) return _mm512_and_si512(v, bytes(odd ? 0x0c : 0x03));
+        high = _mm512_and_si512(shifted_one_way(load_both(q3->hmask), 0, 4), bytes(15));
+        high = _mm512_shuffle_epi8(bit_of_nibble(i, odd ? 0x10 : 0x04), high);
+        return _mm512_ternarylogic_epi32(v, bytes(odd ? 0x0c : 0x03), high, 0xea); // a & b | c
     case TYPE_Q6_K:
         v = _mm512_loadu_si512(q6->ql + 64 * second);
         high = load_both(q6->qh + 32 * second);
@@ -260,7 +338,8 @@ INLINE __m512i words_of_lanes(int type, int half) {
     0x0101010101010101 * (2 * (b)) + 0x0100010001000100, 0x0101010101010101 * (2 * (a)) + 0x0100010001000100
     if (scales_16(type)) return _mm512_set_epi64(TWO(3, 7), TWO(2, 6), TWO(1, 5), TWO(0, 4));
     const int b = 4 * half;
-    if (every_second(type)) return _mm512_set_epi64(TWO(b + 2, b + 3), TWO(b + 2, b + 3), TWO(b, b + 1), TWO(b, b + 1));
+    if (order_of(type) == EVERY_SECOND)
+        return _mm512_set_epi64(TWO(b + 2, b + 3), TWO(b + 2, b + 3), TWO(b, b + 1), TWO(b, b + 1));
     return _mm512_set_epi64(TWO(b + 1, b + 3), TWO(b + 1, b + 3), TWO(b, b + 2), TWO(b, b + 2));
 #undef TWO
 }
@@ -320,14 +399,16 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
             add_whole(type, p, i, &factors[s & 1], a, a_stride, C, sum[i]);
         }
     }
+    const float share = order_of(type) == BY_HALVES ? 1.0f / TOO_LARGE : 1;
+    const float of_sums = type == TYPE_Q2_K ? sum_factor(type) : share * sum_factor(type);
     UNROLL(4)
     for (int c = 0; c < C; c++) {
         float rest[16];
-        _mm512_storeu_ps(rest, _mm512_mul_ps(by_sum[c], _mm512_set1_ps(sum_factor(type))));
+        _mm512_storeu_ps(rest, _mm512_mul_ps(by_sum[c], _mm512_set1_ps(of_sums)));
         UNROLL(4)
         for (int i = 0; i < F; i++) {
             int feature = f + i * apart;
-            float *out = &y[(size_t)c * y_stride + (size_t)feature], value = _mm512_reduce_add_ps(sum[i][c]);
+            float *out = &y[(size_t)c * y_stride + (size_t)feature], value = share * _mm512_reduce_add_ps(sum[i][c]);
             value += (rest[4 * i] + rest[4 * i + 1]) + (rest[4 * i + 2] + rest[4 * i + 3]);
             if (t->bias) value += t->bias[feature];
             *out = add ? *out + value : value;
@@ -343,7 +424,10 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
 }
 
 const MatrixKernel *cpu_vnni_whole(int type) {
-    static const MatrixKernel plain = INT8_ROWS_KERNEL(pack), second = INT8_ROWS_KERNEL(pack_every_second);
-    if (!rows_function(type, 1)) return NULL;
-    return every_second(type) ? &second : &plain;
+    static const MatrixKernel kernels[] = {
+        [IN_FILE_ORDER] = INT8_ROWS_KERNEL(pack_in_file_order),
+        [EVERY_SECOND] = INT8_ROWS_KERNEL(pack_every_second),
+        [BY_HALVES] = INT8_ROWS_KERNEL(pack_by_halves),
+    };
+    return rows_function(type, 1) ? &kernels[order_of(type)] : NULL;
 }
