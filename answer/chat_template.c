@@ -25,10 +25,7 @@ struct ChatTemplate {
 // ---- choosing -------------------------------------------------------------------------------------------------------
 
 static Status wrong_template(const char *where, const Status *why) {
-    return status_error(
-        why->code,
-        "%s: %s; --raw continues the text without a template, --chat-template NAME uses one of quill's templates",
-        where, why->message);
+    return status_error(why->code, "%s: %s; --chat-template NAME uses one of quill's templates", where, why->message);
 }
 
 Status chat_template_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out) {

@@ -24,8 +24,16 @@ static Status fill_closed(void) {
     return OK;
 }
 
+static Status lost; // why the first of the failed writes to stdout failed
+
 static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
-    return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
+    int fd = (int)(intptr_t)cookie;
+    Status st = fd_write_all(fd, bytes, n);
+    if (!st.code) return (ssize_t)n;
+    bool failed = st.code == QUILL_IO, closed_pipe = failed && errno == EPIPE;
+    if (failed) st = status_error(QUILL_IO, "stdout: %s", strerror(errno));
+    if (fd == STDOUT_FILENO && !closed_pipe && !lost.code) lost = st;
+    return 0;
 }
 
 static FILE *open_stream(int fd, int buffering) {
@@ -43,7 +51,6 @@ Status streams_open(void) {
 }
 
 Status streams_flush(void) {
-    bool failed = ferror(stdout);
-    if (fflush(stdout) != 0) failed = true;
-    return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
+    fflush(stdout);
+    return lost;
 }

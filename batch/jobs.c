@@ -340,8 +340,13 @@ static Status read_tools(Job *j, const char *key, json_t *value) {
     return OK;
 }
 
-// auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}.
+// auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}; false: auto, whatever the command line
+// says.
 static Status read_tool_choice(Job *j, const char *key, json_t *value) {
+    if (json_is_false(value)) {
+        j->config.tools.choice = NULL;
+        return OK;
+    }
     const char *name = json_string_value(json_object_get(json_object_get(value, "function"), "name"));
     if (json_is_string(value)) name = json_string_value(value);
     if (!name) return unexpected(key, "\"auto\", \"none\", \"required\" or a function's name", value);
@@ -399,7 +404,7 @@ static const struct {
     {"beams", OURS | OPENAI, OFF, read_search},
     {"best_of", OURS | OPENAI, OFF, read_search},
     {"tools", OURS | CHAT, OFF | NO_LIST, read_tools},
-    {"tool_choice", OURS | CHAT, 0, read_tool_choice},
+    {"tool_choice", OURS | CHAT, OFF, read_tool_choice},
     {"parallel_tool_calls", CHAT, 0, read_nothing},
 };
 

@@ -9,6 +9,7 @@
 #include "answer/prepare.h"
 #include "base/file.h"
 #include "base/note.h"
+#include "base/paragraph.h"
 #include "kv/fingerprint.h"
 
 // A request that computes the lead-in and a chunk.
@@ -307,9 +308,9 @@ Blend *blender_request(Blender *b, const BlenderPrompt *p) {
 
 void blender_report(const BlendStats *s, int n_computed) {
     if (s->n_chunks == 0) return; // --blend full, or a cached prefix had all chunks
-    fprintf(stderr, "chunks     %d; %d computed now, %d without stored K and V\n", s->n_chunks, n_computed, s->n_lost);
-    fprintf(stderr, "blended    %d tokens with stored K and V, %d of them computed again; %.1f ms waiting for files\n",
-            s->n_kept, s->n_again, 1e3 * s->load_seconds);
+    paragraph_item("chunks", "%d; %d computed now, %d without stored K and V", s->n_chunks, n_computed, s->n_lost);
+    paragraph_item("blended", "%d tokens with stored K and V, %d of them computed again; %.1f ms waiting for files",
+                   s->n_kept, s->n_again, 1e3 * s->load_seconds);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ const Option cli_options[] = {
     {"--ops", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.ops), 0, 0, NULL, "time each operation of a decoding step separately, over all layers (-d, --sequences)"},
     {"--replay", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.replay), 0, 0, NULL, "with --speculate and files OLD NEW (or more pairs): measure the gain for an edit; the prompt is OLD and the answer is forced to be NEW"},
     {"--prompt-lines", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.prompts), 0, 0, NULL, "with --speculate: prompts, one per line, to answer with -n tokens each; by default one text without a prompt"},
-    {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},
+    {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings, with all processors, and store them"},
 
     {"--tensor", "PATTERN=TYPE,...", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.tensors), 0, 0, NULL, "another type for the matrices whose name matches: 'blk.*.attn_v.weight=Q8_0,output.weight=F16'; the first pattern that matches decides"},
     {"--imatrix", "FILE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.imatrix), 0, 0, NULL, "importance of columns, from quill perplexity --imatrix-out or llama.cpp: reduces the rounding errors of columns that matter"},

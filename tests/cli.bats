@@ -494,7 +494,7 @@ PYTHON
     "$MAKE_TINY" refuses.gguf arch=qwen2 "template={{ raise_exception('No system, please') }}"
     run "$QUILL" -m refuses.gguf hi </dev/null
     [ "$status" -eq 3 ]
-    [[ "$output" == *"No system, please"*"--raw"*"--chat-template"* ]]
+    [[ "$output" == *"No system, please"*"--chat-template"* ]]
     "$QUILL" -m refuses.gguf -n 0 --dump-prompt --chat-template chatml hi >/dev/null 2>errors </dev/null
     printf '<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n' | cmp - errors
 }

@@ -84,6 +84,22 @@ static void test_our_form(void **state) {
     job_free(&j);
 }
 
+static void test_no_tool_choice(void **state) {
+    (void)state;
+    AnswerConfig run = defaults.answer;
+    run.raw = false;
+    run.tools.text = "[]";
+    run.tools.choice = "required";
+    for (int off = 0; off < 2; off++) {
+        Job j;
+        assert_ok(job_parse(str_of(off ? "{\"prompt\":\"x\",\"tool_choice\":false}" : "{\"prompt\":\"x\"}"), &run, &j));
+        assert_non_null(j.config.tools.text);
+        if (off) assert_null(j.config.tools.choice);
+        else assert_string_equal(j.config.tools.choice, "required");
+        job_free(&j);
+    }
+}
+
 // What a line turns off or replaces of a run's forms, tools and kinds of search.
 static void test_rivals(void **state) {
     (void)state;
@@ -325,10 +341,10 @@ static void test_huge_lines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_our_form),           cmocka_unit_test(test_rivals),
-        cmocka_unit_test(test_openai_form),        cmocka_unit_test(test_broken_lines),
-        cmocka_unit_test(test_lines_as_they_come), cmocka_unit_test(test_lines_ahead),
-        cmocka_unit_test(test_huge_lines),
+        cmocka_unit_test(test_our_form),       cmocka_unit_test(test_rivals),
+        cmocka_unit_test(test_no_tool_choice), cmocka_unit_test(test_openai_form),
+        cmocka_unit_test(test_broken_lines),   cmocka_unit_test(test_lines_as_they_come),
+        cmocka_unit_test(test_lines_ahead),    cmocka_unit_test(test_huge_lines),
     };
     return cmocka_run_group_tests(tests, read_defaults, free_defaults);
 }
