@@ -87,8 +87,6 @@ static void push_node(Automaton *a, int *top, int node) {
     a->stack[(*top)++] = node;
 }
 
-static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
-
 static void describe_place(Automaton *a, int place, const int *nodes, int n) {
     if (place >= a->cap_places) {
         a->cap_places = a->cap_places ? 2 * a->cap_places : 64;
@@ -118,8 +116,7 @@ static int find_place(Automaton *a, const int *from, int n_from) {
         if (node->kind == NODE_CALL && a->nfa->rules[node->other].nullable) push_node(a, &top, node->to);
     }
     for (int i = 0; i < n_seen; i++) a->seen[all[i]] = 0;
-    qsort(a->set, (size_t)n, sizeof *a->set, compare_ints);
-    int place = intern_number(&a->place_sets, a->set, n, &fresh);
+    int place = intern_set(&a->place_sets, a->set, n, &fresh);
     if (fresh) describe_place(a, place, a->set, n);
     return place;
 }
@@ -218,8 +215,6 @@ static void items_sort(ItemSet *s) {
 
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
-static int plus(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
-
 // The frame that consists of the items in a->tails. Clears a->tails.
 static int find_frame(Automaton *a) {
     bool fresh;
@@ -234,8 +229,8 @@ static int find_frame(Automaton *a) {
         }
         int distance = s->n ? NFA_FAR : 0;
         for (int i = 0; i < s->n; i++)
-            distance =
-                int_min(distance, plus(a->places[s->items[i].place].distance, a->frame_distance[s->items[i].frame]));
+            distance = int_min(
+                distance, nfa_far_sum(a->places[s->items[i].place].distance, a->frame_distance[s->items[i].frame]));
         a->frame_distance[frame] = distance;
     }
     s->n = 0;
@@ -314,7 +309,7 @@ static int add_state(Automaton *a, int state) {
     for (int i = 0; i < a->items.n; i++) {
         StackItem item = a->items.items[i];
         s->accepts |= item.place == PLACE_OVER;
-        s->distance = int_min(s->distance, plus(a->places[item.place].distance, a->frame_distance[item.frame]));
+        s->distance = int_min(s->distance, nfa_far_sum(a->places[item.place].distance, a->frame_distance[item.frame]));
     }
     return state;
 }

@@ -67,3 +67,10 @@ int intern_number(Intern *t, const int *words, int n, bool *fresh) {
     if ((uint32_t)t->n > t->mask / 2) grow_slots(t);
     return number;
 }
+
+static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+int intern_set(Intern *t, int *set, int n, bool *fresh) {
+    qsort(set, (size_t)n, sizeof *set, compare_ints);
+    return intern_number(t, set, n, fresh);
+}

@@ -21,6 +21,8 @@ void intern_start(Intern *t);
 void intern_free(Intern *t);
 // The number of this sequence; *fresh: it is new. `words` must not point into the table.
 int intern_number(Intern *t, const int *words, int n, bool *fresh);
+// The number of this set, whatever the order of its elements; sorts `set`.
+int intern_set(Intern *t, int *set, int n, bool *fresh);
 size_t intern_bytes(const Intern *t);
 
 // Valid until the next call of intern_number.

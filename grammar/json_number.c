@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/json_text.h"
+
 enum { MOST_DIGITS = 16, MOST_MULTIPLE = 200, MOST_DECIMALS = 20 };
 static const double MOST_BOUND = 1e15;
 static const int64_t LARGEST = 9999999999999999; // the largest number of 16 digits
@@ -13,8 +15,6 @@ static const int64_t LARGEST = 9999999999999999; // the largest number of 16 dig
 static int digit(Rules *r, int low, int high) {
     return rules_class(r, &(CharRange){(uint32_t)('0' + low), (uint32_t)('0' + high)}, 1);
 }
-
-static int text(Rules *r, const char *s) { return rules_text(r, s, strlen(s)); }
 
 // ---- whole numbers --------------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ static int tail(const Fractions *f, const char *low, const char *high) {
     Rules *r = f->r;
     if (low && !*low && !f->low_open) low = NULL;
     bool ends = !low && (!high || *high || !f->high_open);
-    int with_point = rules_pair(r, text(r, "."), fraction_digits(f, low, high, MOST_DIGITS));
+    int with_point = rules_pair(r, json_text_literal(r, "."), fraction_digits(f, low, high, MOST_DIGITS));
     return ends ? rules_alt(r, (int[]){rules_seq(r, NULL, 0), with_point}, 2) : with_point;
 }
 
@@ -156,7 +156,8 @@ static Status bounded(Rules *r, const NumberBounds *b, int *expr) {
     int ways[2], n = 0;
     if (over_zero) ways[n++] = positive(r, below_zero ? &zero : &low, &high, b->integer);
     if (below_zero)
-        ways[n++] = rules_pair(r, text(r, "-"), positive(r, over_zero ? &above_zero : &high, &low, b->integer));
+        ways[n++] =
+            rules_pair(r, json_text_literal(r, "-"), positive(r, over_zero ? &above_zero : &high, &low, b->integer));
     *expr = rules_alt(r, ways, n);
     return OK;
 }
@@ -179,11 +180,11 @@ static int multiples_of(Rules *r, int m) {
     size_t n = (size_t)m * (MOST_DIGITS + 1);
     int *known = mem_alloc(n * sizeof *known), ways[10], n_ways = 0;
     for (size_t i = 0; i < n; i++) known[i] = -1;
-    ways[n_ways++] = text(r, "0");
+    ways[n_ways++] = json_text_literal(r, "0");
     for (int d = 1; d < 10; d++)
         ways[n_ways++] = rules_pair(r, digit(r, d, d), multiples(r, m, d % m, MOST_DIGITS - 1, known));
     free(known);
-    return rules_pair(r, rules_repeat(r, text(r, "-"), 0, 1), rules_alt(r, ways, n_ways));
+    return rules_pair(r, rules_repeat(r, json_text_literal(r, "-"), 0, 1), rules_alt(r, ways, n_ways));
 }
 
 static Status multiple(Rules *r, double m, int *expr) {
@@ -203,9 +204,10 @@ static Status multiple(Rules *r, double m, int *expr) {
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         if (known[i].m != m) continue;
         int ways[4], n = 0;
-        for (; n < 4 && known[i].fractions[n]; n++) ways[n] = text(r, known[i].fractions[n]);
-        int fraction = n ? rules_alt(r, ways, n)
-                         : rules_pair(r, text(r, "."), rules_repeat(r, digit(r, 0, 9), 1, known[i].decimals));
+        for (; n < 4 && known[i].fractions[n]; n++) ways[n] = json_text_literal(r, known[i].fractions[n]);
+        int fraction =
+            n ? rules_alt(r, ways, n)
+              : rules_pair(r, json_text_literal(r, "."), rules_repeat(r, digit(r, 0, 9), 1, known[i].decimals));
         *expr = rules_pair(r, multiples_of(r, 1), rules_repeat(r, fraction, 0, 1));
         return OK;
     }
@@ -217,12 +219,13 @@ static Status multiple(Rules *r, double m, int *expr) {
 // ---- everything together --------------------------------------------------------------------------------------------
 
 static int any_number(Rules *r, bool integer) {
-    int whole = rules_alt(
-        r, (int[]){text(r, "0"), rules_pair(r, digit(r, 1, 9), rules_repeat(r, digit(r, 0, 9), 0, MOST_DIGITS - 1))},
-        2);
-    int minus = rules_repeat(r, text(r, "-"), 0, 1);
+    int whole = rules_alt(r,
+                          (int[]){json_text_literal(r, "0"),
+                                  rules_pair(r, digit(r, 1, 9), rules_repeat(r, digit(r, 0, 9), 0, MOST_DIGITS - 1))},
+                          2);
+    int minus = rules_repeat(r, json_text_literal(r, "-"), 0, 1);
     if (integer) return rules_pair(r, minus, whole);
-    int fraction = rules_pair(r, text(r, "."), rules_repeat(r, digit(r, 0, 9), 1, MOST_DIGITS));
+    int fraction = rules_pair(r, json_text_literal(r, "."), rules_repeat(r, digit(r, 0, 9), 1, MOST_DIGITS));
     int sign = rules_class(r, (CharRange[]){{'+', '+'}, {'-', '-'}}, 2),
         e = rules_class(r, (CharRange[]){{'E', 'E'}, {'e', 'e'}}, 2);
     int exponent = rules_seq(r, (int[]){e, rules_repeat(r, sign, 0, 1), rules_repeat(r, digit(r, 0, 9), 1, 2)}, 3);

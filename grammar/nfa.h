@@ -40,6 +40,9 @@ typedef struct {
     int64_t work; // nodes visited for products (grammar/nfa_both.h)
 } Nfa;
 
+// The sum of two distances; NFA_FAR if it is not less.
+static inline int nfa_far_sum(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
+
 // sayable: (256) whether some token consists of this byte alone; NULL: all true. QUILL_USAGE: a rule is missing or left
 // recursive, the grammar admits no text or is too large; the message does not begin with a position. Call nfa_free even
 // after an error.

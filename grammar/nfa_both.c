@@ -36,8 +36,6 @@ typedef struct {
     int cap, next;
 } Product;
 
-static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
-
 // The number of the set of nodes reachable from `from` without reading a byte; SPLIT nodes are left out.
 static int close_set(Side *s, const int *from, int n_from) {
     int top = 0, n = 0;
@@ -58,8 +56,7 @@ static int close_set(Side *s, const int *from, int n_from) {
         if (!s->seen[node->other]) s->seen[node->other] = 1, s->stack[top++] = node->other;
     }
     for (int i = 0; i < n_seen; i++) s->seen[all[i]] = 0;
-    qsort(s->set, (size_t)n, sizeof *s->set, compare_ints);
-    return intern_number(&s->sets, s->set, n, &fresh);
+    return intern_set(&s->sets, s->set, n, &fresh);
 }
 
 static int find_step(Side *s, int set, int byte) {

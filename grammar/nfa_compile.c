@@ -29,8 +29,6 @@ static void find_classes(Nfa *n, const bool *sayable) {
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 
-static int plus(int a, int b) { return a + b < NFA_FAR ? a + b : NFA_FAR; }
-
 // The smallest distance that one of the bytes low..high counts.
 static int cost(const NfaNode *n, const bool *sayable) {
     if (n->low > n->high) return NFA_FAR;
@@ -43,9 +41,9 @@ static int distance_of(const Nfa *n, int i, const bool *sayable) {
     const NfaNode *node = &n->nodes[i];
     switch (node->kind) {
     case NODE_END: return 0;
-    case NODE_BYTES: return plus(cost(node, sayable), n->distance[node->to]);
+    case NODE_BYTES: return nfa_far_sum(cost(node, sayable), n->distance[node->to]);
     case NODE_SPLIT: return int_min(n->distance[node->to], n->distance[node->other]);
-    default: return plus(n->rules[node->other].distance, n->distance[node->to]);
+    default: return nfa_far_sum(n->rules[node->other].distance, n->distance[node->to]);
     }
 }
 

@@ -1,7 +1,6 @@
 // jinja/format.c: see jinja/format.h.
 #include "jinja/format.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,14 +20,6 @@ typedef struct {
 static void invalid(Heap *h, const FormatSpec *s, Value v) {
     heap_fail(h, "format: a specification for a value of type %s expected, found \"%.*s\"", value_type_name(v),
               int_min((int)s->text.n, 64), s->text.data);
-}
-
-// Reads a number, and returns the offset after it.
-static size_t read_count(Heap *h, Str s, size_t i, int *out) {
-    for (*out = 0; i < s.n && isdigit((unsigned char)s.data[i]); i++)
-        if (*out < 100000) *out = *out * 10 + s.data[i] - '0';
-    if (*out > 10000) heap_fail(h, "a width of at most 10000 expected in a format, found more");
-    return i;
 }
 
 // Whether the character at i is one of these; it is written to *out.
@@ -51,11 +42,11 @@ static FormatSpec read_spec(Heap *h, MarkedText t, Value v) {
     out.other = take(s, &i, "#", &any);
     out.zero = take(s, &i, "0", &any);
     if (out.zero && !out.align) out.fill = '0';
-    i = read_count(h, s, i, &out.width);
+    i = text_width(h, s, i, &out.width);
     take(s, &i, ",_", &out.group);
     if (i < s.n && s.data[i] == '.') {
         size_t digits = ++i;
-        i = read_count(h, s, i, &out.precision);
+        i = text_width(h, s, i, &out.precision);
         if (i == digits) invalid(h, &out, v);
     }
     take(s, &i, "sdboxXeEfFgG%", &out.kind);

@@ -268,13 +268,6 @@ typedef struct {
     bool trusted; // the trust of the format's bytes
 } Conversion;
 
-static size_t read_number(Heap *h, MarkedText f, size_t i, int *out) {
-    for (*out = 0; i < f.n && isdigit((unsigned char)f.data[i]); i++)
-        if (*out < 100000) *out = *out * 10 + f.data[i] - '0';
-    if (*out > 10000) heap_fail(h, "a width of at most 10000 expected in a format, found more");
-    return i;
-}
-
 // Reads a conversion after its %, from i on; returns the offset after it.
 static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
     size_t n = 0, begin = i;
@@ -283,8 +276,8 @@ static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
         if (n + 1 < sizeof c->flags) c->flags[n++] = f.data[i];
         i++;
     }
-    i = read_number(h, f, i, &c->width);
-    if (i < f.n && f.data[i] == '.') i = read_number(h, f, i + 1, &c->precision);
+    i = text_width(h, text_str(f), i, &c->width);
+    if (i < f.n && f.data[i] == '.') i = text_width(h, text_str(f), i + 1, &c->precision);
     while (i < f.n && f.data[i] && strchr("hlL", f.data[i])) i++;
     if (i == f.n) heap_fail(h, "incomplete format");
     else c->kind = f.data[i++];

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "jinja/text.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -461,4 +462,11 @@ MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t s
     }
     free(at);
     return out;
+}
+
+size_t text_width(Heap *h, Str s, size_t i, int *out) {
+    for (*out = 0; i < s.n && isdigit((unsigned char)s.data[i]); i++)
+        if (*out < 100000) *out = *out * 10 + s.data[i] - '0';
+    if (*out > 10000) heap_fail(h, "a width of at most 10000 expected in a format, found more");
+    return i;
 }

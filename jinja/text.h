@@ -54,4 +54,7 @@ int64_t text_count_words(Heap *h, MarkedText t); // runs of letters, digits and 
 // Python's t[from:to:step]; op_slice (jinja/ops.c) has already brought the bounds into range.
 MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step);
 
+// Reads the digits of a width or a precision at i, and returns the offset after them. Fails above 10000.
+size_t text_width(Heap *h, Str s, size_t i, int *out);
+
 #endif
