@@ -224,7 +224,10 @@ answers_as() {
 
 @test "a stdout that cannot be written is exit 6" {
     [ -e /dev/full ] || skip "no /dev/full"
-    [ "$(code sh -c '"$@" >&-' sh "$QUILL" -n 3 hi)" -eq 6 ]
+    run sh -c '"$@" >&- </dev/null' sh "$QUILL" -n 3 hi
+    echo "status $status: $output" # shown if the test fails
+    [ "$status" -eq 6 ]
+    [[ "$output" == "quill: stdout: cannot write "* ]]
     for args in "-n 3 --ignore-eos hi" "-n 3 --json hi" "--help" "-h" "--completions bash" "--completions fish" "--man" "tokenize hi" "inspect" \
         "bench -q -p 4 -n 2 -r 1"; do
         run sh -c '"$@" >/dev/full </dev/null' sh "$QUILL" $args
