@@ -224,7 +224,7 @@ answers_as() {
 
 @test "a stdout that cannot be written is exit 6" {
     [ -e /dev/full ] || skip "no /dev/full"
-    run sh -c '"$@" >&- </dev/null' sh "$QUILL" -n 3 hi
+    run sh -c '"$@" >&- </dev/null' sh "$QUILL" -n 3 --ignore-eos hi
     echo "status $status: $output" # shown if the test fails
     [ "$status" -eq 6 ]
     [[ "$output" == "quill: stdout: cannot write "* ]]
