@@ -139,13 +139,13 @@ flip() {
 @test "decode computes no row of the prompt" {
     "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
     n=$("$QUILL" kv info a.kv | sed -n 's/^tokens *\([0-9]*\), K and V of .*/\1/p')
-    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --kv-in a.kv >/dev/null 2>errors
+    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --ignore-eos --kv-in a.kv >/dev/null 2>errors
     grep -q "^prefill    0 tokens, $n cached" errors
-    "$QUILL" decode -m "$TINY/base.gguf" --json -n 5 --kv-in a.kv >out
+    "$QUILL" decode -m "$TINY/base.gguf" --json -n 5 --ignore-eos --kv-in a.kv >out
     grep -q "\"prompt_tokens\":$n,\"cached_tokens\":$n,\"completion_tokens\":5" out
     # Without the logits, one row.
     "$QUILL" kv cut -n 20 --kv-out b.kv a.kv
-    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --kv-in b.kv >/dev/null 2>errors
+    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --ignore-eos --kv-in b.kv >/dev/null 2>errors
     grep -q '^prefill    1 token, 19 cached' errors
     # Without a token to make: nothing at all.
     "$QUILL" decode -m "$TINY/base.gguf" -n 0 --kv-in a.kv >out
