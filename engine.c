@@ -370,7 +370,7 @@ Status engine_fault(const Engine *e) {
     int broken = e->work.experts.broken;
     if (broken)
         return status_error(QUILL_MODEL,
-                            "%s: layer %d: finite numbers of the router expected, others found (blk.%d.ffn_gate_inp, "
+                            "%s: layer %d: finite numbers of the router expected, others found (blk.%d.ffn_gate_inp*, "
                             "or what comes before it); --check-tensors looks for broken weights",
                             gguf_name(e->gguf), broken - 1, broken - 1);
     const Status *why = model_failure(&e->model);

@@ -129,7 +129,7 @@ static Status choose(const char *isa, size_t *out) {
     return OK;
 }
 
-// The entry, adapted to this CPU: AVX-512 without VNNI uses the integer kernels of AVX2; without BF16 only f32.
+// The entry, adapted to this CPU: AVX-512 without VNNI uses the integer kernels of AVX2; without fast BF16 only f32.
 static IsaChoice choice_here(size_t i) {
     IsaChoice c = choices[i];
 #if defined(__x86_64__)
@@ -139,7 +139,7 @@ static IsaChoice choice_here(size_t i) {
         c.int8_panels = NULL;
         c.attend_16bit = NULL;
     }
-    if (c.bf16_lanes && !cpuid_has_bf16()) c.bf16_lanes = NULL;
+    if (c.bf16_lanes && !cpuid_has_fast_bf16()) c.bf16_lanes = NULL;
 #endif
     return c;
 }

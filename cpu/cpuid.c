@@ -12,7 +12,8 @@ typedef struct {
     unsigned c1;         // leaf 1, ECX
     unsigned b7, c7, d7; // leaf 7
     unsigned a7_1;       // leaf 7, subleaf 1, EAX
-    uint64_t saved;      // register states that the operating system saves (XCR0)
+    bool intel;
+    uint64_t saved; // register states that the operating system saves (XCR0)
 } CpuFeatures;
 
 static const CpuFeatures *features(void) {
@@ -20,6 +21,9 @@ static const CpuFeatures *features(void) {
     static bool known;
     if (known) return &f;
     unsigned most = __get_cpuid_max(0, NULL), a = 0, b, c, d;
+    __cpuid(0, a, b, c, d);
+    f.intel = b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
+    a = 0;
     if (most >= 1) __cpuid(1, a, b, f.c1, d);
     if (most >= 7) __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
     if (most >= 7 && a >= 1) __cpuid_count(7, 1, f.a7_1, b, c, d);
@@ -54,6 +58,8 @@ bool cpuid_has_vbmi(void) {
 }
 
 bool cpuid_has_bf16(void) { return cpuid_has_avx512() && (features()->a7_1 >> 5 & 1); }
+
+bool cpuid_has_fast_bf16(void) { return cpuid_has_bf16() && !features()->intel; }
 
 bool cpuid_has_amx(void) {
     const CpuFeatures *f = features();

@@ -11,6 +11,8 @@ bool cpuid_has_avx512(void);  // F, DQ, BW, VL
 bool cpuid_has_vnni(void);    // AVX-512 with VNNI
 bool cpuid_has_vbmi(void);    // the same with VBMI, GFNI and BMI2
 bool cpuid_has_bf16(void);    // AVX-512 with BF16
+// Whether its products are faster than f32's. Intel's cores make half as many of them a second as f32 multiply-adds.
+bool cpuid_has_fast_bf16(void);
 // AMX-TILE, AMX-BF16, AMX-INT8 and AVX512-BF16. cpu_amx_enable asks the system for the tile registers.
 bool cpuid_has_amx(void);
 #endif

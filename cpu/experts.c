@@ -112,7 +112,7 @@ static void route_rows(void *arg, int first, int last, int thread) {
         const float *logits = e->logits + (size_t)row * (size_t)kind->n_experts;
         int *chosen = e->chosen + (size_t)row * (size_t)kind->n_used;
         float *weight = e->weight + (size_t)row * (size_t)kind->n_used;
-        bool finite = true;
+        bool finite = !s->l->shared_route.data || isfinite(e->shared[row]);
         for (int i = 0; i < kind->n_experts; i++) finite = finite && isfinite(logits[i]);
         if (finite && by_sigmoid(kind)) route_sigmoid(s->l, logits, chosen, weight);
         else if (finite) route_softmax(s->l, logits, chosen, weight);

@@ -130,6 +130,8 @@ __device__ inline void route_row(const RouteJob &j, int row, int lane) {
     float *weight = j.e.weight + (size_t)row * (size_t)j.n_used;
     bool finite = true, padding = j.slot[row] < 0;
     for (int i = lane; i < j.n_experts; i += WARP) finite = finite && isfinite(route_logit(j, row, i));
+    for (size_t i = (size_t)j.n_experts; i < j.stride; i++) // the gate of the shared expert
+        finite = finite && isfinite(j.e.logits[(size_t)row * j.stride + i]);
     finite = __ballot_sync(FULL_WARP, !finite) == 0;
     if (padding || !finite) {
         for (int k = lane; k < j.n_used; k += WARP) chosen[k] = padding ? -1 : k, weight[k] = NAN;

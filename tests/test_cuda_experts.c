@@ -116,12 +116,12 @@ static void test_ties(void **state) {
 // With few rows and with many: the first layer with a NaN must be named, and the logits must be NaN.
 static void test_nan_in_a_router(void **state) {
     (void)state;
-    static const int rows[] = {1, 12, CUDA_PROMPT};
+    static const int rows[] = {1, 12, CUDA_PROMPT, 1};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         TinyModel shape = shape_of("qwen2moe", i == 1 ? TYPE_BF16 : TYPE_F32);
         shape.n_layers = 2;
         Gguf *g = tiny_model(&shape);
-        fill(g, "blk.1.ffn_gate_inp.weight", NAN);
+        fill(g, i == 3 ? "blk.1.ffn_gate_inp_shexp.weight" : "blk.1.ffn_gate_inp.weight", NAN);
         Rig r;
         cuda_rig_open(&r, g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = TYPE_F32});
         assert_int_equal(r.w.experts.broken, 0);

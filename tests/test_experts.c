@@ -241,12 +241,13 @@ static void test_groups(void **state) {
 // A NaN in a router must be an error of one line that names the layer.
 static void test_broken_router(void **state) {
     (void)state;
-    const float values[] = {NAN, INFINITY};
+    const float values[] = {NAN, INFINITY, NAN};
     for (size_t v = 0; v < ARRAY_LEN(values); v++) {
         Engine e;
-        EngineSetup setup = {.model = {.arch = "qwen3moe", .vocab = ENGINE_VOCAB, .seed = 2}};
+        EngineSetup setup = {.model = {.arch = v < 2 ? "qwen3moe" : "qwen2moe", .vocab = ENGINE_VOCAB, .seed = 2}};
         open_engine(&e, &setup);
-        ((float *)e.model.layers[1].router.data)[5 * 64 + 3] = values[v];
+        Layer *l = &e.model.layers[1];
+        ((float *)(v < 2 ? l->router : l->shared_route).data)[v < 2 ? 5 * 64 + 3 : 3] = values[v];
         assert_ok(engine_fault(&e));
         Sequence s = {0};
         sequence_push(&s, (int[]){1, 2, 3}, 3);

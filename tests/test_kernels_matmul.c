@@ -1,5 +1,6 @@
 // tests/test_kernels_matmul.c: the matrix products of every CPU kernel table, on odd shapes, against double arithmetic.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
+#include "cpu/cpuid.h"
 #include "tests/rig/kernel_rig.h"
 
 static double dot(const float *a, const float *b, int n) {
@@ -180,10 +181,14 @@ static const MatrixKernel *int8_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
-// The bf16 kernel of this table: of the matrix unit or of vectors.
+// The bf16 kernel of this table, of the matrix unit or of vectors; also where the table prefers f32 because bf16 is
+// slower.
 static const MatrixKernel *bf16_kernel(int isa, int type) {
     const CpuKernels *k = kernels(isa);
     const MatrixKernel *(*of)(int) = k->bf16_panels ? k->bf16_panels : k->bf16_lanes;
+#if defined(QUILL_BF16)
+    if (strcmp(isa_name(isa), "avx512") == 0 && cpuid_has_bf16()) of = cpu_bf16_panels;
+#endif
     return of ? of(type) : NULL;
 }
 
