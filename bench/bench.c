@@ -16,13 +16,14 @@
 #include "base/jsonio.h"
 #include "base/output.h"
 #include "base/progress.h"
-#include "base/tempfile.h"
+#include "base/signals.h"
 #include "bench/drafts.h"
 #include "bench/ops.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
 #include "bench/step_costs.h"
 #include "bench/steps.h"
+#include "cli/outputs.h"
 #include "cli/values.h"
 
 #include <stdio.h>
@@ -69,6 +70,7 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
         return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
                             t->name, b->e.kv.max_slots);
     TRY(engine_fault(&b->e));
+    if (why == FINISH_INTERRUPT) return (Status){.code = 128 + signals_caught()};
     if (why == FINISH_BROKEN)
         return status_error(
             QUILL_MODEL,
@@ -90,11 +92,12 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
         b->requests[i].sequence_key = (uint64_t)i;
         scheduler_add(e->sched, &b->requests[i]);
     }
-    for (Batch *batch; engine_step(e, &batch);) {
+    for (Batch *batch; !signals_caught() && engine_step(e, &batch);) {
         Cost step = costs_batch(&e->model, e->kv.pool, batch);
         cost->flops += step.flops;
         cost->bytes += step.bytes;
     }
+    for (int i = first; i < last; i++) scheduler_cancel(e->sched, &b->requests[i]); // of a test that a signal ends
     model_wait(&e->model);
     double end = clock_now();
     *seconds = end - start;
@@ -418,10 +421,11 @@ static void print_json(const Bench *b, Buf *out) {
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
 // Adds the results of the current tests to the rows and the JSON. Their engine must be open.
-static void keep_results(Bench *b) {
-    b->rows = mem_resize(b->rows, (size_t)(b->n_rows + b->n_tests) * sizeof *b->rows);
-    for (int i = 0; i < b->n_tests; i++) figures_of(b, &b->tests[i]); // raises the ceilings before any share is printed
-    for (int i = 0; i < b->n_tests; i++) {
+// Keeps the figures of the first n tests.
+static void keep_results(Bench *b, int n) {
+    b->rows = mem_resize(b->rows, (size_t)(b->n_rows + n) * sizeof *b->rows);
+    for (int i = 0; i < n; i++) figures_of(b, &b->tests[i]); // raises the ceilings before any share is printed
+    for (int i = 0; i < n; i++) {
         make_row(b, &b->tests[i], &b->rows[b->n_rows++]);
         jsonio_append(b->results, test_json(b, &b->tests[i]));
     }
@@ -506,7 +510,7 @@ static Status measure_roofline(Bench *b) {
 static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
     if (!o->bench.shape) return OK;
-    if (o->bench.save) TRY(tempfile_check(o->bench.save));
+    if (o->bench.save) TRY(outputs_check(o, "--save", o->bench.save));
     const TypeInfo *info = type_by_name(o->bench.type);
     TRY(shape_model(o->bench.shape, info->id, o->answer.seed_given ? o->answer.sampling.seed : 1, out));
     Status st = o->bench.save ? gguf_save(*out, o->bench.save) : OK;
@@ -535,9 +539,11 @@ static Status run_tests(Bench *b, Gguf *g) {
     b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
     b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
     engine_use_hugepages(&b->e); // before the timed part, so that all repetitions run alike
-    for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
+    int done = 0;
+    signals_catch();
+    for (; done < b->n_tests && !(st = run_test(b, &b->tests[done])).code;) done++;
     progress_erase(&b->progress);
-    if (!st.code) keep_results(b);
+    if (done > 0) keep_results(b, done);
     for (int i = 0; i < n_seqs; i++) sequence_end(&b->e.kv, &b->seqs[i]);
     free(b->seqs);
     free(b->requests);
@@ -570,7 +576,10 @@ Status bench_run(const Options *o) {
     if (o->bench.roofline) st = measure_roofline(&b);
     else roofline_load(&b.roof);
     for (int i = 0; i < o->bench.threads.n && !st.code; i++) st = run_threads(&b, o, i);
-    if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
+    if (b.n_rows > 0 || (!st.code && output_is(&b, "json"))) { // what an error or a signal has left is shown, too
+        Status printed = print_results(&b);
+        if (!st.code) st = printed;
+    }
     if (!st.code) roofline_keep_raised(&b.roof, o->answer.quiet);
     free(b.rows);
     buf_free(&b.head);

@@ -69,6 +69,11 @@ static Status regen(Chat *c, const char *arg, Status *end) {
 
 static Status undo(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
+    if (c->beginning.n > 0) {
+        fprintf(stderr, "removed: the %zu bytes that /read put in front of the next message\n", c->beginning.n);
+        c->beginning.n = 0;
+        return OK;
+    }
     const Message *last = conversation_last(c->talk, "user");
     if (!last) return status_error(QUILL_USAGE, "/undo: a message to remove expected, found none");
     Buf shown = {0};
@@ -88,6 +93,7 @@ Status commands_say(Chat *c, Str text) {
     buf_append(&whole, text.data, text.n);
     Status st = conversation_say(c->talk, str_of_buf(&whole));
     if (c->talk->messages.n > before) c->beginning.n = 0;
+    else screen_note("the %zu bytes of /read stay in front of the next message; /undo removes them", c->beginning.n);
     buf_free(&whole);
     return st;
 }
@@ -449,7 +455,7 @@ static const Command commands[] = {
     {"exit quit bye", NULL, leave, "end the chat, as Ctrl-D does"},
     {"clear", NULL, clear, "start a new conversation; the system message stays"},
     {"regen", NULL, regen, "generate another answer to the last message"},
-    {"undo", NULL, undo, "remove the last message and its answer"},
+    {"undo", NULL, undo, "remove the last message and its answer, or what /read has put in front of the next one"},
     {"edit", "[new]", edit, "change the last message, or write a new one, in $VISUAL or $EDITOR"},
     {"system", "[TEXT]", set_system, "show the system message, or set it to TEXT (\"\": none)"},
     {"set", "[NAME [VALUE]]", set,

@@ -135,7 +135,7 @@ static Status check_stdin_files(Options *o) {
     }
     if (first && other)
         return status_error(QUILL_USAGE, "%s -: a file expected, found stdin, which is taken by %s", first, other);
-    if (first && o->prompt.no_stdin)
+    if (first && o->prompt.no_stdin && !cli_is_usual(o, "--no-stdin"))
         return status_error(QUILL_USAGE, "--no-stdin and %s -: one of them expected, found both", first);
     if (first) o->prompt.no_stdin = true;
     return OK;
@@ -143,9 +143,10 @@ static Status check_stdin_files(Options *o) {
 
 // Options that read stdin.
 static Status check_stdin(Options *o) {
+    bool asked = o->chat.interactive || names_stdin(&o->prompt);
+    if (o->prompt.no_stdin && asked && cli_is_usual(o, "--no-stdin")) o->prompt.no_stdin = false;
     if (o->prompt.no_stdin && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
-    if (o->prompt.no_stdin && o->chat.interactive && cli_is_usual(o, "--no-stdin")) o->prompt.no_stdin = false;
     if (o->prompt.no_stdin && o->chat.interactive)
         return status_error(QUILL_USAGE,
                             "--no-stdin and -i: one of them expected, found both; a chat's lines come from "
@@ -190,6 +191,9 @@ static Status check_bench(const Options *o) {
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", model);
     if (!type_by_name(o->bench.type))
         return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
+    const char *of_shape = cli_is_usual(o, "--type") ? cli_is_usual(o, "--seed") ? NULL : "--seed" : "--type";
+    if (!o->bench.shape && of_shape)
+        return status_error(QUILL_USAGE, "%s: --shape expected with it, found none; it is of a random model", of_shape);
     if (!o->bench.shape && o->bench.save)
         return status_error(QUILL_USAGE, "--save: --shape expected with it, found none; it writes a random model");
     if (!o->bench.shape && !model && !o->bench.roofline && !builtin_there())
@@ -343,7 +347,11 @@ Status cli_check_chat(Options *o) {
         return status_error(QUILL_USAGE,
                             "--echo: one prompt expected, found a chat; leave it out, or use --single-turn");
     if (o->answer.blend_error) return status_error(QUILL_USAGE, "--blend-error: one prompt expected, found a chat");
-    if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
+    if (candidates_wanted(&o->answer))
+        return status_error(QUILL_USAGE, o->chat.interactive
+                                             ? NO_CHAT
+                                             : "--beams, --best-of: a prompt expected, found none; a chat shows its "
+                                               "answer while it is generated");
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected, found none; a chat has no JSON form");
     if (o->answer.extract)

@@ -381,7 +381,9 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
 void config_show(const Options *o) {
     Buf path = {0};
     if (o->no_config) printf("# no file was read: --no-config\n");
-    else if (config_path(&path)) printf("# %s%s\n", path.data, access(path.data, F_OK) == 0 ? "" : " (there is none)");
+    else if (config_path(&path) && access(path.data, R_OK) == 0) printf("# %s\n", path.data);
+    else if (path.n)
+        printf("# %s (%s)\n", path.data, errno == ENOENT || errno == ENOTDIR ? "there is none" : strerror(errno));
     else printf("# no file was read: XDG_CONFIG_HOME is no absolute path, and HOME is not set\n");
     if (o->preset) printf("# --preset %s\n", o->preset);
     buf_free(&path);

@@ -22,7 +22,8 @@ static const struct {
     {
         {"QUILL_MODEL", "the model, unless -m names one"},
         {"QUILL_DEVICE", "the device, unless --device names one"},
-        {"QUILL_GPU_TRY", "turns on GPU kernels that no GPU has found faster yet: ring, wgmma, early, or several with commas"},
+        {"QUILL_GPU_TRY",
+         "turns on GPU kernels that no GPU has found faster yet: ring, wgmma, early, or several with commas"},
         {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT, HF_HUB_OFFLINE, HF_HUB_DOWNLOAD_TIMEOUT",
          "as in the huggingface_hub package"},
         {"QUILL_HISTORY", "the history file of chats; empty: no history"},

@@ -100,7 +100,11 @@ static Status parse_list(const Option *o, const char *flag, const char *value, I
     memcpy(list.at, out->at, sizeof list.at);
     for (const char *at = value;; at++) {
         size_t n = strcspn(at, ",");
-        if (!parse_range(o, at, n, &list)) return number_out_of_range(o, flag, value);
+        bool read = parse_range(o, at, n, &list);
+        if (!read && list.n == ARRAY_LEN(list.at))
+            return status_error(QUILL_USAGE, "%s: at most %zu numbers expected, more found in \"%.100s\"", flag,
+                                ARRAY_LEN(list.at), value);
+        if (!read) return number_out_of_range(o, flag, value);
         at += n;
         if (!*at) break;
     }

@@ -155,7 +155,8 @@ static void set_options(Exchange *x, const char *url, HubCurlList *headers, cons
 
 static Status host_failure(const char *url, const char *why) {
     const char *host = strstr(url, "://") ? strstr(url, "://") + 3 : url;
-    return status_error(QUILL_IO, "%.*s: %.300s", (int)strcspn(host, "/"), host, why);
+    return status_error(QUILL_IO, "%.*s: %.300s; check the network, and HF_ENDPOINT if it is set",
+                        (int)strcspn(host, "/"), host, why);
 }
 
 // Appends a header to the list, and ends quill if memory is short: slist_append returns NULL then.

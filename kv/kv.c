@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/note.h"
 #include "base/output.h"
+#include "cli/outputs.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "kv/chain.h"
@@ -201,12 +203,15 @@ static Status cut(const Options *o, const char *const *files) {
     KvInput in;
     TempFile temp;
     bool pipe_closed = false;
+    if (strcmp(o->kv.out, "-") != 0) TRY(outputs_check(o, "--kv-out", o->kv.out));
     Status st = kvinput_open(&in, files[0]);
     if (!st.code && in.is_block)
         st = status_error(QUILL_USAGE,
                           "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of --kv-dir, which "
                           "cannot be cut; quill prefill --kv-out writes files that can",
                           in.r.name);
+    if (!st.code && (uint32_t)o->kv.n_tokens > in.r.s.head.n_tokens)
+        note_print(o->answer.quiet, "%.300s has %u tokens: all of them are copied", in.r.name, in.r.s.head.n_tokens);
     if (!st.code) st = kvfile_create(o->kv.out, &temp);
     if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd, &pipe_closed));
     kvinput_close(&in);

@@ -200,6 +200,8 @@ Status kvdiff_run(const Options *o, const char *const *files) {
     KvContent a = {0}, b = {0};
     Difference d = {0};
     double tolerance = (double)o->kv.tolerance;
+    if (strcmp(files[0], "-") == 0 && strcmp(files[1], "-") == 0)
+        return status_error(QUILL_USAGE, "quill kv diff - -: one of them may be stdin, found both");
     Status st = read_file(files[0], &a);
     if (!st.code) st = read_file(files[1], &b);
     if (!st.code) {

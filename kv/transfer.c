@@ -17,6 +17,7 @@
 #include "answer/report.h"
 #include "base/note.h"
 #include "base/signals.h"
+#include "cli/outputs.h"
 #include "kv/kvfile.h"
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ Status transfer_prefill(const Options *o) {
     Buf prompt = {0};
     bool given = false;
     Engine e;
-    if (strcmp(o->kv.out, "-") != 0) TRY(tempfile_check(o->kv.out));
+    if (strcmp(o->kv.out, "-") != 0) TRY(outputs_check(o, "--kv-out", o->kv.out));
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!st.code && !given)
         st = status_error(QUILL_USAGE, "quill prefill: a prompt expected: words, -p, -f or a pipe on stdin");

@@ -10,9 +10,10 @@
 #include "answer/report.h"
 #include "base/file.h"
 #include "base/log_sum_exp.h"
+#include "base/note.h"
 #include "base/output.h"
 #include "base/signals.h"
-#include "base/tempfile.h"
+#include "cli/outputs.h"
 #include "look/activations.h"
 #include "look/all_logits.h"
 #include "look/kl.h"
@@ -204,8 +205,8 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status look_perplexity(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
-    if (o->look.kl_base) TRY(tempfile_check(o->look.kl_base));
-    if (o->look.imatrix_out) TRY(tempfile_check(o->look.imatrix_out));
+    if (o->look.kl_base) TRY(outputs_check(o, "--kl-base", o->look.kl_base));
+    if (o->look.imatrix_out) TRY(outputs_check(o, "--imatrix-out", o->look.imatrix_out));
     TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
     Score s = {0};
     Status st = look_text_tokens(o, e.tok, false, &ids, &n);
@@ -214,6 +215,9 @@ Status look_perplexity(const Options *o) {
     signals_catch();
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);
+    else if (st.code >= 128 && s.n_scored > 0)
+        note_print(false, "stopped after %d of %d tokens, whose perplexity is %.4f", s.n_scored, n,
+                   exp(s.sum / s.n_scored));
     kverror_free(&s.compare);
     activations_free(&s.activations);
     free(s.parts);

@@ -22,8 +22,10 @@ static Status parse_now(const char *text, struct tm *out) {
     if (end && (*end == 'T' || *end == ' ')) end = strptime(end + 1, "%H:%M:%S", out);
     if (!end || *end)
         return status_error(QUILL_USAGE, "--now: a time as 2026-01-02T03:04:05 expected, found \"%.100s\"", text);
-    mktime(out); // sets the day of the week
-    return OK;
+    int day = out->tm_mday;
+    mktime(out); // sets the day of the week, and makes 30 February 2 March
+    if (out->tm_mday == day) return OK;
+    return status_error(QUILL_USAGE, "--now: a day of the calendar expected, found \"%.100s\"", text);
 }
 
 // Opens the template of the options, or that of the model.
@@ -49,6 +51,13 @@ static Status open_template(const Options *o, ChatTemplate **out) {
 
 static void set_text(Heap *h, Value variables, const char *name, const char *text) {
     if (text) dict_set_str(h, variables.dict, name, value_string(h, str_of(text), true));
+}
+
+// Whether this is a list of objects.
+static bool are_messages(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_object(json_array_get(list, i))) return false;
+    return json_is_array(list);
 }
 
 // Renders the input: the keys of an object become variables of the template; an array is the variable `messages`.
@@ -80,15 +89,16 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     *n = text.n;
     if (!st.code) {
         *out = jsonio_read(str_of_buf(&text), JSON_ALLOW_NUL, &error);
-        bool good = *out && (json_is_array(*out) || json_object_get(*out, "messages"));
+        const json_t *messages = json_is_array(*out) ? *out : json_object_get(*out, "messages");
         const char *name = o->input && strcmp(o->input, "-") ? o->input : "stdin";
         if (!*out)
             st = status_error(QUILL_USAGE, "%s: an array of messages in JSON expected, found \"%s\" at line %d", name,
                               error.text, error.line);
-        else if (!good)
-            st = status_error(
-                QUILL_USAGE,
-                "%s: an array of messages, or an object with \"messages\", expected; found an object without", name);
+        else if (!are_messages(messages))
+            st = status_error(QUILL_USAGE,
+                              "%s: an array of messages, which are objects, or an object with such \"messages\" "
+                              "expected, found another value",
+                              name);
     }
     buf_free(&text);
     return st;

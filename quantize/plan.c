@@ -292,11 +292,10 @@ static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *
     }
     for (int i = 0; i < n_over; i++)
         if (!o[i].used)
-            return status_error(
-                QUILL_USAGE,
-                "--tensor: %.100s: a pattern that matches a matrix expected, but no matrix of %s matches; "
-                "quill inspect lists their names",
-                o[i].pattern, gguf_name(g));
+            return status_error(QUILL_USAGE,
+                                "--tensor: %.100s: a pattern that matches a matrix expected, but no matrix of %s "
+                                "matches; quill inspect lists their names; vectors, as those of norms, stay in F32",
+                                o[i].pattern, gguf_name(g));
     return OK;
 }
 

@@ -3,15 +3,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/fd.h"
 #include "base/file.h"
 #include "base/note.h"
 #include "base/output.h"
 #include "base/signals.h"
-#include "base/tempfile.h"
 #include "base/threads.h"
+#include "cli/outputs.h"
 #include "engine_file.h"
 #include "formats/types.h"
 #include "quantize/convert.h"
@@ -21,18 +19,6 @@
 #include "quantize/prune.h"
 
 // ---- checks and notes -----------------------------------------------------------------------------------------------
-
-static Status check_out(const Options *o) {
-    struct stat in, out;
-    if (strcmp(o->quantize.out, "-") == 0)
-        return status_error(QUILL_USAGE, "quill quantize: -: the name of a file expected for OUT, found -; ./- names "
-                                         "a file of this name");
-    if (!o->engine.dry_run) TRY(tempfile_check(o->quantize.out));
-    if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && fd_same_file(&in, &out))
-        return status_error(QUILL_USAGE, "quill quantize: %s: a file other than IN expected for OUT, found the same",
-                            o->quantize.out);
-    return OK;
-}
 
 // Notes on tensors whose rows are not whole blocks of the type: one line for each pair of types.
 static void note_fallbacks(const QuantizePlan *p) {
@@ -154,7 +140,7 @@ Status quantize_run(const Options *o) {
     Gguf *g;
     QuantizeRun r = {0};
     double start = clock_now();
-    TRY(check_out(o));
+    if (!o->engine.dry_run) TRY(outputs_check(o, "OUT", o->quantize.out));
     if (o->quantize.prune) TRY(prune_parse(o->quantize.prune, o->quantize.by, &r.prune));
     TRY(engine_file_open(&o->engine, &g));
     Status st = prepare(o, g, &r);

@@ -864,3 +864,53 @@ like_reference() {
     run -0 "$QUILL" --no-config -q -n 1 Hello <empty
     run -0 "$QUILL" --no-config -q -n 1 -f empty </dev/null
 }
+
+@test "a file that is written is none that is read" {
+    printf 'words of a text\n' >text
+    cp "$TINY/base.gguf" model.gguf
+    for args in 'perplexity --kl-base model.gguf' 'perplexity --imatrix-out model.gguf' 'perplexity --imatrix-out text' \
+        'perplexity --kl-base ./text' 'perplexity --kl-base both --imatrix-out both' 'perplexity --kl-base -' \
+        'prefill --kv-out model.gguf' 'prefill --kv-out text'; do
+        # shellcheck disable=SC2086
+        run -2 "$QUILL" $args -m model.gguf -f text
+        [[ "$output" == "quill: --"*" expected, found "* ]]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+    run -2 "$QUILL" quantize model.gguf ./model.gguf Q8_0
+    cmp model.gguf "$TINY/base.gguf"
+    printf 'words of a text\n' | cmp - text
+    [ ! -e both ]
+    [ ! -e ./- ]
+    "$QUILL" perplexity -q --kl-base /dev/null --imatrix-out /dev/null -m model.gguf -f text
+}
+
+@test "a signal leaves what bench and perplexity have finished" {
+    # 60000 tokens take minutes on any machine, 4 a moment
+    hears_signals "$QUILL" bench -q -p 4 -n 60000 -r 1 -o csv --isa scalar >out 2>errors &
+    sleep 3
+    kill -INT $!
+    rc=0
+    wait $! || rc=$?
+    [ "$rc" -eq 130 ]
+    grep -q ',pp4,' out
+    not grep -q ',tg60000,' out
+    seq 60000 >text
+    hears_signals "$QUILL" perplexity -f text -t 1 --isa scalar >out 2>errors &
+    sleep 1
+    kill -INT $!
+    rc=0
+    wait $! || rc=$?
+    [ "$rc" -eq 130 ]
+    [ ! -s out ]
+    grep -Eqx 'quill: note: stopped after [0-9]+ of [0-9]+ tokens, whose perplexity is [0-9.]+' errors
+}
+
+@test "bench says what it cannot use" {
+    for args in '--type Q2_K' '--seed 3'; do
+        # shellcheck disable=SC2086
+        run -2 "$QUILL" bench -q $args -p 4 -n 0 -r 1
+        [[ "$output" == *": --shape expected with it, found none"* ]]
+    done
+    run -2 "$QUILL" bench -q -p 1-65 -r 1
+    [ "$output" = 'quill: -p: at most 64 numbers expected, more found in "1-65"' ]
+}

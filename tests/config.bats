@@ -225,6 +225,17 @@ chat = on"
     [ "$(code "$QUILL" -m "$TINY/chat.gguf" hi)" -eq 2 ]
 }
 
+@test "an option that reads stdin wins over the file's no-stdin" {
+    config "model = $TINY/chat.gguf
+no-stdin = on"
+    printf 'hi' >text
+    "$QUILL" -n 0 --dump-prompt -f - <text 2>errors
+    grep -q '^hi' errors || grep -q 'hi<' errors
+    "$QUILL" -n 1 --chunk - hi <text
+    [ "$(code "$QUILL" --no-stdin -n 1 -f -)" -eq 2 ]
+    [ "$(code "$QUILL" --no-stdin -n 1 --chunk - hi)" -eq 2 ]
+}
+
 @test "an empty value turns off what the file sets" {
     config "model = $TINY/chat.gguf
 evict = sinks,window=60

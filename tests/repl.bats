@@ -659,11 +659,17 @@ send "/read text\r"
 prompt
 send "$long\r"
 expect "write a shorter"
+expect "the 12 bytes of /read stay in front of the next message; /undo removes them"
 prompt
 send "Hello\r"
 expect "user\r\nfrom a file\r\n\r\n\r\nHello<|im_end|>"
 prompt
 send "/clear\r"
+prompt
+send "/read text\r"
+prompt
+send "/undo\r"
+expect "removed: the 12 bytes that /read put in front of the next message"
 prompt
 send "/read text\r"
 prompt

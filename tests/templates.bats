@@ -40,11 +40,16 @@ refused() {
     refused 2 "mistral-v7" --chat-template nonesuch
     refused 6 missing --chat-template-file missing
     refused 2 "now" --chat-template chatml --now yesterday
+    refused 2 "a day of the calendar" --chat-template chatml --now 2026-02-30
     printf '[{]' >in.json
     refused 2 JSON --chat-template chatml
     printf '{"a":1}' >in.json
     refused 2 messages --chat-template chatml
-    (head -c 1500 /dev/zero | tr '\0' '[' && head -c 1500 /dev/zero | tr '\0' ']') >in.json
+    for wrong in '{"messages":5}' '[1]' '{"messages":[{},"a"]}'; do
+        printf '%s' "$wrong" >in.json
+        refused 2 "which are objects" --chat-template chatml
+    done
+    (printf '[{"role":"user","content":' && head -c 1500 /dev/zero | tr '\0' '[' && head -c 1500 /dev/zero | tr '\0' ']' && printf '}]') >in.json
     refused 3 levels --chat-template chatml
 }
 

@@ -275,8 +275,13 @@ PYTHON
     "$QUILL" kv cut -n 7 --kv-out e.kv d.kv
     "$QUILL" kv cut -n 7 --kv-out - a.kv | cmp - e.kv
     "$QUILL" kv check d.kv | grep -q '100 tokens, K and V of 100, 0 logits'
-    "$QUILL" kv cut -n 9999 --kv-out f.kv a.kv
+    "$QUILL" kv cut -n 9999 --kv-out f.kv a.kv 2>errors
     cmp a.kv f.kv
+    grep -qx 'quill: note: a.kv has [0-9]* tokens: all of them are copied' errors
+    cp a.kv same.kv
+    [ "$(code "$QUILL" kv cut -n 5 --kv-out same.kv same.kv)" -eq 2 ]
+    cmp a.kv same.kv
+    [ "$(code "$QUILL" kv diff - -)" -eq 2 ]
     # A shorter file is no other cache, another text is one from its first other token on, another model everywhere.
     rc=0
     "$QUILL" kv diff --tolerance 1 a.kv d.kv >out 2>errors || rc=$?
