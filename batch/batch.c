@@ -336,6 +336,7 @@ static void run(BatchRun *b) {
     while (!b->gone && !b->failed.code) {
         heed_signals(b);
         read_lines(b);
+        collect(b); // cancelled jobs: a step that finds their blocks taken would end the jobs that wait for them
         Batch *batch;
         if (engine_step(&b->e, &batch)) batch_stats_step(&b->stats, &b->e, batch);
         if (b->blender) blender_collect(b->blender);

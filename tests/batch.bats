@@ -281,6 +281,23 @@ END
     done
 }
 
+@test "jobs that wait for the memory of a cancelled job are answered as without it" {
+    needs_builtin
+    long=$(printf 'Once upon a time there was a girl %.0s' 1 2 3 4 5 6 7 8 9)
+    words="kings sat on a stone and said to all the people of the hill that there will be a feast with bread and soup and songs about the moon and the river and the birds and the mill, for everyone who came from far away"
+    jobs() { # jobs SECONDS: a job that needs nearly all memory, three that wait for it; it is cancelled after that time
+        printf '{"id":0,"raw":true,"greedy":true,"ignore_eos":true,"max_tokens":60,"prompt":"%s"}\n' "$long"
+        for i in 1 2 3; do
+            printf '{"id":%d,"raw":true,"greedy":true,"max_tokens":5,"prompt":"%d %s"}\n' "$i" "$i" "$words"
+        done
+        [ "$1" = never ] || { sleep "$1" && echo '{"cancel":0}'; }
+    }
+    answers() { jobs "$1" | "$QUILL" batch -m builtin --isa scalar -t 1 -c 128 --kv-mem 400k >out && sed -n 's/,"usage.*//; /"id":[123]/p' out | sort; }
+    answers never >want
+    [ "$(wc -l <want)" -eq 3 ]
+    for seconds in 0.05 0.1 0.15; do answers $seconds | cmp - want; done
+}
+
 @test "a cancelled job does not meet --slo" {
     { job a 400; job b 2; echo '{"cancel":"a"}'; } >jobs
     "$QUILL" batch --slo ttft=60000 jobs 2>errors >out
