@@ -115,6 +115,7 @@ typedef struct {
     float *out;    // (max_rows, dim) the sum that is added to the residual stream
     int *task;     // (2 * n_experts + 1) the first task of each expert's matrices
     size_t *at;    // (n_experts) offset of an expert's packed rows in Workspace.packed
+    bool *asked;   // (n_layers, n_experts) by Layer.index: an expert's weights were asked for (file_want)
     int broken;    // 1 + index of the first layer whose router gave NaN; 0: none
 } ExpertRows;
 

@@ -85,6 +85,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&e->out, pairs ? rows * (size_t)w->dim * 4 : 0},
         {(void **)&e->task, (2 * stacks + 1) * sizeof(int)},
         {(void **)&e->at, stacks * sizeof(size_t)},
+        {(void **)&e->asked, (size_t)c->n_layers * experts * sizeof(bool)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},

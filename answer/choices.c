@@ -90,15 +90,21 @@ static void read_text(const Choices *c, const BeamText *t, Answer *a) {
     answer_end(a);
 }
 
-// Makes choices of the texts that the search found. A search that was cut before its first text has one empty choice.
+// Makes choices of the texts that the search found. A search that was cut before its first text has one empty choice;
+// one that may have no token has them all.
 static void take_texts(Choices *c) {
     const Request *r = &c->runs[0].request;
     const BeamText *texts;
     int n = beam_texts(c->search, &texts);
-    if (n == 0) {
-        c->choices[c->n_choices++] =
-            (Choice){.answer = &c->answers[0], .cut = r->constraint != NULL, .finish = r->finish, .run = &c->runs[0]};
-        answer_end(&c->answers[0]);
+    bool no_token = r->max_new == 0;
+    for (int i = 0; n == 0 && i < (no_token ? c->n_answers : 1); i++) {
+        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[i],
+                                              .cut = r->constraint != NULL,
+                                              .finish = r->finish,
+                                              .run = &c->runs[0],
+                                              .scored = no_token,
+                                              .score = -INFINITY};
+        answer_end(&c->answers[i]);
     }
     for (int i = 0; i < n && i < c->n_answers; i++) {
         read_text(c, &texts[i], &c->answers[i]);

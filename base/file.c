@@ -60,6 +60,17 @@ Status file_map(const char *path, FileMap *out) {
     return OK;
 }
 
+void file_want(const void *bytes, size_t n) {
+    enum { PART = 128 << 10 }; // the system may read less of a larger part: as much as it reads ahead of a fault
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)bytes & ~(page - 1), last = ((uintptr_t)bytes + n - 1) & ~(page - 1);
+    unsigned char there[2] = {0, 0};
+    if (n == 0 || mincore((void *)first, page, &there[0]) != 0 || mincore((void *)last, page, &there[1]) != 0) return;
+    if (there[0] & there[1] & 1) return;
+    for (uintptr_t at = first; at <= last; at += PART)
+        madvise((void *)at, last - at < PART ? last - at + page : PART, MADV_WILLNEED);
+}
+
 void file_unmap(FileMap *m) {
     if (m->data) {
         guard_remove(m->data);

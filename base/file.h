@@ -25,6 +25,9 @@ Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directo
 void file_unmap(FileMap *m);
 // Appends the whole file; "-" is stdin. Errors as fd_read_all (base/fd.h).
 Status file_read(const char *path, Buf *out);
+// Asks the system to read these bytes of a mapped file, and no others, unless it has their first and their last page in
+// memory. It does not wait for them.
+void file_want(const void *bytes, size_t n);
 // The number after `key` at the beginning of a line (NULL: at the beginning of the file), in the form of files in /proc
 // and /sys; SIZE_MAX: none.
 size_t file_number(const char *path, const char *key);

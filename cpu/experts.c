@@ -1,6 +1,7 @@
 // cpu/experts.c: see cpu/experts.h.
 #include "cpu/experts.h"
 
+#include "base/file.h"
 #include "cpu/stack_product.h"
 #include "cpu/tasks.h"
 
@@ -138,6 +139,23 @@ static void group_pairs(ExpertRows *e, const LayerKind *kind, int n_rows) {
     first[0] = 0;
 }
 
+// Asks for the weights of the experts that have rows for the first time. If the file is not in memory yet, each is read
+// in large parts, and nothing of the experts beside it.
+static void want_weights(const ExpertStep *s) {
+    const Layer *l = s->l;
+    const Tensor *const stacks[] = {&l->w_gate, &l->w_up, &l->w_down};
+    const ExpertRows *e = &s->w->experts;
+    bool *asked = e->asked + (size_t)l->index * (size_t)s->w->n_experts;
+    for (int i = 0; i < l->kind.n_experts; i++) {
+        if (asked[i] || e->first[i + 1] == e->first[i]) continue;
+        asked[i] = true;
+        for (size_t k = 0; k < ARRAY_LEN(stacks); k++) {
+            Tensor one = tensor_of_stack(stacks[k], i);
+            if (stacks[k]->data) file_want(one.data, (size_t)one.n_out * one.row_bytes);
+        }
+    }
+}
+
 static void route(ExpertStep *s, MatmulRows rows) {
     const LayerKind *kind = &s->l->kind;
     ExpertRows *e = &s->w->experts;
@@ -147,6 +165,7 @@ static void route(ExpertStep *s, MatmulRows rows) {
     matmul_run(s->k, s->w, jobs, s->l->shared_route.data ? 2 : 1, rows);
     tasks_over_rows(s->w, rows.n, 2.0 * kind->n_experts * kind->n_used, route_rows, s);
     group_pairs(e, kind, rows.n);
+    want_weights(s);
 }
 
 static StackProduct product_of(ExpertStep *s, const Batch *b, const float *x, int n_in) {

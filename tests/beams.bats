@@ -277,3 +277,8 @@ PYTHON
         [ "$(grep -c '"finish_reason":"length"' out)" -eq 3 ]
     done
 }
+
+@test "beams without a token are choices, too" {
+    echo '{"raw":true,"prompt":"hi","beams":2,"max_tokens":0,"n":2}' | "$QUILL" batch >out
+    field '[(c["text"], c["score"], c["finish_reason"]) for c in j["choices"]] == [("", None, "length")] * 2' <out | grep -qx True
+}

@@ -9,6 +9,7 @@
 #include "tests/rig/tiny_model.h"
 
 #include <math.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -333,17 +334,53 @@ static void test_untouched(void **state) {
     }
 }
 
+// Pages of these bytes that are in the system's cache, of all their pages.
+static size_t cached(const void *data, size_t n, size_t *all) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), found = 0;
+    uintptr_t first = round_up((uintptr_t)data, page), end = ((uintptr_t)data + n) & ~(page - 1);
+    *all = (end - first) / page;
+    unsigned char *there = mem_alloc(*all);
+    assert_int_equal(mincore((void *)first, end - first, there), 0);
+    for (size_t i = 0; i < *all; i++) found += there[i] & 1;
+    free(there);
+    return found;
+}
+
+// Of a file that is not in memory, only the chosen experts are read.
+static void test_unread(void **state) {
+    (void)state;
+    TinyModel shape = {
+        .arch = "qwen3moe", .dim = 256, .n_heads = 4, .ffn = 1024, .n_experts = 64, .n_used = 2, .seed = 3};
+    const char *path = test_tmp("unread.gguf");
+    assert_ok(tiny_model_file(&shape, path));
+    int fd = open(path, O_RDONLY), tokens[3];
+    assert_true(fd >= 0);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    Gguf *g;
+    Rig r;
+    assert_ok(gguf_open(path, &g));
+    const GgufTensor *t = gguf_tensor(g, "blk.0.ffn_down_exps.weight");
+    size_t all, before = cached(t->data, t->n_bytes, &all);
+    assert_true(rig_open(&r, g, (Setup){.isa = "scalar", .threads = 2}));
+    random_tokens(tokens, 3, VOCAB, 6);
+    free(run_tokens(&r, tokens, 3, 1));
+    size_t after = cached(t->data, t->n_bytes, &all);
+    if (before > all / 10) print_message("not tested: the file system keeps its files in memory\n");
+    else if (after > all / 3) fail_msg("%zu of %zu pages were read", after, all); // 6 of 64 experts, and their edges
+    else assert_true(after > before);
+    rig_close(&r);
+    gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_broken_router),
-        cmocka_unit_test(test_active),
-        cmocka_unit_test(test_untouched),
-        cmocka_unit_test(test_packed_activations),
+        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixed_types),   cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_groups),        cmocka_unit_test(test_broken_router),
+        cmocka_unit_test(test_active),        cmocka_unit_test(test_untouched),
+        cmocka_unit_test(test_unread),        cmocka_unit_test(test_packed_activations),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }
