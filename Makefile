@@ -266,15 +266,20 @@ fuzz-build:
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
+# Small models of some families, for fuzz_gguf to begin with: it would not find their tensors by itself. MAKE_TINY is of
+# another build.
+SEEDS := llama qwen2moe qwen3moe gpt-oss granitehybrid lfm2moe
+fuzz_gguf: seeds = $(if $(MAKE_TINY),for arch in $(SEEDS); do $(MAKE_TINY) $(BUILD)/seed.gguf arch=$$arch type=Q4_0 dim=32 n_heads=2 n_kv_heads=1 head_dim=16 ffn=32 n_experts=4 && { printf '\0'; cat $(BUILD)/seed.gguf; } >$(BUILD)/corpus/fuzz_gguf/$$arch || exit 1; done)
 # One fuzzer, built with the words of FUZZ_BUILD; build/fuzz/corpus keeps its corpus between runs.
 $(FUZZ): fuzz_%: $(BUILD)/tests/fuzz_%
 	@mkdir -p $(BUILD)/corpus/$@
+	@$(seeds)
 	@QUILL_TEST_TMP= scripts/run_test.sh $@ $(BUILD)/tests/$@.log sh -c 'cd $(BUILD) && tests/$@ -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$@'
-fuzz: ## runs each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
-	$(MAKE) $(FUZZ_BUILD) $(FUZZ)
-fuzz-short:
+fuzz: $(BUILD)/tests/make_tiny ## runs each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
+	$(MAKE) $(FUZZ_BUILD) MAKE_TINY=$(abspath $<) $(FUZZ)
+fuzz-short: $(BUILD)/tests/make_tiny
 ifeq ($(HAS_FUZZER),yes)
-	$(MAKE) $(FUZZ_BUILD) $(FUZZ) FUZZ_SECONDS=5
+	$(MAKE) $(FUZZ_BUILD) MAKE_TINY=$(abspath $<) $(FUZZ) FUZZ_SECONDS=5
 else
 	@echo "skipped fuzzing: it needs clang with libFuzzer (libclang-rt)"
 endif

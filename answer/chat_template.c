@@ -81,7 +81,7 @@ static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate 
 
 static Status file_template(const char *path, Str bos, Str eos, ChatTemplate **out) {
     Buf source = {0};
-    Status st = file_read(path, &source);
+    Status st = file_read_of("--chat-template-file", path, &source);
     if (!st.code) st = chat_template_open(path, path, str_of_buf(&source), bos, eos, out);
     buf_free(&source);
     return st;

@@ -105,7 +105,7 @@ Status prompt_system(const AnswerConfig *config, bool template, Buf *text) {
     if (config->system) buf_str(text, config->system);
     else if (config->system_file) {
         buf_append(text, "", 0);
-        return file_read(config->system_file, text);
+        return file_read_of("-sysf", config->system_file, text);
     }
     return OK;
 }

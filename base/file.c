@@ -89,6 +89,11 @@ Status file_read(const char *path, Buf *out) {
     return st;
 }
 
+Status file_read_of(const char *option, const char *path, Buf *out) {
+    Status st = file_read(path, out);
+    return st.code ? status_error(st.code, "%s: %.900s", option, st.message) : OK;
+}
+
 size_t file_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
     if (!f) return SIZE_MAX;

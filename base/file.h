@@ -25,8 +25,10 @@ Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directo
 void file_unmap(FileMap *m);
 // Appends the whole file; "-" is stdin. Errors as fd_read_all (base/fd.h).
 Status file_read(const char *path, Buf *out);
+// The same for the file of an option: messages begin with the option's name, whose origin main.c then adds.
+Status file_read_of(const char *option, const char *path, Buf *out);
 // Asks the system to read these bytes of a mapped file, and no others, unless it has their first and their last page in
-// memory. It does not wait for them.
+// memory. It does not wait for them. Linux says of a file that the user may not write that it is in memory.
 void file_want(const void *bytes, size_t n);
 // The number after `key` at the beginning of a line (NULL: at the beginning of the file), in the form of files in /proc
 // and /sys; SIZE_MAX: none.

@@ -150,8 +150,9 @@ static void want_weights(const ExpertStep *s) {
         if (asked[i] || e->first[i + 1] == e->first[i]) continue;
         asked[i] = true;
         for (size_t k = 0; k < ARRAY_LEN(stacks); k++) {
+            if (!stacks[k]->data) continue;
             Tensor one = tensor_of_stack(stacks[k], i);
-            if (stacks[k]->data) file_want(one.data, (size_t)one.n_out * one.row_bytes);
+            file_want(one.data, (size_t)one.n_out * one.row_bytes);
         }
     }
 }

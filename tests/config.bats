@@ -225,6 +225,15 @@ chat = on"
     [ "$(code "$QUILL" -m "$TINY/chat.gguf" hi)" -eq 2 ]
 }
 
+@test "a file that the configuration names and that is missing is an error with its line" {
+    for option in tools json-schema-file grammar-file chat-template-file system-prompt-file; do
+        config "model = $TINY/chat.gguf
+$option = missing"
+        run -6 "$QUILL" -n 1 hi
+        [[ "$output" == "quill: -"*": missing: cannot open: No such file or directory; -"*" is from $PWD/xdg/quill/config:2" ]]
+    done
+}
+
 @test "an option that reads stdin wins over the file's no-stdin" {
     config "model = $TINY/chat.gguf
 no-stdin = on"

@@ -419,7 +419,7 @@ PYTHON
     printf '/set json-schema-file pipe\nHi\n/set temp 0\nHello\n' | timeout 60 $said -i | cmp - want
     wait $!
     run -6 --separate-stderr "$QUILL" --no-config -q -n 5 -i <<<$'/set json-schema-file schema\n/set json-schema-file nonesuch\n/set json-schema-file'
-    [[ "$stderr" == "quill: nonesuch: cannot open"*"json-schema-file   schema" ]]
+    [[ "$stderr" == "quill: --json-schema-file: nonesuch: cannot open"*"json-schema-file   schema" ]]
     # candidates
     [ "$("$QUILL" --no-config -q --no-stdin --best-of 2 --grammar-file <(echo 'root ::= "yes"') Hi)" = yes ]
     # stdin of a chat has its lines

@@ -53,7 +53,7 @@ static void test_choice(void **state) {
     check_choice(NULL, &named, "llama3", QUILL_OK, NULL);
     check_choice("chatml", &unknown, NULL, QUILL_USAGE, "mistral-v7");
     check_choice("chatml", &missing, NULL, QUILL_IO, "/nonesuch");
-    check_choice("{% if %}", &plain, NULL, QUILL_MODEL, "--raw");
+    check_choice("{% if %}", &plain, NULL, QUILL_MODEL, "--chat-template");
     check_choice("{% if %}", &raw, "none (raw text)", QUILL_OK, NULL);
     check_choice("{% if %}", &named, "llama3", QUILL_OK, NULL);
     // A template that is not a text makes the model invalid.
@@ -171,7 +171,6 @@ static void test_refusal(void **state) {
     Status st = chat_template_render(c, m, 2, NULL, true, &r);
     assert_int_equal(st.code, QUILL_MODEL);
     assert_non_null(strstr(st.message, "System role not supported"));
-    assert_non_null(strstr(st.message, "--raw"));
     assert_non_null(strstr(st.message, "--chat-template"));
     assert_int_equal(r.text.n, 0);
     assert_ok(chat_template_render(c, m + 1, 1, NULL, true, &r));
