@@ -51,8 +51,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         if (w->packed_bytes < more) w->packed_bytes = more;
     }
     w->panel_bytes = here ? m->be->panel_bytes : 0;
-    size_t logits =
-        m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // a device that has the head allocates them
+    size_t logits = (size_t)w->max_out * (size_t)w->n_vocab * 4 * (m->n_device == 0); // else the device has them
     struct {
         void **to;
         size_t bytes;
