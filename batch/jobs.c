@@ -340,8 +340,7 @@ static Status read_tools(Job *j, const char *key, json_t *value) {
     return OK;
 }
 
-// auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}; false: auto, whatever the command line
-// says.
+// auto, none, required, or OpenAI's {"type":"function","function":{"name":...}}. false turns off the command line's.
 static Status read_tool_choice(Job *j, const char *key, json_t *value) {
     if (json_is_false(value)) {
         j->config.tools.choice = NULL;

@@ -420,8 +420,7 @@ static void print_json(const Bench *b, Buf *out) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-// Adds the results of the current tests to the rows and the JSON. Their engine must be open.
-// Keeps the figures of the first n tests.
+// Adds the results of the first n of the current tests to the rows and the JSON. Their engine must be open.
 static void keep_results(Bench *b, int n) {
     b->rows = mem_resize(b->rows, (size_t)(b->n_rows + n) * sizeof *b->rows);
     for (int i = 0; i < n; i++) figures_of(b, &b->tests[i]); // raises the ceilings before any share is printed

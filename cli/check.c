@@ -191,7 +191,7 @@ static Status check_bench(const Options *o) {
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", model);
     if (!type_by_name(o->bench.type))
         return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
-    const char *of_shape = cli_is_usual(o, "--type") ? cli_is_usual(o, "--seed") ? NULL : "--seed" : "--type";
+    const char *of_shape = !cli_is_usual(o, "--type") ? "--type" : !cli_is_usual(o, "--seed") ? "--seed" : NULL;
     if (!o->bench.shape && of_shape)
         return status_error(QUILL_USAGE, "%s: --shape expected with it, found none; it is of a random model", of_shape);
     if (!o->bench.shape && o->bench.save)

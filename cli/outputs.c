@@ -22,7 +22,7 @@ Status outputs_check(const Options *o, const char *option, const char *path) {
     if (strcmp(path, "-") == 0)
         return status_error(QUILL_USAGE, "%s -: the name of a file expected, found -; ./- names a file of this name",
                             option);
-    TRY(tempfile_check(path));
+    if (!o->engine.dry_run) TRY(tempfile_check(path));
     const char *const others[] = {o->engine.model, o->engine.tokenizer, o->look.kl,          o->look.kl_base,
                                   o->kv.in,        o->kv.out,           o->look.imatrix_out, o->quantize.imatrix};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) TRY(differ(option, path, others[i]));

@@ -4,8 +4,8 @@
 
 #include "cli/options.h"
 
-// QUILL_USAGE: `path`, the value of `option`, is another file that the options name, or - (which is a file's name as
-// ./-). QUILL_IO: it cannot be created.
+// QUILL_USAGE: the options name the file `path`, the value of `option`, a second time; or it is -, where ./- names such
+// a file. QUILL_IO: it cannot be created; not with --dry-run, which writes nothing.
 Status outputs_check(const Options *o, const char *option, const char *path);
 
 #endif

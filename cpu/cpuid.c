@@ -20,10 +20,8 @@ static const CpuFeatures *features(void) {
     static CpuFeatures f;
     static bool known;
     if (known) return &f;
-    unsigned most = __get_cpuid_max(0, NULL), a = 0, b, c, d;
-    __cpuid(0, a, b, c, d);
-    f.intel = b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx;
-    a = 0;
+    unsigned maker, most = __get_cpuid_max(0, &maker), a = 0, b, c, d;
+    f.intel = maker == signature_INTEL_ebx;
     if (most >= 1) __cpuid(1, a, b, f.c1, d);
     if (most >= 7) __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
     if (most >= 7 && a >= 1) __cpuid_count(7, 1, f.a7_1, b, c, d);

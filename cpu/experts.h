@@ -3,9 +3,9 @@
 //
 // The router is computed in f32, whatever the type of its weights; of equal scores the expert with the lower number is
 // chosen. A row's output is the shared expert's output plus the sum over its experts in the order of falling scores, so
-// that with CpuKernels.in_order it does not depend on the batch. Weights of experts without rows are not read,
-// not from the file either. All products of a step run in one pass over the thread pool, and an expert's weights are
-// read once for all of its rows.
+// that with CpuKernels.in_order it does not depend on the batch. Experts without rows are read neither
+// from memory nor from the file. All products of a step run in one pass over the thread pool, and an expert's weights
+// are read once for all of its rows.
 #ifndef QUILL_CPU_EXPERTS_H
 #define QUILL_CPU_EXPERTS_H
 

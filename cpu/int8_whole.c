@@ -20,7 +20,7 @@ typedef struct {
     int8_t q[SUPERBLOCK];             // blocks of 32 in their BlockOrder
     int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements (put_16)
     int16_t times[8], whole[8];       // the same for each 32 elements, in file order
-    int8_t product[3][16];            // units times sum of each 16, in file order, as digits to the base 256
+    int8_t product[3][16];            // BY_HALVES: units times sum of each 16, in file order, digits to the base 256
     float unit;
     char pad[44]; // q is aligned to 64 bytes
 } WholeActivations;
@@ -40,8 +40,8 @@ enum {
 // The order of the blocks of 32 activations: that of the weights that one load of 64 bytes unpacks to.
 typedef enum {
     IN_FILE_ORDER, // Q6_K
-    EVERY_SECOND,  // Q4_K and Q5_K: 0, 2, 1, 3, 4, 6, 5, 7. Nibbles of the same 32 bytes are of blocks b and b + 1
-    BY_HALVES,     // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. Pairs of bits of a byte are of blocks b to b + 3
+    EVERY_SECOND,  // Q4_K and Q5_K: 0, 2, 1, 3, 4, 6, 5, 7. The two nibbles of a byte belong to blocks b and b + 1
+    BY_HALVES, // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. The four pairs of bits of a byte belong to blocks b to b + 3
 } BlockOrder;
 INLINE BlockOrder order_of(int type) {
     if (type == TYPE_Q2_K || type == TYPE_Q3_K) return BY_HALVES;
@@ -65,7 +65,7 @@ static void put_16(WholeActivations *to, int block, int half, int times, int who
     int product = times * whole; // at most 127 x 16 x 127
     to->times16[at] = (int16_t)(by_halves && !odd ? TOO_LARGE * times : times);
     to->whole16[at] = (int16_t)(by_halves && odd ? TOO_LARGE * whole : whole);
-    for (int digit = 2; digit >= 0; digit--) {
+    for (int digit = 2; digit >= 0 && by_halves; digit--) {
         int rest = (product + 128) >> 8;
         to->product[digit][in_file] = (int8_t)(product - 256 * rest);
         product = rest;
@@ -232,8 +232,8 @@ typedef struct {
     _Alignas(64) float d[MOST_ROWS][16];           // d times unit, four times for each row
 } WholeFactors;
 
-// What the minima, or the offsets of the weights with these factors, subtract: sums of products with the sums of
-// activations.
+// Returns for each row of weights what is subtracted from the products of a superblock. That is the sum over its blocks
+// of minimum times sum of activations; of a type without minima, of factor times sum of activations.
 INLINE __m512i subtracted(int type, const WholeScales *w, const __m512i factor[2], const WholeActivations *x) {
     __m512i sum = _mm512_setzero_si512();
     if (type == TYPE_Q2_K) {

@@ -216,7 +216,7 @@ Status look_perplexity(const Options *o) {
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);
     else if (st.code >= 128 && s.n_scored > 0)
-        note_print(false, "stopped after %d of %d tokens, whose perplexity is %.4f", s.n_scored, n,
+        note_print(o->answer.quiet, "stopped after %d of %d tokens, whose perplexity is %.4f", s.n_scored, n,
                    exp(s.sum / s.n_scored));
     kverror_free(&s.compare);
     activations_free(&s.activations);

@@ -140,7 +140,7 @@ Status quantize_run(const Options *o) {
     Gguf *g;
     QuantizeRun r = {0};
     double start = clock_now();
-    if (!o->engine.dry_run) TRY(outputs_check(o, "OUT", o->quantize.out));
+    TRY(outputs_check(o, "OUT", o->quantize.out));
     if (o->quantize.prune) TRY(prune_parse(o->quantize.prune, o->quantize.by, &r.prune));
     TRY(engine_file_open(&o->engine, &g));
     Status st = prepare(o, g, &r);

@@ -307,12 +307,13 @@ static size_t touched(const void *data, size_t n) {
     return found;
 }
 
+static const TinyModel many_experts = {
+    .arch = "qwen3moe", .dim = 256, .n_heads = 4, .ffn = 1024, .n_experts = 64, .n_used = 2, .seed = 3};
+
 // In a stack where each page costs a fault, the pages of experts that were not chosen must stay untouched.
 static void test_untouched(void **state) {
     (void)state;
-    TinyModel shape = {
-        .arch = "qwen3moe", .dim = 256, .n_heads = 4, .ffn = 1024, .n_experts = 64, .n_used = 2, .seed = 3};
-    assert_ok(tiny_model_file(&shape, test_tmp("experts.gguf")));
+    assert_ok(tiny_model_file(&many_experts, test_tmp("experts.gguf")));
     for (int isa = 0; isa_name(isa); isa++) {
         Gguf *g;
         Rig r;
@@ -349,10 +350,8 @@ static size_t cached(const void *data, size_t n, size_t *all) {
 // Of a file that is not in memory, only the chosen experts are read.
 static void test_unread(void **state) {
     (void)state;
-    TinyModel shape = {
-        .arch = "qwen3moe", .dim = 256, .n_heads = 4, .ffn = 1024, .n_experts = 64, .n_used = 2, .seed = 3};
     const char *path = test_tmp("unread.gguf");
-    assert_ok(tiny_model_file(&shape, path));
+    assert_ok(tiny_model_file(&many_experts, path));
     int fd = open(path, O_RDONLY), tokens[3];
     assert_true(fd >= 0);
     fsync(fd);
