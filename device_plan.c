@@ -173,16 +173,17 @@ Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     if (config->gpu_layers >= 0) TRY(check_alone(m, n));
     p->free_bytes = cuda_free_bytes();
-    while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes) {
-        s->n_ctx = int_max(LEAST_CONTEXT, s->n_ctx / 8 * 7);
-        if (s->n_blocks) s->n_blocks = kvshape_blocks_of_one(s);
+    KvShape t = *s; // `s` stays as it is if the model runs without the GPU
+    while (may_shorten && t.n_ctx > LEAST_CONTEXT && need(p, m, &t, max_rows, max_out, n) > p->free_bytes) {
+        t.n_ctx = int_max(LEAST_CONTEXT, t.n_ctx / 8 * 7);
+        if (t.n_blocks) t.n_blocks = kvshape_blocks_of_one(&t);
     }
-    while (n > 0 && (need(p, m, s, max_rows, max_out, n) > p->free_bytes || !stands_alone(m, n))) n--;
+    while (n > 0 && (need(p, m, &t, max_rows, max_out, n) > p->free_bytes || !stands_alone(m, n))) n--;
     bool refused = config->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
-    need(p, m, s, max_rows, max_out, refused ? wanted : n);
-    if (refused) return too_little(p, config, s, n);
+    need(p, m, &t, max_rows, max_out, refused ? wanted : n);
+    if (refused) return too_little(p, config, &t, n);
     if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "the GPU's memory has no room for a single layer"));
-    *s = with_device(s, m, n);
+    *s = with_device(&t, m, n);
     s->be = p->gpu;
     return OK;
 }

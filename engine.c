@@ -148,7 +148,7 @@ static Scheduler *new_scheduler(Engine *e, const MemoryPlan *plan) {
     SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
                             .max_rows = plan->max_rows,
                             .max_out = plan->max_out,
-                            .max_seqs = int_min(e->shape.n_seqs, plan->max_rows),
+                            .max_seqs = e->shape.n_seqs,
                             .draws = model_draws(&e->model),
                             .draws_ahead = model_draws_ahead(&e->model)};
     return scheduler_new(&e->kv, e->sampler, steps, e->policy);
@@ -223,7 +223,7 @@ static void count_costs(Engine *e, const Batch *b) {
     double all = 0;
     for (int row = 0; row < b->n_rows; row++) all += b->ended[row] + 1;
     for (int row = 0; row < b->n_rows; row++) {
-        Request *r = scheduler_request(e->sched, b->seq[row]);
+        Request *r = scheduler_rows(e->sched, b->seq[row])->request;
         int n_prompt = r->n_prompt - r->seq->n_gone; // slots of the prompt; token i is in slot i - n_gone
         double part = (b->ended[row] + 1) / all;
         timeline_cost(&r->time, b->slot[row] < n_prompt, part * c.flops, part * c.bytes);
@@ -247,9 +247,9 @@ static const int *draw_tokens(Engine *e, const Batch *b) {
     float *none;
     e->begun = scheduler_ahead(e->sched, &next);
     if (e->begun) forward(e, next, NULL, &none);
-    const int *tokens = model_drawn(&e->model, &e->work);
+    int *tokens = model_drawn(&e->model, &e->work);
     int n = tokens && guard_lost().code ? b->n_out : 0;
-    for (int i = 0; i < n; i++) ((int *)tokens)[i] = -1;
+    for (int i = 0; i < n; i++) tokens[i] = -1;
     return tokens;
 }
 
@@ -288,7 +288,7 @@ void engine_keep(Engine *e, const Sequence *q) { kvdir_sequence(&e->kv_dir, q); 
 static void show_prefill(Engine *e, const Batch *b, int n_layers) {
     const double after = 1, between = 0.2; // seconds
     if (e->run_start == 0) return;
-    const Request *r = scheduler_request(e->sched, 0);
+    const Request *r = scheduler_rows(e->sched, 0)->request;
     double now = clock_now(), part = (double)n_layers / e->model.c.n_layers;
     if (!r || b->n_seqs != 1 || r->n_new > 0 || now - e->run_start < after || now - e->shown < between) return;
     e->shown = now;
@@ -339,9 +339,10 @@ void engine_run(Engine *e) {
 
 // ---- asking the engine ---------------------------------------------------------------------------------------------
 
-// The largest -c whose KV cache fits into the memory that is available now.
+// The largest -c whose KV cache fits into memory: what is available beside this engine, or the context that it has.
 static int most_context(const Engine *e) {
-    return memory_plan_most_context(&e->shape, e->work.max_rows, e->scratch, e->config.kv_mem);
+    int held = e->shape.n_blocks ? 0 : e->shape.n_ctx;
+    return int_max(held, memory_plan_most_context(&e->shape, e->work.max_rows, e->config.kv_mem));
 }
 
 const char *engine_context_option(const Engine *e) {

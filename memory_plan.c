@@ -90,9 +90,8 @@ static int context_within(const KvShape *s, int rows, size_t limit, size_t kv_me
     return fits * unit;
 }
 
-int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t kv_mem) {
-    size_t available = memory_available();
-    return context_within(s, rows, available == SIZE_MAX ? available : less(available, scratch), kv_mem);
+int memory_plan_most_context(const KvShape *s, int rows, size_t kv_mem) {
+    return context_within(s, rows, memory_available(), kv_mem);
 }
 
 // What makes room for the context besides a shorter one: more --kv-mem, the widest narrower type with which the cache
@@ -131,12 +130,6 @@ static Status too_large(const MemoryPlan *p, size_t limit) {
                              units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
                              p->config->kv_mem ? " within --kv-mem" : "", smaller, other);
     return memory_plan_explain(p, st);
-}
-
-// A model in F32 is computed in f32 throughout, and an f32 cache keeps that exactness. For other models f16 is enough.
-int memory_plan_kv_type(const Model *m, int asked) {
-    if (asked != KV_TYPE_AUTO) return asked;
-    return model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
 KvShape memory_plan_kv_shape(const Model *m) {
@@ -220,11 +213,16 @@ static bool pool_suffices(const MemoryPlan *p, size_t host, size_t one, size_t n
     return n >= 1 && (!asked || n >= one);
 }
 
-static void note_shorter(const MemoryPlan *p, size_t n_ctx) {
+// Says that the context is shorter than the one that the model offers.
+static void note_shorter(const MemoryPlan *p, const char *memory, size_t n_ctx, int wished, const char *advice) {
+    note_print(!p->config->verbose, "%s has room for %zu tokens of context, fewer than the model's %d; %s", memory,
+               n_ctx, wished, advice);
+}
+
+static void note_shorter_cache(const MemoryPlan *p, size_t n_ctx) {
     bool own = p->config->kv_mem;
-    note_print(!p->config->verbose, "%s has room for %zu tokens of context, fewer than the model's %d; %s",
-               own ? "--kv-mem" : "memory", n_ctx, p->shape.n_ctx,
-               own ? "a larger one makes it longer" : "-c sets another size");
+    note_shorter(p, own ? "--kv-mem" : "memory", n_ctx, p->shape.n_ctx,
+                 own ? "a larger one makes it longer" : "-c sets another size");
 }
 
 // Decides the number of blocks of a pool: as many as memory allows, at least one context, at most a context for each
@@ -244,7 +242,7 @@ static Status plan_pool(MemoryPlan *p, size_t host, bool asked) {
         return too_large(p, p->config->kv_mem && p->config->kv_mem < host ? p->config->kv_mem : host);
     }
     if (most < one) {
-        note_shorter(p, most * (size_t)s->block);
+        note_shorter_cache(p, most * (size_t)s->block);
         s->n_ctx = (int)most * s->block;
     }
     return OK;
@@ -263,7 +261,7 @@ static size_t draft_share(const MemoryPlan *p, size_t limit) {
 KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
     enum { BLOCK = 32 };
     KvShape s = memory_plan_kv_shape(m);
-    s.type_k = s.type_v = memory_plan_kv_type(m, KV_TYPE_AUTO);
+    s.type_k = s.type_v = model_kv_type(m);
     s.n_ctx = n_ctx;
     s.n_seqs = 1;
     s.block = s.n_windowed > 0 || s.n_recurrent > 0 ? BLOCK : 0;
@@ -279,8 +277,8 @@ KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows) {
 static Status plan_types(const MemoryPlan *p, KvShape *s) {
     int k = p->config->type_k, v = p->config->type_v;
     if (s->v_in_k && k == KV_TYPE_AUTO) k = v;
-    s->type_k = memory_plan_kv_type(p->model, k);
-    s->type_v = s->v_in_k && v == KV_TYPE_AUTO ? s->type_k : memory_plan_kv_type(p->model, v);
+    s->type_k = k == KV_TYPE_AUTO ? model_kv_type(p->model) : k;
+    s->type_v = v != KV_TYPE_AUTO ? v : s->v_in_k ? s->type_k : model_kv_type(p->model);
     s->rotate = p->config->kv_rotate;
     if (!s->v_in_k) return OK;
     if (s->type_v != s->type_k)
@@ -369,7 +367,7 @@ static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
     if (countable && cache_fits(s, host, kv_mem)) return OK;
     int fits = context_within(s, p->max_rows, host, kv_mem);
     if (asked || fits < 1) return too_large(p, host);
-    note_shorter(p, (size_t)fits);
+    note_shorter_cache(p, (size_t)fits);
     s->n_ctx = int_min(fits, s->n_ctx);
     plan_checkpoints(s, (size_t)s->n_ctx);
     if (host_computes(p)) plan_scratch(p); // a shorter context may need less
@@ -379,7 +377,11 @@ static Status plan_context(MemoryPlan *p, size_t host, bool asked) {
 Status memory_plan_make(MemoryPlan *p) {
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size;
     TRY(plan_shape(p, asked));
+    int wished = p->shape.n_ctx;
     TRY(device_plan_make(p->devices, p->config, p->model, &p->shape, !asked, p->max_rows, p->max_out));
+    if (p->shape.n_ctx < wished)
+        note_shorter(p, "the GPU's memory", (size_t)p->shape.n_ctx, wished,
+                     "-c sets another size, -ngl 0 uses the CPU");
     plan_checkpoints(&p->shape, (size_t)p->shape.n_ctx); // the device plan may have changed the context
     plan_scratch(p);                                     // and the device's rows of a step
     size_t host = room_on_host(p, asked);

@@ -7,7 +7,7 @@
 #include "engine_config.h"
 #include "kvcache.h"
 #include "model.h"
-#include "policy/draft_model.h"
+#include "policy/draft_steps.h"
 
 typedef struct {
     // given
@@ -35,11 +35,9 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes);
 KvShape memory_plan_kv_shape(const Model *m);
 // The cache of one sequence with the default options: what `inspect` shows. step_rows: the most rows of a step.
 KvShape memory_plan_default_shape(const Model *m, int n_ctx, int step_rows);
-// The type of the KV cache for the option's value `asked`; KV_TYPE_AUTO gives f16, or f32 for a model in F32.
-int memory_plan_kv_type(const Model *m, int asked);
 // The largest context (-c) whose KV cache fits into the memory that is available now, with steps of up to `rows` rows.
 // kv_mem: as in EngineConfig.
-int memory_plan_most_context(const KvShape *s, int rows, size_t scratch, size_t kv_mem);
+int memory_plan_most_context(const KvShape *s, int rows, size_t kv_mem);
 // An error for lack of memory gets the lines of the budget behind its message; others stay.
 Status memory_plan_explain(const MemoryPlan *p, Status st);
 // Appends the lines of the memory budget: weights, KV cache, scratch, the draft model if there is one, available

@@ -73,12 +73,18 @@ size_t model_weight_bytes(const Model *m);   // of the tensors that the model us
 size_t model_n_params(const Model *m);
 size_t model_active_bytes(const Model *m);      // of the weights that one row uses: of n_experts experts only n_used
 size_t model_active_params(const Model *m);     // likewise
+size_t model_row_bytes(const Model *m);         // of the weights that one row reads whole: without the embedding table
 int layer_norm_floats(const Layer *l, int dim); // elements of all norms and other vectors of the layer
 // The first matrix of the first layer. Its type is taken as the type of the model's weights.
 static inline const Tensor *model_first_matrix(const Model *m) {
     const Layer *l = m->layers;
     if (l->kind.mixer == MIXER_NONE) return &l->w_gate;
     return mixer_is_recurrent(l->kind.mixer) ? &l->w_mix : &l->wq;
+}
+// The type of K and V unless another is asked for. A model in F32 is computed in f32 throughout, and an f32 cache keeps
+// that exactness; for others f16 is enough.
+static inline int model_kv_type(const Model *m) {
+    return model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
 // Allocates scratch memory for batches of up to max_rows rows, of sequences of up to max_slots slots, with max_out rows
@@ -107,8 +113,8 @@ bool model_forward_until(const Model *m, Workspace *w, KvPool kv[KV_KINDS], cons
 bool model_draws(const Model *m);       // whether b->draw may be used
 bool model_draws_ahead(const Model *m); // whether the batch after one with b->draw may have tokens -1
 // Waits for the oldest model_forward with b->draw whose tokens were not fetched yet. Returns (b->n_out) tokens, -1
-// where no logit is finite; valid until the second model_forward after it.
-const int *model_drawn(const Model *m, Workspace *w);
+// where no logit is finite; valid until the second model_forward after it. The caller may change them.
+int *model_drawn(const Model *m, Workspace *w);
 // How many rows of a step pass the whole last layer: n_out if the backend can narrow such a step and the KV cache has
 // no sealed type; the other rows only store their K and V there, or change the state. Otherwise n_rows.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);

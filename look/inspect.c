@@ -228,8 +228,8 @@ static void typical_steps(const Model *m, TypicalStep out[N_STEPS]) {
 static void print_costs(const Inspection *in, Buf *out) {
     const Model *m = &in->model;
     char a[24], b[24], c[24], d[24];
-    buf_printf(out, "\nmemory, KV cache in %s\n  %-10s %10s   %10s   %10s   %10s\n",
-               type_name(memory_plan_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
+    buf_printf(out, "\nmemory, KV cache in %s\n  %-10s %10s   %10s   %10s   %10s\n", type_name(model_kv_type(m)),
+               "context", "weights", "KV", "scratch", "total");
     for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
         Memory x = memory_of(m, n);
         buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, units_bytes((double)x.weights, a),
@@ -440,7 +440,7 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "bytes", steps[i].cost.bytes);
         jsonio_append(list, one);
     }
-    jsonio_put(j, "kv_type", json_string(type_name(memory_plan_kv_type(m, KV_TYPE_AUTO))));
+    jsonio_put(j, "kv_type", json_string(type_name(model_kv_type(m))));
     jsonio_put(j, "memory", memory);
     jsonio_put(j, "steps", list);
 }

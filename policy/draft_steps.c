@@ -5,7 +5,7 @@
 
 static KvShape shape_of(const Model *m, KvShape kv) {
     kvshape_set_layers(&kv, m->layers, m->c.n_layers);
-    kv.type_k = kv.type_v = model_first_matrix(m)->type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
+    kv.type_k = kv.type_v = model_kv_type(m);
     kv.keep_partners = true; // kvcache_truncate often removes drafts
     return kv;
 }

@@ -197,6 +197,16 @@ jobs() {
     grep -q "on the GPU .* 1 of 3 layers" errors
 }
 
+@test "a GPU without room for a layer leaves the CPU its whole context" {
+    # of a size at which `auto` uses a GPU
+    "$MAKE_TINY" large.gguf dim=1024 n_layers=2 ffn=16384 ctx=131072 type=F16 n_heads=8 n_kv_heads=8
+    QUILL_TWIN_MEMORY=60000000 "$TWIN" -m large.gguf --dry-run hi 2>out </dev/null
+    grep -q " 1 x 131072 slots " out
+    QUILL_TWIN_MEMORY=4000000000 "$TWIN" -m large.gguf --dry-run hi 2>out </dev/null
+    grep -q "on the GPU .* 2 of 2 layers" out
+    rm large.gguf
+}
+
 @test "a batch plans the GPU's memory for one context; its pool takes half of what is left" {
     "$MAKE_TINY" long.gguf ctx=65536
     : >none
