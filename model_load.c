@@ -382,6 +382,10 @@ size_t model_active_bytes(const Model *m) { return model_weight_bytes(m) - idle(
 
 size_t model_active_params(const Model *m) { return model_n_params(m) - idle(m, add_params); }
 
+size_t model_row_bytes(const Model *m) {
+    return model_active_bytes(m) - (m->c.tied ? 0 : tensor_bytes(&m->ends.tok_embd));
+}
+
 static Status not_finite(const Model *m, const GgufTensor *t, double value, size_t element) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: finite weights expected, %g found at element %zu",
                         gguf_name(m->gguf), (int)t->name.n, t->name.data, value, element);

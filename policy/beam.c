@@ -260,18 +260,18 @@ static bool raises(const SamplerParams *p) {
 }
 
 // The most tokens that a text of r can have.
-static int longest(const Scheduler *s, const Request *r) {
-    int room = scheduler_kv((Scheduler *)s)->max_slots - r->n_prompt + 1;
+static int longest(const KvCache *kv, const Request *r) {
+    int room = kv->max_slots - r->n_prompt + 1;
     return r->max_new >= 0 ? int_min(room, r->max_new) : room;
 }
 
-static bool is_over(const BeamSearch *b, const Scheduler *s, const Request *r) {
+static bool is_over(const BeamSearch *b, const KvCache *kv, const Request *r) {
     if (b->n_kept < b->c.n) return false;
     if (b->c.stop == BEAM_STOP_FULL || b->c.n == 1) return true;
     int n = r->seq->n_tokens - r->n_prompt;
     if (b->c.stop == BEAM_STOP_NEVER) {
         if (raises(&r->sampling)) return false;
-        if (b->c.length_penalty > 0) n = longest(s, r);
+        if (b->c.length_penalty > 0) n = longest(kv, r);
     }
     return score_of(b, b->live[0].sum, n) <= b->kept[b->n_kept - 1].score;
 }
@@ -286,7 +286,7 @@ static void accept(const Policy *p, Scheduler *s, StepRows *rows, int n) {
     int n_all, n_next = choose(b, s, rows, &n_all);
     advance(b, kv, r, n_next);
     Finish limit = n_all > 0 ? scheduler_count(s, rows) : RUNNING;
-    b->over = n_next == 0 || is_over(b, s, r);
+    b->over = n_next == 0 || is_over(b, kv, r);
     if (!b->over && limit == RUNNING) return;
     if (!b->over) keep_live(b, r, limit);
     b->over = true;

@@ -85,17 +85,17 @@ static StepCosts costs_for(const Model *m, const char *unit) {
 }
 
 // The time of a step of one row of the draft model, in those of the target, plus a fixed overhead: the ratio of the
-// weights that it reads, or if the target's lie in caches the ratio of the products that it computes.
+// weights that a row reads, or if the target's lie in caches the ratio of the products that it computes.
 static double draft_cost(const Model *draft, const Model *target) {
     const double least = 0.01;
     if (place_of(target) == WEIGHTS_IN_CACHES)
-        return least + (double)model_n_params(draft) / (double)model_n_params(target);
-    return least + (double)model_weight_bytes(draft) / (double)model_weight_bytes(target);
+        return least + (double)model_active_params(draft) / (double)model_active_params(target);
+    return least + (double)model_row_bytes(draft) / (double)model_row_bytes(target);
 }
 
-// The same of a prediction head: the ratio of the weights that one row reads.
+// The same of a prediction head.
 static double head_cost(const Mtp *mtp, const Model *target) {
-    return (double)mtp_row_bytes(mtp) / (double)model_active_bytes(target);
+    return (double)mtp_row_bytes(mtp) / (double)model_row_bytes(target);
 }
 
 Status drafters_open(const EngineConfig *config, const DraftTarget *target, int n_seqs, Drafters *out) {

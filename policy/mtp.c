@@ -52,9 +52,7 @@ static size_t shared_bytes(const Mtp *h) {
     return n + (!counted && own->head.data == theirs->head.data ? tensor_bytes(&own->head) : 0);
 }
 
-size_t mtp_row_bytes(const Mtp *h) {
-    return model_active_bytes(&h->head) - (h->head.c.tied ? 0 : tensor_bytes(&h->head.ends.tok_embd));
-}
+size_t mtp_row_bytes(const Mtp *h) { return model_row_bytes(&h->head); }
 
 DraftMemory mtp_memory(const Mtp *h, int n_threads, int n_seqs) {
     DraftMemory memory = draft_steps_memory(&h->head, n_threads, draft_steps_rows(MTP_WAITING, n_seqs), n_seqs, 0);

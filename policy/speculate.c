@@ -39,9 +39,9 @@ struct Speculate {
     double rows;         // number of its rows without drafts
     double rows_planned; // with the drafts that were proposed so far
     StepPlan now;
-    Stream **streams;   // (cap) the streams of this step
-    StepRows **rows_of; // (cap) their rows
-    void **texts;       // (cap) what the drafter keeps of the texts of a step of its own
+    Stream **streams;         // (cap) the streams of this step
+    const StepRows **rows_of; // (cap) their rows
+    void **texts;             // (cap) what the drafter keeps of the texts of a step of its own
     int cap;
 };
 
@@ -162,7 +162,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
         int left = 0;
         for (int i = 0; i < n; i++) {
             Stream *t = x->streams[i];
-            StepRows *rows = x->rows_of[i];
+            const StepRows *rows = x->rows_of[i];
             int room = int_min(most, scheduler_draft_room(s, rows));
             if (!draft_one(x, s, rows, t, logits + (size_t)i * n_vocab, room, n_seqs)) continue;
             x->streams[left] = t;
@@ -207,7 +207,7 @@ static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
     if (x->tries) most = TRIED_DRAFTS;
     for (int i = 0; i < n; i++) {
         Stream *t = x->streams[i];
-        StepRows *rows = x->rows_of[i];
+        const StepRows *rows = x->rows_of[i];
         int room = int_min(most, scheduler_draft_room(s, rows));
         if (!(t->asks || (x->tries && room > 0 && t->ngram.gain <= 1))) continue;
         if (!(t->asks = d->follow(d->arg, &t->drafting, rows->seq, room))) continue;
@@ -238,7 +238,7 @@ static void begin_step(Speculate *x, const Scheduler *s) {
     x->now.rows = x->now.tokens; // rows of prompts are computed anyway, and make no draft cheaper
     make_room(x, b->n_seqs);
     for (int i = 0; i < b->n_seqs; i++) {
-        StepRows *rows = (StepRows *)scheduler_rows(s, i);
+        const StepRows *rows = scheduler_rows(s, i);
         if (rows->n_out == 0 || !is_ours(x, s, rows->request)) continue;
         Stream *t = stream_of(rows->request);
         t->step = x->step;
