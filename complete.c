@@ -12,6 +12,7 @@
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "answer/transcript.h"
+#include "base/note.h"
 #include "base/paragraph.h"
 #include "base/signals.h"
 #include "blend/blender.h"
@@ -47,7 +48,7 @@ static Status write_best(Engine *e, const AnswerConfig *config, const ChatTempla
     json_decref(more);
     if (!st.code) st = choices_broken(c);
     bool cut = c->choices[0].finish == FINISH_INTERRUPT && signals_caught(); // r may have ended before the signal
-    if (!st.code && cut) st = (Status){.code = 128 + signals_caught()};
+    if (!st.code && cut) st = signals_status();
     if (r.finish == FINISH_CONTEXT) answer_note_full(e, config, template);
     if (config->verbose) {
         report_after(e, &r);
@@ -182,6 +183,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     if (said && (config->autosave || config->continue_last)) {
         Status saved = save(e, config, &chunked, &talk, str_of_buf(&history));
         if (!st.code) st = saved;
+        else if (saved.code) note_print(false, "%s; the conversation is not saved", saved.message);
     }
     buf_free(&history);
     saved_talk_free(&talk);

@@ -129,7 +129,7 @@ static double state_bytes(const Model *m, int n_seqs) {
     return 2.0 * n_seqs * m->c.n_recurrent * (double)recurrence_floats(&m->c.rec) * (double)sizeof(float);
 }
 
-Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
+Cost costs_attention(const Model *m, const KvPool kv[KV_KINDS], const Batch *b) {
     Cost c = {.bytes = state_bytes(m, b->n_seqs)};
     for (int i = 0; i < m->c.n_layers; i++) {
         c.bytes += bytes_written(&m->layers[i], kv, b->n_rows);
@@ -152,14 +152,14 @@ static void add_layer(Cost *c, const Model *m, const Layer *l, const KvPool kv[K
 }
 
 // Writes to `ended` where the rows will end (Batch.ended) in a step without Batch.narrow.
-static void foresee(const Model *m, const KvPool *kv, const Batch *b, int *ended) {
+static void foresee(const Model *m, const KvPool kv[KV_KINDS], const Batch *b, int *ended) {
     bool sealed = kv_any_sealed(kv->type_k, kv->type_v);
     bool all = b->probe || b->whole || model_last_rows(m, sealed, b->n_rows, b->n_out) == b->n_rows;
     for (int i = 0; i < b->n_rows; i++) ended[i] = m->c.n_layers - (all ? 0 : 1);
     for (int i = 0; i < b->n_out; i++) ended[b->out_row[i]] = m->c.n_layers;
 }
 
-Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
+Cost costs_batch(const Model *m, const KvPool kv[KV_KINDS], const Batch *b) {
     int *foreseen = b->ended ? NULL : mem_alloc((size_t)(b->n_rows + 1) * sizeof *foreseen);
     if (foreseen) foresee(m, kv, b, foreseen);
     Cost c = ends_cost(m, b->n_rows, b->n_out);

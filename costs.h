@@ -12,7 +12,7 @@ typedef struct {
 // The cost of one step. Reads n_rows, n_out, n_seqs, slot, seq and `ended` of the batch, and counts as computed what
 // `ended` says: with it, call this after the forward. ended NULL: reads out_row, and `probe` (NULL or not) and `whole`,
 // and counts every row up to the last layer: what Batch.narrow does is not counted then.
-Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b);
+Cost costs_batch(const Model *m, const KvPool kv[KV_KINDS], const Batch *b);
 // The cost of one step of one sequence: rows at slots [first, first + n_rows), the last n_out of them with logits.
 Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out);
 
@@ -20,6 +20,6 @@ Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_
 // experts the expected number.
 double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows);
 // Attention alone: all layers and rows, including the K and V that they write.
-Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b);
+Cost costs_attention(const Model *m, const KvPool kv[KV_KINDS], const Batch *b);
 
 #endif

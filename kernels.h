@@ -218,8 +218,8 @@ typedef struct {
     void (*layers_end)(Workspace *w); // called after the layers if LAYERS_RUN
     // Starts the logits of b->out_row and the draw of a token from each (b->draw). Two draws may be in flight.
     void (*draw)(Workspace *w, const Ends *e, const Batch *b);
-    const int *(*drawn)(Workspace *w); // waits for the tokens of the oldest draw in flight: model_drawn
-    void (*wait)(void);                // returns when the device has computed everything that was started
+    int *(*drawn)(Workspace *w); // waits for the tokens of the oldest draw in flight: model_drawn
+    void (*wait)(void);          // returns when the device has computed everything that was started
     // The first failure, or NULL: QUILL_MEMORY or QUILL_MODEL. Results after it are void.
     const Status *(*failure)(void);
 } DeviceMemory;

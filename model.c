@@ -17,7 +17,10 @@ Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how) {
 }
 
 void model_keep_experts(Model *m, int n) {
-    for (int i = 0; i < m->c.n_layers && i < n; i++) m->layers[i].host_ffn = m->layers[i].kind.ffn == FFN_EXPERTS;
+    for (int i = 0; i < m->c.n_layers && i < n; i++) {
+        const LayerKind *kind = &m->layers[i].kind;
+        m->layers[i].host_ffn = kind->ffn == FFN_EXPERTS && !kind->parallel; // x goes to the host behind attention
+    }
 }
 
 size_t model_kept_bytes(const Model *m, int first) {
@@ -373,4 +376,4 @@ bool model_draws(const Model *m) { return m->n_device > 0; }
 
 bool model_draws_ahead(const Model *m) { return m->n_device == m->c.n_layers; } // the device embeds
 
-const int *model_drawn(const Model *m, Workspace *w) { return m->device->memory->drawn(w); }
+int *model_drawn(const Model *m, Workspace *w) { return m->device->memory->drawn(w); }

@@ -44,10 +44,10 @@ void scheduler_free(Scheduler *s) {
 }
 
 int scheduler_max_rows(const Scheduler *s) { return s->shape.max_rows; }
+int scheduler_max_seqs(const Scheduler *s) { return s->shape.max_seqs; }
 int scheduler_n_vocab(const Scheduler *s) { return s->shape.n_vocab; }
 KvCache *scheduler_kv(Scheduler *s) { return s->kv; }
 const StepRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->rows[seq]; }
-Request *scheduler_request(const Scheduler *s, int seq) { return s->step->rows[seq].request; }
 void scheduler_interrupt(Scheduler *s) { s->interrupted = true; }
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
 const Batch *scheduler_batch(const Scheduler *s) { return &s->step->batch; }

@@ -71,11 +71,11 @@ void scheduler_interrupt(Scheduler *s); // the next scheduler_next finishes all 
 // with FINISH_INTERRUPT. Does nothing if the request has finished.
 void scheduler_cancel(Scheduler *s, Request *r);
 int scheduler_max_rows(const Scheduler *s);
+int scheduler_max_seqs(const Scheduler *s);        // of a step: each has at least a row
 int64_t scheduler_preemptions(const Scheduler *s); // how many times a request was preempted
-// The rows of a sequence in the batch of scheduler_next, and the request they belong to; NULL: the batch was planned by
-// scheduler_ahead, and the request has ended since.
+// The rows of a sequence in the batch of scheduler_next. Their request is NULL if scheduler_ahead planned the batch and
+// the request has ended since.
 const StepRows *scheduler_rows(const Scheduler *s, int seq);
-Request *scheduler_request(const Scheduler *s, int seq);
 
 // ---- for policies --------------------------------------------------------------------------------------------------
 

@@ -152,7 +152,8 @@ static bool holds_back(const Answer *a) {
     return a->think.held.n > a->think.n_given || a->thoughts.held.n > 0 || a->stream.held.n > 0;
 }
 
-bool answer_is_blind(const AnswerConfig *config) { return config->logprobs < 0; }
+// Whether nobody wants to know log-probabilities.
+static bool is_blind(const AnswerConfig *config) { return config->logprobs < 0; }
 
 int answer_n_top(const Engine *e, const AnswerConfig *config) { return int_min(config->logprobs, e->model.c.n_vocab); }
 
@@ -175,7 +176,7 @@ static void open_output(Answer *a) {
 void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup) {
     const AnswerConfig *config = setup->config;
     Str template = chat_template_source(setup->template, tools_given(&config->tools));
-    *a = (Answer){.e = e, .config = config, .fresh = setup->fresh};
+    *a = (Answer){.e = e, .config = config, .fresh = setup->fresh, .rates = config->best_of > 0};
     open_output(a);
     if (!config->special) a->think = think_begin(template, setup->prompt);
     if (tools_given(&config->tools)) a->calls = call_format_find(template);
@@ -217,9 +218,9 @@ Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
     return tokenizer_is_eog(a->e->tok, token) ? FINISH_EOG : RUNNING;
 }
 
-Finish answer_emit(Request *r, int token, const float *logits) {
+static Finish emit(Request *r, int token, const float *logits) {
     Answer *a = r->arg;
-    bool blind = answer_is_blind(a->config);
+    bool blind = is_blind(a->config);
     if (blind && !a->rates) return answer_add(a, token, NULL);
     int n = int_max(0, answer_n_top(a->e, a->config));
     TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
@@ -228,6 +229,13 @@ Finish answer_emit(Request *r, int token, const float *logits) {
     Finish finish = answer_add(a, token, blind ? NULL : &odds);
     free(top);
     return finish;
+}
+
+void answer_ask(Answer *a, Request *r) {
+    r->max_new = a->config->predict;
+    r->emit = emit;
+    r->blind = is_blind(a->config) && !a->rates;
+    r->arg = a;
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------
@@ -302,10 +310,9 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     json_t *value;
     if (a->config->extract) none = put_extract(a);
     if (a->config->json || a->config->jsonl) {
-        json_t *j = report_json(a->e, a->config, r, answer_text(a));
-        answer_put_rest(a, j);
         bool cut = form_complete(r).code == QUILL_CUT;
-        jsonio_put(j, "finish_reason", json_string(answer_finish_name(a, r->finish, cut)));
+        json_t *j = report_json(a->e, a->config, r, answer_finish_name(a, r->finish, cut), answer_text(a));
+        answer_put_rest(a, j);
         json_object_foreach((json_t *)more, key, value) jsonio_share(j, key, value);
         write_json(a, j);
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
@@ -316,7 +323,7 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     TRY(engine_fault(a->e));
     if (!a->gone) TRY(form_complete(r));
     TRY(answer_broken(a->e, r));
-    if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
+    if (r->finish == FINISH_INTERRUPT && signals_caught()) return signals_status();
     return none;
 }
 
@@ -358,10 +365,7 @@ Status answer_run(Engine *e, const AnswerSetup *setup, Request *r, Buf *history)
     if (config->verbose) report_before(e, config, chat_template_name(setup->template));
     Answer a;
     answer_begin(&a, e, setup);
-    r->max_new = config->predict;
-    r->emit = answer_emit;
-    r->blind = answer_is_blind(config);
-    r->arg = &a;
+    answer_ask(&a, r);
     signals_catch();
     scheduler_add(e->sched, r);
     engine_run(e);

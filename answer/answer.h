@@ -10,7 +10,7 @@
 #include "engine.h"
 #include "term/screen.h"
 
-// The state of one answer. Request.arg of a request whose emit is answer_emit.
+// The state of one answer. Request.arg of a request after answer_ask.
 //
 // Thoughts (answer/think.h) are printed grey on a terminal with colour, between lines <think> and </think> on one
 // without, and as "thinking" in JSON. A pipe gets none. --think show and hide override this. Stop strings are searched
@@ -54,10 +54,11 @@ typedef struct {
 // recognised; with --special, thoughts and markers count as part of the answer. e must outlive the answer. Free it with
 // answer_free.
 void answer_begin(Answer *a, Engine *e, const AnswerSetup *setup);
-Finish answer_emit(Request *r, int token, const float *logits);
-// As answer_emit, with known log-probabilities. odds: NULL without --logprobs.
+// Makes the request give its tokens to the answer, as many as the configuration says. Sets max_new, emit, blind and
+// arg.
+void answer_ask(Answer *a, Request *r);
+// Adds a token as the request does. odds: its log-probabilities; NULL without --logprobs.
 Finish answer_add(Answer *a, int token, const TokenOdds *odds);
-bool answer_is_blind(const AnswerConfig *config);              // Request.blind: no log-probabilities are wanted
 int answer_n_top(const Engine *e, const AnswerConfig *config); // length of TokenOdds.top; -1: no log-probabilities
 // True for control tokens and tokens that end the answer, except with --special: their bytes are not shown.
 bool answer_hides(const Engine *e, const AnswerConfig *config, int token);

@@ -19,7 +19,7 @@ static int most_by_memory(const ChoicesSetup *setup, int n_prompt) {
 }
 
 static Status check_width(const ChoicesSetup *setup, int n_prompt) {
-    int most = int_min(setup->e->shape.n_seqs, scheduler_max_rows(setup->e->sched));
+    int most = scheduler_max_seqs(setup->e->sched);
     int n = setup->answer.config->beams;
     most = int_min(most, most_by_memory(setup, n_prompt));
     if (n <= most) return OK;
@@ -156,27 +156,19 @@ static void note_memory(const Choices *c) {
 
 static void begin_answers(Choices *c, const ChoicesSetup *setup) {
     c->answers = mem_alloc((size_t)c->n_answers * sizeof *c->answers);
-    for (int i = 0; i < c->n_answers; i++) {
-        Answer *a = &c->answers[i];
-        answer_begin(a, setup->e, &setup->answer);
-        a->rates = c->config->best_of > 0;
-    }
+    for (int i = 0; i < c->n_answers; i++) answer_begin(&c->answers[i], setup->e, &setup->answer);
     Str template = chat_template_source(setup->answer.template, tools_given(&c->config->tools));
     if (!c->config->special) c->think = think_begin(template, setup->answer.prompt);
 }
 
 static void begin_runs(Choices *c, const ChoicesSetup *setup) {
-    const AnswerConfig *config = c->config;
     c->runs = mem_alloc((size_t)c->n_runs * sizeof *c->runs);
     for (int i = 0; i < c->n_runs; i++) {
         Request *r = &c->runs[i].request;
         r->seq = &c->runs[i].seq;
         r->sampling = setup->sampling;
         r->sequence_key = (uint64_t)i;
-        r->max_new = config->predict;
-        r->emit = answer_emit;
-        r->blind = answer_is_blind(config) && config->best_of == 0;
-        r->arg = &c->answers[i];
+        answer_ask(&c->answers[i], r);
         if (i > 0) c->runs[i - 1].request.next = r;
     }
     Request *first = &c->runs[0].request;

@@ -327,12 +327,12 @@ static void put_known(json_t *object, const char *key, double value, bool known)
     jsonio_put(object, key, known ? json_real(value) : json_null());
 }
 
-json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text) {
+json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, const char *finish, Str text) {
     Timing t = report_timing(e, r);
     bool any = t.tokens > 0;
     json_t *j = json_object(), *itl = json_object();
     jsonio_put(j, "text", jsonio_text(text));
-    jsonio_put(j, "finish_reason", json_string(finish_name(r->finish)));
+    jsonio_put(j, "finish_reason", json_string(finish));
     jsonio_put(j, "prompt_tokens", json_integer(r->n_prompt));
     jsonio_put(j, "cached_tokens", json_integer(r->n_reused));
     jsonio_put(j, "completion_tokens", json_integer(t.tokens));

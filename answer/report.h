@@ -29,6 +29,7 @@ void report_turn(const Engine *e, const AnswerConfig *config,
 
 // Sets "speculation" in `object`, if the engine speculates.
 void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object);
-json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text); // the object of --json
+// The object of --json. finish: the name of the reason for the end.
+json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, const char *finish, Str text);
 
 #endif

@@ -14,7 +14,7 @@
 
 Status fd_stopped(void) {
     errno = EINTR;
-    return (Status){.code = 128 + signals_caught()};
+    return signals_status();
 }
 
 // Waits until the descriptor is ready for reading or writing, has failed, or a signal has come.

@@ -86,6 +86,7 @@ void signals_hold(bool hold) {
 
 int signals_caught(void) { return caught; }
 bool signals_came(void) { return caught != 0; }
+Status signals_status(void) { return (Status){.code = 128 + (int)caught}; }
 bool signals_ends(void) { return caught == SIGTERM || caught == SIGHUP; }
 int signals_times(void) { return times; }
 

@@ -9,12 +9,15 @@
 
 #include <stdbool.h>
 
-void signals_catch(void);   // makes the signals set the flag. Clears an earlier SIGINT, never the others
-int signals_caught(void);   // number of the signal that was caught, 0: none
-bool signals_came(void);    // whether one was caught
-bool signals_ends(void);    // whether one was caught that ends the program, not only an answer: SIGTERM or SIGHUP
-int signals_times(void);    // how many were caught since signals_catch
-void signals_release(void); // makes the signals kill the process again; the flag keeps its value
+#include "base/status.h"
+
+void signals_catch(void);    // makes the signals set the flag. Clears an earlier SIGINT, never the others
+int signals_caught(void);    // number of the signal that was caught, 0: none
+bool signals_came(void);     // whether one was caught
+Status signals_status(void); // the Status of work that a signal ended: 128 + its number, no message
+bool signals_ends(void);     // whether one was caught that ends the program, not only an answer: SIGTERM or SIGHUP
+int signals_times(void);     // how many were caught since signals_catch
+void signals_release(void);  // makes the signals kill the process again; the flag keeps its value
 // Like signals_catch, but the second signal is caught too; a third kills. The handler of the second one writes `said`
 // to stderr at once, whatever the process is doing; NULL: nothing. The text must outlive signals_release.
 void signals_catch_two(const char *said);

@@ -399,9 +399,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
     if (b->resume.n > 0)
         note_print(o->answer.quiet, "%.500s has %lld answers; their jobs are skipped", o->batch.resume, b->resume.n);
-    b->width = b->e.shape.n_seqs;
-    if (b->e.sched)
-        b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // each sequence needs a row in every step
+    b->width = b->e.sched ? scheduler_max_seqs(b->e.sched) : b->e.shape.n_seqs;
     TRY(choose_template(b, &o->answer));
     b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}, &b->blender};
     b->progress = progress_new(o->answer.quiet);

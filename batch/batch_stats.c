@@ -40,8 +40,9 @@ void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b) {
     t->most_blocks = int_max(t->most_blocks, e->kv.pool->n_blocks - e->kv.n_free);
     const Request *before = NULL;
     for (int i = 0; i < b->n_seqs; i++) {
-        const Request *r = scheduler_request(e->sched, i);
-        t->n_emitted += scheduler_rows(e->sched, i)->n_emitted;
+        const StepRows *rows = scheduler_rows(e->sched, i);
+        const Request *r = rows->request;
+        t->n_emitted += rows->n_emitted;
         for (int k = 0; r && r != before && k <= r->n_more; k++) {
             const Sequence *q = request_sequence(r, k);
             t->slots += q->n_cached;

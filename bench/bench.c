@@ -70,7 +70,7 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
         return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
                             t->name, b->e.kv.max_slots);
     TRY(engine_fault(&b->e));
-    if (why == FINISH_INTERRUPT) return (Status){.code = 128 + signals_caught()};
+    if (why == FINISH_INTERRUPT) return signals_status();
     if (why == FINISH_BROKEN)
         return status_error(
             QUILL_MODEL,

@@ -43,7 +43,7 @@ struct Blend {
     BlendStats stats;
 };
 
-Status blend_check(const Model *m, const KvPool *kv) {
+Status blend_check(const Model *m, const KvPool kv[KV_KINDS]) {
     const char *why = strcmp(m->c.rope_scaling, "longrope") == 0 ? "K depends on the context's length" : NULL;
     TRY(kvcache_check_dense(kv, "--chunk"));
     for (int i = 0; i < m->c.n_layers; i++) {

@@ -49,7 +49,7 @@ int *blend_chunk_tokens(const BlendContext *context, const int *tokens, BlendSpa
 
 // QUILL_MODEL: the keys of this model family cannot be moved to other positions; QUILL_USAGE: sealed KV, or
 // layers whose K and V differ in shape or are shared (kvcache_check_alike).
-Status blend_check(const Model *m, const KvPool *kv);
+Status blend_check(const Model *m, const KvPool kv[KV_KINDS]);
 
 // The policy of one request. spans: the chunks of its prompt, ascending. next: the policy that it calls in turn. A
 // preempted request loads its chunks again. context, its model and `next` must outlive it. Free it with blend_free when

@@ -18,7 +18,7 @@ static Status add(Engine *e, const AnswerConfig *config) {
     signals_catch();
     if (!st.code) n = blender_compute(b, &p);
     if (!st.code) st = blender_unkept(b);
-    if (!st.code && signals_caught()) st = (Status){.code = 128 + signals_caught()};
+    if (!st.code && signals_caught()) st = signals_status();
     signals_release();
     if (!st.code && !config->quiet)
         fprintf(stderr, "%d chunk%s, %d tokens: %d computed, %d already stored\n", p.n_spans, p.n_spans == 1 ? "" : "s",

@@ -45,7 +45,7 @@ Status blend_errors(Engine *e, const BlenderPrompt *p, Sequence *q, double *out)
     scheduler_add(e->sched, &r);
     engine_run(e);
     Status st = engine_fault(e);
-    if (!st.code && r.finish == FINISH_INTERRUPT) st = (Status){.code = 128 + signals_caught()};
+    if (!st.code && r.finish == FINISH_INTERRUPT) st = signals_status();
     for (int i = 0; i < n_layers; i++) {
         if (!st.code) { // otherwise `whole` may lack blocks
             float *exact = load_layer(&e->kv, &whole, i, first, n, &n_values);

@@ -553,7 +553,7 @@ static const char *elsewhere(const char *word) {
 static const char *meant_by(const char *word, const Nearest *nearest, char name[40]) {
     const Option *setting;
     if (elsewhere(word)) return elsewhere(word);
-    if (word[1] && !cli_chat_option(word, "", &setting).code) {
+    if (*word && word[1] && !cli_chat_option(word, "", &setting).code) {
         snprintf(name, 40, "set %.30s", word);
         return name;
     }

@@ -344,15 +344,13 @@ void conversation_report(Conversation *c, const Status *st) {
 static Request begin_answer(Conversation *c, const AnswerSetup *setup, Constraint *form, const Blend *blend,
                             Answer *a) {
     answer_begin(a, c->e, setup);
-    return (Request){.seq = &c->seq,
-                     .policy = blend ? blend_policy(blend) : NULL,
-                     .constraint = form,
-                     .sampling = c->sampling,
-                     .sequence_key = c->tries,
-                     .max_new = c->config->predict,
-                     .emit = answer_emit,
-                     .blind = answer_is_blind(c->config),
-                     .arg = a};
+    Request r = {.seq = &c->seq,
+                 .policy = blend ? blend_policy(blend) : NULL,
+                 .constraint = form,
+                 .sampling = c->sampling,
+                 .sequence_key = c->tries};
+    answer_ask(a, &r);
+    return r;
 }
 
 // Prints the rest of an answer and saves its K and V (--kv-dir). An answer that was cut before its form was complete is
@@ -385,19 +383,16 @@ static void report_answer(Conversation *c, const Request *r, const Blend *blend)
                     engine_context_option(c->e));
 }
 
-// Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was refused, or
-// interrupted before its first token.
-static Status run_answer(Conversation *c, const EncodedPrompt *prompt, Buf *answer, bool *said) {
+// Generates and prints an answer to the prompt. *said: there is an answer (`answer`); false: it was interrupted before
+// its first token. *refused: the Status says why there can be none.
+static Status run_answer(Conversation *c, const EncodedPrompt *prompt, Buf *answer, bool *said, bool *refused) {
     Request form = {0};
     AnswerSetup setup = {.config = c->config,
                          .template = c->template,
                          .prompt = {prompt->text.text.data, prompt->text.text.n},
                          .fresh = prompt->text.text.n == 0};
     Status st = form_constrain(c->e, &setup, &form);
-    if (st.code) {
-        conversation_report(c, &st);
-        return OK;
-    }
+    if ((*refused = st.code != 0)) return st;
     answer_dump(c->e, c->config, &prompt->text, prompt->encoded.tokens, prompt->encoded.n);
     continue_from_cache(c, prompt);
     Blend *blend = prompt->encoded.n_spans > 0 ? blender_request(c->chunks.blender, &prompt->encoded) : NULL;
@@ -436,7 +431,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     bool said = false;
     Status st = encode_prompt_that_fits(c, 0, &prompt);
     bool refused = st.code != 0;
-    if (!refused) st = run_answer(c, &prompt, &answer, &said);
+    if (!refused) st = run_answer(c, &prompt, &answer, &said, &refused);
     if (said) {
         add_message(c, "assistant", str_of_buf(&answer));
         c->n_said = c->stats[c->n_stats - 1].said;

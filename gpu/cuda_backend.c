@@ -71,7 +71,7 @@ static void draw(Workspace *w, const Ends *e, const Batch *b) {
     if (b->draw->pending) cuda_device.counts.drawn_ahead += b->n_out;
 }
 
-static const int *drawn(Workspace *w) {
+static int *drawn(Workspace *w) {
     CudaScratch *s = w->device;
     assert(s->n_told != s->n_drawn && s->n_drawn - s->n_told <= 2);
     CudaStaging *f = &s->staging[s->n_told++ % 2];

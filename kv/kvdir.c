@@ -47,7 +47,7 @@ void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {
     if (!k->store || !kvcache_shares(k->kv) || guard_lost().code) return;
     int room = b->n_rows + k->kv->pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
-        Request *r = scheduler_request(s, i);
+        Request *r = scheduler_rows(s, i)->request;
         if (r && r->n_more == 0) room -= keep_some(k, r, room); // n_more: which sequence stays is still open
     }
 }

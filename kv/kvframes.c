@@ -9,6 +9,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/fd.h"
+#include "base/signals.h"
 #include "kernels.h"
 
 static const char magic[8] = "QUILLKV\n";
@@ -184,21 +186,29 @@ static Status wrong(const KvReader *r, size_t at, const char *format, ...) {
     return status_error(QUILL_MODEL, "%.300s: byte %zu: %s", r->name, at, what);
 }
 
+// Reads up to n bytes; none: the end. A signal of base/signals.h ends the wait for them (fd_stopped).
+static Status read_some(KvReader *r, void *out, size_t n, size_t *got) {
+    ssize_t done;
+    do done = r->read(r->arg, out, n);
+    while (done < 0 && errno == EINTR && !signals_came());
+    if (done < 0 && errno == EINTR) return fd_stopped();
+    if (done < 0) return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
+    *got = (size_t)done;
+    return OK;
+}
+
 // Appends n bytes of the stream to the current frame.
 static Status take(KvReader *r, size_t n, const char *what) {
-    size_t end = r->s.n + n;
+    size_t end = r->s.n + n, got;
     while (r->s.n < end) {
         size_t step = end - r->s.n < STEP ? end - r->s.n : STEP;
         make_room(&r->s, r->s.n + step);
-        ssize_t got = r->read(r->arg, r->s.frame + r->s.n, step);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
+        TRY(read_some(r, r->s.frame + r->s.n, step, &got));
         if (got == 0)
             return wrong(r, r->at, "%zu more bytes of %s expected, found the end: the file was cut", end - r->s.n,
                          what);
-        r->s.n += (size_t)got;
-        r->at += (size_t)got;
+        r->s.n += got;
+        r->at += got;
     }
     return OK;
 }
@@ -485,10 +495,8 @@ Status kvreader_end(KvReader *r) {
 
 Status kvreader_eof(KvReader *r) {
     char more;
-    ssize_t n;
-    do n = r->read(r->arg, &more, 1);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
+    size_t n;
+    TRY(read_some(r, &more, 1, &n));
     if (n > 0) return wrong(r, r->at, "the end of the file expected, more bytes found: the file is damaged");
     return OK;
 }

@@ -52,8 +52,7 @@ static Finish keep_logits(Request *r, int token, const float *logits) {
 
 static Status finish_sending(Sending *s) {
     const Request *r = s->r;
-    if (!s->failed.code && r->finish == FINISH_INTERRUPT && signals_caught())
-        return (Status){.code = 128 + signals_caught()};
+    if (!s->failed.code && r->finish == FINISH_INTERRUPT && signals_caught()) return signals_status();
     if (!s->failed.code && r->finish == FINISH_BROKEN) TRY(engine_fault(s->e));
     if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
     stop_on_error(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->r->seq, s->logits));

@@ -106,7 +106,7 @@ static Status score_chunks(const Options *o, const int *ids, int n, int step, in
     free(chunk);
     TRY(engine_fault(e));
     TRY(s->written);
-    if (signals_caught()) return (Status){.code = 128 + signals_caught()};
+    if (signals_caught()) return signals_status();
     return isfinite(s->sum) ? OK : engine_no_logit(e, s->n_scored, "");
 }
 

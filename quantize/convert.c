@@ -136,7 +136,7 @@ static Status convert_slab(TensorConversion *c, ConvertSlab *s, int fd) {
     size_t n_tasks = (s->n_rows + s->rows_a_task - 1) / s->rows_a_task;
     threads_run(c->pool, convert_rows, s, (int)n_tasks);
     if (s->wrong != SIZE_MAX) return wrong_weight(c, s);
-    if (signals_caught()) return (Status){.code = 128 + signals_caught()};
+    if (signals_caught()) return signals_status();
     TRY(fd_write_all(fd, s->out, s->n_rows * s->to_row));
     forget(c->g, (const uint8_t *)s->p->from->data + s->first * s->from_row, s->n_rows * s->from_row);
     c->n_done += s->n_rows * s->n_in;

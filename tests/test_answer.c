@@ -60,15 +60,16 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     fflush(stdout);
     int saved = dup(STDOUT_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(saved >= 0 && file >= 0 && dup2(file, STDOUT_FILENO) >= 0);
-    Request r = {.arg = a};
+    Request r = {0};
     answer_begin(a, &engine,
                  &(AnswerSetup){.config = &o->answer, .template = template, .prompt = str_of("assistant\n")});
+    answer_ask(a, &r);
     chat_template_free(template);
     // Pretends that stdout is a terminal.
     if (c->terminal && (!o->answer.think || strcmp(o->answer.think, "hide") != 0)) a->show_thoughts = true;
     Finish finish = RUNNING;
     float *logits = mem_alloc((size_t)engine.model.c.n_vocab * sizeof *logits);
-    for (size_t i = 0; i < n && finish == RUNNING; i++, r.n_new++) finish = answer_emit(&r, ids[i], logits);
+    for (size_t i = 0; i < n && finish == RUNNING; i++, r.n_new++) finish = r.emit(&r, ids[i], logits);
     r.finish = finish == RUNNING ? FINISH_LENGTH : finish;
     Status st = answer_finish(a, &r);
     free(logits);

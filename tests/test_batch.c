@@ -164,12 +164,11 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
                                 .template = template,
                                 .prompt = {text.text.data, text.text.n},
                                 .fresh = !template && !w->prompt[0]});
-    Request r = {
-        .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
+    Request r = {.seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice};
+    answer_ask(&answer, &r);
+    r.max_new = w->max_tokens;
     r.sampling.temp = (float)w->temperature;
     r.sampling.seed = w->seed;
-    r.emit = answer_emit;
-    r.arg = &answer;
     scheduler_add(a->e.sched, &r);
     engine_run(&a->e);
     answer_end(&answer);

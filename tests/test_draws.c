@@ -82,7 +82,7 @@ static void test_ends_while_ahead(void **state) {
     scheduler_cancel(d.f.s, &r[0]);
     kvcache_release(&d.f.kv, r[0].seq);
     assert_true(device_step(&d));
-    assert_null(scheduler_request(d.f.s, 0));
+    assert_null(scheduler_rows(d.f.s, 0)->request);
     assert_int_equal(r[0].n_new, 5);
     assert_int_equal(r[1].n_new, 6);
     while (r[1].finish == RUNNING) device_step(&d);

@@ -55,7 +55,7 @@ static void run_start(PrefixRun *run, int n, uint64_t seed, int own) {
 
 static void commit_all(Engine *e, const Batch *b) {
     for (int seq = 0; seq < b->n_seqs; seq++) {
-        Sequence *s = scheduler_request(e->sched, seq)->seq;
+        Sequence *s = scheduler_rows(e->sched, seq)->request->seq;
         kvcache_commit(&e->kv, s, s->n_cached);
     }
 }

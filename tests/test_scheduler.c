@@ -423,7 +423,7 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     for (int step = 2; step <= 40; step++) {
         assert_true(scheduler_next(f.s, &b));
         for (int row = 0; row < b->n_rows; row++)
-            for (int i = 3; i < 6; i++) given[i] += scheduler_request(f.s, b->seq[row]) == &r[i];
+            for (int i = 3; i < 6; i++) given[i] += scheduler_rows(f.s, b->seq[row])->request == &r[i];
         scheduler_take(f.s, fake_forward(&f, b));
         for (int i = 0; i < 3; i++) assert_int_equal(r[i].n_new, step);
         for (int i = 3; i < 6; i++) {

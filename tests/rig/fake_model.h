@@ -118,8 +118,8 @@ static inline int count_rows(const Batch *b, int row) {
 // Checks the rows of a sequence: known tokens come first, then drafts, which may not complete a group. Unless a policy
 // asks for others, only the row of a sequence's last token has logits.
 static inline void check_sequence(const FakeEngine *f, const Batch *b, int seq, int row) {
-    const Request *r = scheduler_request(f->s, seq);
     const StepRows *rows = scheduler_rows(f->s, seq);
+    const Request *r = rows->request;
     int n = count_rows(b, row), last = row + n - 1 - (r ? rows->n_draft : 0), n_out = 0, out = 0;
     for (int i = 0; i < b->n_out; i++)
         if (b->seq[b->out_row[i]] == seq) out = i, n_out++;
