@@ -1,6 +1,6 @@
 // costs.c: what a step costs, counted from its batch.
 //
-// A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0.
+// A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0, or s % w + 1 in chunks.
 //
 // FLOPs; a multiplication and an addition count as two:
 //     each row, each layer:  2 n_out n_in for each matrix; of experts, only those that the row is routed to
@@ -85,10 +85,7 @@ static void add_weights(Cost *c, const Model *m, const Layer *l, int n_rows, int
     c->bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
 }
 
-static int seen(const Layer *l, int slot) {
-    int w = l->heads.window;
-    return w > 0 ? int_min(slot + 1, w) : slot + 1;
-}
+static int seen(const Layer *l, int slot) { return slot + 1 - heads_oldest(&l->heads, slot); }
 
 // FLOPs of a layer's attention or recurrence for one row.
 static double mixer_flops(const Layer *l, int slot) {

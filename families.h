@@ -34,16 +34,21 @@ typedef struct {
     int window;           // the window of a file that lacks the key; 0: the key is required
     float score_cap;      // the soft caps of a file that lacks their keys; 0: none
     float logit_cap;
-    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
-    float window_base;    // its base if the file lacks that key; 0: the base of the other layers
+    bool window_rope;  // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    float window_base; // its base if the file lacks that key; 0: the base of the other layers
+    bool chunked;      // the windows are chunks: Heads.chunked; `window` is their size if the file lacks the key
+    // of layers without RoPE, which are those without a window: Rope.temperature, with a span of `window` and `ahead`
+    float temperature;
     int rope_skip_every;  // every rope_skip_every-th layer has no RoPE; 0: all have RoPE
     bool rope_in_windows; // in a file with a window only the layers that have it have RoPE
     bool rope_switch;     // rope.scaling.finetuned = false in the file means that no layer has RoPE
     FamilyExperts experts;
     Routing routing;      // of experts; the file may override it
+    bool shared_expert;   // a layer with experts has a shared one of the same width
     bool sinks;           // every head has a sink
     bool yarn_unrounded;  // YaRN's two dimensions are not rounded to whole ones
     const char *ffn_norm; // tensor name of the norm before the feed-forward; NULL: ffn_norm
+    bool turned_norm;     // heads of Q and K are normalised without weights in layers with RoPE, behind it
     bool v_norm;          // every head of V is normalised, without weights
     float score_scale;    // factor of the scores; 0: 1/sqrt(head_dim), but see n_layers_by_dim
     bool latent;          // K and V are compressed: MIXER_LATENT

@@ -106,7 +106,7 @@ typedef struct {
     float *shared; // (max_rows) the output of shared_route, before the sigmoid
     int *chosen;   // (max_rows, n_used) a row's experts, by descending score: the logit, or its probability plus the
                    // expert's bias, in the groups that are kept; among equal scores the lower index first
-    float *weight; // (max_rows, n_used) the weights of their outputs
+    float *weight; // (max_rows, n_used) the weights of their outputs, or inputs (Routing)
     int *place;    // (max_rows, n_used) the index of the pair
     int *row;      // (max_rows * n_used) the row of a pair
     int *first;    // (n_experts + 1) the first pair of an expert. Here, in `task` and in `at` the size is that of

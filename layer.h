@@ -56,6 +56,7 @@ typedef struct {
     float mscale;       // factor of cos and sin: the magnitude of YaRN or LongRoPE; otherwise 1
     float temperature;  // see rope_temperature; 0: Q is not scaled
     int span;           // positions that share a temperature, at least 1
+    int ahead;          // added to the position first
     const double *freq; // (n_rot/2) radians per position
 } Rope;
 
@@ -74,7 +75,7 @@ static inline void rope_turn(const Rope *r, float *head, double positions) {
 
 // The factor of the rotated Q at a position. It makes scores grow slowly beyond the context of training.
 HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
-    return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + pos / r->span));
+    return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + (pos + r->ahead) / r->span));
 }
 
 // The attention of a layer. All fields have 4 bytes, without padding: kv/fingerprint.c hashes them as bytes.
@@ -84,7 +85,15 @@ typedef struct {
     int window;                        // a row sees its last `window` slots; 0: all
     float scale;                       // factor of the scores
     float softcap;                     // scores become softcap * tanh(score / softcap); 0: no cap
+    int chunked;                       // 1: slots form chunks of `window`, and a row sees only those of its own chunk
 } Heads;
+
+// The oldest slot that a row at `slot` sees.
+HOST_DEVICE static inline int heads_oldest(const Heads *h, int slot) {
+    if (h->window == 0) return 0;
+    if (h->chunked) return slot / h->window * h->window;
+    return slot >= h->window ? slot - h->window + 1 : 0;
+}
 
 static inline int heads_v_dim(const Heads *h) { return h->v_dim > 0 ? h->v_dim : h->head_dim; }
 
@@ -107,8 +116,9 @@ typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, ACT_RELU, N_ACTIVATIONS }
 // The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
 // softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
 // chosen experts. ROUTE_SIGMOID: sigmoids as they are. Experts are chosen by the sigmoid, or by the softmax over all
-// experts, plus expert_bias.
-typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID } Routing;
+// experts, plus expert_bias. ROUTE_SIGMOID_INPUT: sigmoids as they are, which multiply the experts' inputs in place of
+// their outputs; experts are chosen by the logits.
+typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID, ROUTE_SIGMOID_INPUT } Routing;
 // Whether the norms of Q and K normalise each head separately or all heads of a row together. QK_NORM_TURNED: each head
 // separately, after RoPE instead of before it.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW, QK_NORM_TURNED } QkNorm;

@@ -14,7 +14,9 @@ typedef struct {
     char name[128];                                                 // general.name, may be empty
     int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab; // ffn: in a model with experts, of one expert
     int n_experts, n_used, ffn_shared; // experts of a layer, experts used by a row, width of the shared one; 0: none
-    int ffn_dense, n_dense;            // with experts: the first n_dense layers have a plain FFN of width ffn_dense
+    // With experts: the first n_dense layers have a plain FFN of width ffn_dense, and of the others all but every
+    // expert_step-th
+    int ffn_dense, n_dense, expert_step;
     int window_heads, window_dim;      // n_kv_heads and head_dim of layers with a window
     int n_shared_kv;                   // number of last layers, which use the K and V of earlier ones
     int kv_rank, q_head, v_head;       // compressed KV: elements of the compressed vector; of a head of Q and of V

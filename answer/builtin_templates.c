@@ -54,6 +54,9 @@ static const struct {
     {"llama3", BOS EACH
      "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content.strip() + '<|eot_id|>' }}" END_EACH
          ANSWER("<|start_header_id|>assistant<|end_header_id|>\n\n")},
+    {"llama4", BOS EACH
+     "{{ '<|header_start|>' + m.role + '<|header_end|>\n\n' + m.content.strip() + '<|eot|>' }}" END_EACH ANSWER(
+         "<|header_start|>assistant<|header_end|>\n\n")},
     {"mistral-v1", MISTRAL("{{ ' [INST] ' }}", " [/INST]", "{{ ' ' + m.content }}")},
     {"mistral-v3", MISTRAL("{{ '[INST] ' }}", "[/INST]", "{{ ' ' + m.content.strip() }}")},
     {"mistral-v3-tekken", MISTRAL("[INST]", "[/INST]", "{{ m.content }}")},

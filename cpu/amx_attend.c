@@ -45,7 +45,7 @@ typedef struct {
     float scores[2][BLOCKS][SCORES];   // (two blocks alternately, 32 keys, 16 of them, 16 queries, key, query)
     uint16_t weights[2][BLOCKS][TILE]; // (two blocks alternately, 32 keys, 16 queries): pairs of keys
     float floor[TASK], sum[TASK];      // a weight is 2^(score - floor)
-    int slot[TASK];
+    int slot[TASK], oldest[TASK]; // the newest and the oldest slot that a lane sees
     int steps; // number of 32-element steps of a head
 } AttendTiles;
 
@@ -95,6 +95,7 @@ static void load_queries(const AttendTask *t, AttendTiles *s) {
         for (int step = 0; step < s->steps; step++) load_lanes(t, s, lane, step);
     for (int lane = 0; lane < n; lane++) {
         s->slot[lane] = t->slot[int_min(t->first + lane, t->last - 1) / group];
+        s->oldest[lane] = heads_oldest(t->heads, s->slot[lane]);
         s->floor[lane] = masked;
         s->sum[lane] = 0;
     }
@@ -111,7 +112,7 @@ static bool key_seen(const AttendTask *t, const AttendTiles *s, int key) {
         if (s->slot[middle] < key) low = middle + 1;
         else high = middle;
     }
-    return low < t->last - t->first && key > s->slot[low] - t->heads->window;
+    return low < t->last - t->first && key >= s->oldest[low];
 }
 
 // Finds the K or V of keys [first, first + n), n <= 32; keys that no query sees are zeros.
@@ -186,15 +187,14 @@ static void cap_scores(const AttendTask *t, AttendTiles *s, int turn, int keys) 
 }
 
 // Masks the scores of 16 queries with n keys from slot `first` on, and those that make them a multiple of 32.
-static void mask_scores(const AttendTask *t, AttendTiles *s, int turn, int lane, int first, int n) {
-    int window = t->heads->window ? t->heads->window : INT_MAX;
-    vi slot;
+static void mask_scores(AttendTiles *s, int turn, int lane, int first, int n) {
+    vi slot, oldest;
     memcpy(&slot, s->slot + lane, sizeof slot);
-    vi oldest = slot - window; // the newest slot that is too old
+    memcpy(&oldest, s->oldest + lane, sizeof oldest);
     for (int k = 0; k < (int)round_up((size_t)n, 32); k++) {
         vi key = (vi){0} + (first + k);
         float *row = score_row(s, turn, k, lane / 16 % 2);
-        vstore(row, k < n ? vselect((key <= slot) & (key > oldest), vload(row), vset(masked)) : vset(masked));
+        vstore(row, k < n ? vselect((key <= slot) & (key >= oldest), vload(row), vset(masked)) : vset(masked));
     }
 }
 
@@ -237,7 +237,7 @@ static Softmax begin_softmax(const AttendTask *t, AttendTiles *s, Item item, int
     for (int half = 0; half < 2; half++) {
         int lane = item.tile * QUERIES + half * 16;
         bool all = keys == item.n && !t->heads->window && first + keys - 1 <= s->slot[lane]; // slots ascend
-        if (!all) mask_scores(t, s, turn, lane, first, item.n);
+        if (!all) mask_scores(s, turn, lane, first, item.n);
         vf before = vload(s->floor + lane), top = top_scores(s, turn, keys, half), floor = before;
         if (_mm512_cmp_ps_mask((__m512)top, (__m512)(before + (float)SLACK), _CMP_GT_OQ) != 0) {
             floor = vmax(before, top);

@@ -81,7 +81,7 @@ static int count_parts(const Attention *a) {
         common = rest;
         rest = next;
     }
-    int keys = int_min(a->b->slot[0] + 1, h->window ? h->window : INT_MAX);
+    int keys = a->b->slot[0] + 1 - heads_oldest(h, a->b->slot[0]);
     size_t room = (size_t)w->max_rows * (size_t)w->ffn / part_floats(w, h);
     return int_max(1, int_min(int_min(threads / common, keys / PART_KEYS), room < INT_MAX ? (int)room : INT_MAX));
 }

@@ -47,7 +47,7 @@ static inline int attend_dim(const AttendTask *t, bool value) {
     return value ? heads_v_dim(t->heads) : t->heads->head_dim;
 }
 static inline int attend_first(const AttendTask *t, int slot) {
-    return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
+    return int_max(t->from, heads_oldest(t->heads, slot));
 }
 static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
 // A pair's head.

@@ -58,14 +58,19 @@ static void keep_groups(const LayerKind *kind, int n_best, float *p) {
 }
 
 static bool by_sigmoid(const LayerKind *kind) {
-    return kind->routing == ROUTE_SIGMOID || kind->routing == ROUTE_SIGMOID_CHOSEN;
+    return kind->routing == ROUTE_SIGMOID || kind->routing == ROUTE_SIGMOID_CHOSEN ||
+           kind->routing == ROUTE_SIGMOID_INPUT;
 }
+
+// Whether weights multiply the experts' inputs in place of their outputs.
+static bool weighs_inputs(const Layer *l) { return l->kind.routing == ROUTE_SIGMOID_INPUT; }
 
 // Chooses a row's experts and their weights by sigmoids.
 static void route_sigmoid(const Layer *l, const float *logits, int *chosen, float *weight) {
     const LayerKind *kind = &l->kind;
-    float by[MOST_EXPERTS], sum = kind->routing == ROUTE_SIGMOID ? 1 : 1e-20f;
-    for (int i = 0; i < kind->n_experts; i++) by[i] = sigmoid(logits[i]) + (l->expert_bias ? l->expert_bias[i] : 0);
+    float by[MOST_EXPERTS], sum = kind->routing == ROUTE_SIGMOID_CHOSEN ? 1e-20f : 1;
+    for (int i = 0; i < kind->n_experts; i++)
+        by[i] = weighs_inputs(l) ? logits[i] : sigmoid(logits[i]) + (l->expert_bias ? l->expert_bias[i] : 0);
     if (kind->n_groups > 0) keep_groups(kind, 2, by);
     choose(by, kind->n_experts, kind->n_used, chosen);
     for (int k = 0; k < kind->n_used; k++) {
@@ -185,12 +190,20 @@ static StackProduct product_of(ExpertStep *s, const Batch *b, const float *x, in
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
+// Copies a row to each of its pairs.
 static void gather_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
-    size_t dim = (size_t)s->w->dim;
-    for (int pair = first; pair < last; pair++)
-        memcpy(s->w->experts.x + (size_t)pair * dim, s->x + (size_t)s->w->experts.row[pair] * dim, dim * sizeof *s->x);
+    const ExpertRows *e = &s->w->experts;
+    size_t dim = (size_t)s->w->dim, n_used = (size_t)s->l->kind.n_used;
+    for (size_t row = (size_t)first; row < (size_t)last; row++)
+        for (size_t k = row * n_used; k < (row + 1) * n_used; k++) {
+            const float *from = s->x + row * dim;
+            float *to = e->x + (size_t)e->place[k] * dim;
+            if (weighs_inputs(s->l))
+                for (size_t i = 0; i < dim; i++) to[i] = e->weight[k] * from[i];
+            else memcpy(to, from, dim * sizeof *to);
+        }
 }
 
 // Skips the pairs of experts whose activations are packed already.
@@ -241,10 +254,10 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     if (l->shared_gate.data) shared_in(&s, rows);
     if (l->norm_experts) normed(&s, l->norm_experts, b);
     StackProduct p = product_of(&s, b, s.x, w->dim);
-    p.one_row = b->n_rows == 1;
+    p.one_row = b->n_rows == 1 && !weighs_inputs(l);
     if (p.one_row) p.stride = 0;
     else {
-        tasks_over_rows(w, pairs, w->dim, gather_rows, &s);
+        tasks_over_rows(w, b->n_rows, (double)l->kind.n_used * w->dim, gather_rows, &s);
         p.x = w->experts.x;
     }
     p.n_jobs = l->w_up.data ? 2 : 1;
@@ -271,7 +284,7 @@ static void add_experts(void *arg, int first, int last, int thread) {
         for (size_t i = 0; i < dim; i++) sum[i] = shared ? sum[i] * part : 0;
         for (size_t k = 0; k < n_used; k++) {
             const float *y = e->x + (size_t)e->place[row * n_used + k] * dim;
-            float weight = e->weight[row * n_used + k];
+            float weight = weighs_inputs(l) ? 1 : e->weight[row * n_used + k];
             for (size_t i = 0; i < dim; i++) sum[i] += weight * y[i];
         }
         if (sum != out) s->k->rmsnorm(sum, sum, l->norm_experts_out, (int)dim, l->kind.eps);

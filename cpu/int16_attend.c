@@ -135,25 +135,23 @@ static __attribute__((noinline)) void score_keys(int n_pairs, const float *keys,
 
 // Whether all lanes see all of n slots from `first` on.
 INLINE bool see_all(const AttendTask *t, const QueryLanes *l, int first, int n) {
-    int window = t->heads->window;
-    return first + n - 1 <= l->slot[0] && (!window || first > l->last - window);
+    return first + n - 1 <= l->slot[0] && first >= heads_oldest(t->heads, l->last);
 }
 
 // The softmax of n keys for VL lanes from `half` on. `all`, a constant: every lane sees every key, and the exponentials
 // become pairs of integers for two keys; otherwise floats.
 INLINE void softmax_half(const AttendTask *t, QueryLanes *l, int half, int first, int n, bool all) {
-    const int window = t->heads->window ? t->heads->window : INT_MAX;
     const float most = most_of(KEYS);
     vi slot, oldest;
     memcpy(&slot, l->slot + half, sizeof slot);
-    oldest = slot - window; // the newest slot outside of the window
+    memcpy(&oldest, l->oldest + half, sizeof oldest);
     vf before = vload(l->max + half), top = before, total = {0};
     float *scores = l->scores + half;
     for (int k = 0; k < n; k++) {
         vf score = vload(scores + k * T);
         if (!all) {
             vi key = (vi){0} + (first + k);
-            score = vselect((key <= slot) & (key > oldest), score, vset(MASKED));
+            score = vselect((key <= slot) & (key >= oldest), score, vset(MASKED));
             vstore(scores + k * T, score);
         }
         top = vmax(top, score);

@@ -25,8 +25,8 @@ static void keys_at(const AttendTask *t, bool value, int first, int n, size_t *a
 static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
     if (!t->heads->window) return true;
     for (int i = 0; i < s->n_lanes * T; i++) {
-        int slot = s->lanes[i / T].slot[i % T];
-        if (key <= slot && key > slot - t->heads->window) return true;
+        const QueryLanes *l = &s->lanes[i / T];
+        if (key <= l->slot[i % T] && key >= l->oldest[i % T]) return true;
     }
     return false;
 }
@@ -138,6 +138,7 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
     for (int lane = 0; lane < T; lane++) {
         int pair = int_min(first + lane, t->last - 1);
         l->slot[lane] = t->slot[pair / group];
+        l->oldest[lane] = heads_oldest(t->heads, l->slot[lane]);
         l->max[lane] = MASKED;
         l->sum[lane] = 0;
         l->first = int_min(l->first, attend_first(t, l->slot[lane]));
@@ -150,16 +151,16 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
 // Masks scores, updates the maxima and converts scores to exponentials; rescales the output of lanes whose maximum
 // grew.
 static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
-    int hd = attend_dim(t, true), window = t->heads->window ? t->heads->window : INT_MAX;
+    int hd = attend_dim(t, true);
     for (int half = 0; half < T; half += VL) {
         vi slot, oldest;
         memcpy(&slot, s->slot + half, sizeof slot);
-        oldest = slot - window; // the newest slot outside of the window
+        memcpy(&oldest, s->oldest + half, sizeof oldest);
         vf before = vload(s->max + half), top = before, total = {0};
         for (int k = 0; k < n; k++) {
             float *row = s->scores + k * T + half;
             vi key = (vi){0} + (first + k);
-            vf score = vselect((key <= slot) & (key > oldest), vload(row), vset(MASKED));
+            vf score = vselect((key <= slot) & (key >= oldest), vload(row), vset(MASKED));
             vstore(row, score);
             top = vmax(top, score);
         }

@@ -30,7 +30,7 @@ typedef struct {
     float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
     float scale[T]; // of queries that are integers
-    int slot[T];
+    int slot[T], oldest[T]; // the newest and the oldest slot that a lane sees
     int first, last; // range of the slots that at least one of them sees
 } QueryLanes;
 

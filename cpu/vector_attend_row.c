@@ -129,7 +129,7 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     const int E = VL / G;
     float scale[VL];
     vf max = vset(MASKED), sum = {0};
-    for (int lane = 0; lane < T; lane++) l->slot[lane] = slot;
+    for (int lane = 0; lane < T; lane++) l->slot[lane] = slot, l->oldest[lane] = heads_oldest(t->heads, slot);
     s->n_lanes = 1;
     pack_queries(t, pair, count, G, l->queries);
     memset(l->out, 0, (size_t)G * HEAD_PAD * sizeof *l->out);

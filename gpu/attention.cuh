@@ -51,7 +51,7 @@ struct Seen {
     int first, n;
 };
 __device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split, int size) {
-    int oldest = oldest_seen(h, slot), begin = split * size, end = begin + size;
+    int oldest = heads_oldest(&h, slot), begin = split * size, end = begin + size;
     if (begin < oldest) begin = oldest;
     if (end > slot + 1) end = slot + 1;
     return {begin, end - begin};
@@ -292,7 +292,7 @@ __device__ __forceinline__ void combine(const AttendJob &j, const AttendPart &a,
 template <int HEADS, int MOST, typename Each>
 __device__ __forceinline__ void attend_store(const AttendJob &j, const AttendPart &a, int slot, float *most,
                                              float *weight, float *factor, int *last_block, Each each) {
-    int hd = j.heads.head_dim, size = split_of(slot), first = oldest_seen(j.heads, slot) / size, last = slot / size;
+    int hd = j.heads.head_dim, size = split_of(slot), first = heads_oldest(&j.heads, slot) / size, last = slot / size;
     if (first == last) {
         float *out = attend_out(j, a);
         each([&](int h, int e, float sum) {

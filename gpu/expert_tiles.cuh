@@ -25,6 +25,7 @@ struct ExpertTileJob {
     Activation act;
     void *y; // (pairs, n_out) of `type`
     int type;
+    const float *factor; // (pairs) of the rows of x, or NULL
 };
 
 HOST_DEVICE constexpr size_t expert_tile_smem() {
@@ -123,9 +124,10 @@ __device__ __forceinline__ void store_tile(const ExpertTileJob &j, const float (
         int pair = warp % 2 * 32 + n * 8 + lane % 4 * 2 + i % 2, sixteen = warp / 2 * 2 + m;
         int f = first + (j.glu ? sixteen * 8 + lane / 4 : sixteen * 16 + lane / 4 + i / 2 * 8);
         if (pair >= tile.n || f >= j.n_out || (j.glu && i >= 2)) continue;
-        float v = acc[m][n][i] + (bias ? bias[f] : 0);
+        float factor = j.factor ? j.factor[tile.first + pair] : 1;
+        float v = acc[m][n][i] * factor + (bias ? bias[f] : 0);
         size_t to = (size_t)(tile.first + pair) * (size_t)j.n_out + (size_t)f;
-        if (j.glu) v = gated(j.act, v, acc[m][n][(i + 2) % 4] + (up_bias ? up_bias[f] : 0));
+        if (j.glu) v = gated(j.act, v, acc[m][n][(i + 2) % 4] * factor + (up_bias ? up_bias[f] : 0));
         else if (j.gate) v = gated(j.act, j.gate[to], v);
         store_as(j.type, j.y, to, v);
     }

@@ -42,6 +42,7 @@ __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
     return sum;
 }
 
+// Whether experts are chosen by sigmoids.
 HOST_DEVICE inline bool by_sigmoid(Routing r) { return r == ROUTE_SIGMOID || r == ROUTE_SIGMOID_CHOSEN; }
 __device__ __forceinline__ float sigmoid_of_logit(const RouteJob &j, int row, int expert) {
     return 1 / (1 + expf(-route_logit(j, row, expert)));
@@ -49,7 +50,7 @@ __device__ __forceinline__ float sigmoid_of_logit(const RouteJob &j, int row, in
 
 // The weights of a row's experts if sigmoids decide. The order of summation is the CPU's.
 __device__ inline void weigh_sigmoids(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
-    float sum = j.routing == ROUTE_SIGMOID ? 1 : 1e-20f;
+    float sum = j.routing == ROUTE_SIGMOID_CHOSEN ? 1e-20f : 1;
     for (int first = 0; first < j.n_used && j.routing == ROUTE_SIGMOID_CHOSEN; first += WARP) {
         int i = first + lane < j.n_used ? first + lane : j.n_used - 1;
         sum = add_lanes(sum, sigmoid_of_logit(j, row, chosen[i]), j.n_used - first);
@@ -60,7 +61,7 @@ __device__ inline void weigh_sigmoids(const RouteJob &j, int row, const int *cho
 // The weights of a row's experts. Without expert_bias the first has the largest logit. The order of summation is the
 // CPU's.
 __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
-    if (by_sigmoid(j.routing)) return weigh_sigmoids(j, row, chosen, weight, lane);
+    if (by_sigmoid(j.routing) || j.routing == ROUTE_SIGMOID_INPUT) return weigh_sigmoids(j, row, chosen, weight, lane);
     float most = route_logit(j, row, chosen[0]), sum = 0;
     for (int k = 1; k < j.n_used && j.expert_bias; k++) most = fmaxf(most, route_logit(j, row, chosen[k]));
     bool all = j.routing == ROUTE_ALL;
@@ -162,6 +163,9 @@ __device__ __forceinline__ void put_pair(const RouteJob &j, int pair, int expert
     j.e.place[pair] = place;
     j.e.row[place] = pair / j.n_used;
     j.e.expert[place] = expert;
+    if (j.routing != ROUTE_SIGMOID_INPUT) return;
+    j.e.factor[place] = j.e.weight[pair]; // of the input in place of the output
+    j.e.weight[pair] = 1;
 }
 
 // For up to ROUTE_FEW rows: one block chooses for all of them; then each thread counts the pairs before its own.
@@ -259,7 +263,8 @@ __global__ __launch_bounds__(GROUP_THREADS) void group_pairs(GRID_CONSTANT const
 struct ExpertJob {
     GemvJob g; // its matrices are whole stacks; its x and y have all pairs
     GpuExperts e;
-    bool from_rows; // x has one row for each row of the batch; otherwise one for each pair
+    bool from_rows;      // x has one row for each row of the batch; otherwise one for each pair
+    const float *factor; // (pairs) of the rows of x, or NULL
 };
 
 // The shared memory of a block that multiplies matrices of a stack, for which the last launch is done.
@@ -300,8 +305,11 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
     int end = j.e.first[expert + 1];
     for (; pair < end; pair += B) {
         GemvRows s = {j.from_rows ? g.x : g.x + (size_t)pair * (size_t)g.n_in,
-                      j.from_rows ? j.e.row + pair : (const int *)NULL, g.y + (size_t)pair * g.stride,
-                      end - pair < B ? end - pair : B, expert * g.n_out[0]};
+                      j.from_rows ? j.e.row + pair : (const int *)NULL,
+                      g.y + (size_t)pair * g.stride,
+                      end - pair < B ? end - pair : B,
+                      expert * g.n_out[0],
+                      j.factor ? j.factor + pair : (const float *)NULL};
         run_stack_block<TYPE, R, B, INT8>(k, g, s);
     }
 }

@@ -242,8 +242,7 @@ __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const Flash
     t.v = smem.take<uint16_t>(FLASH_KEYS * flash_stride(VD));
     int first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     t.seq = j.b.seq[first];
-    int newest = j.b.slot[first + t.rows.n - 1], window = j.heads.window;
-    int oldest = window && j.b.slot[first] >= window ? j.b.slot[first] - window + 1 : 0;
+    int newest = j.b.slot[first + t.rows.n - 1], oldest = heads_oldest(&j.heads, j.b.slot[first]);
 
     flash_queries<TYPE, HD>(j, t, warp, lane);
     int from[2], to[2]; // the keys that the lane's queries see
@@ -252,7 +251,7 @@ __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const Flash
         int row, head;
         bool there = flash_query(j, t, warp * 16 + lane / 4 + 8 * half, &row, &head);
         to[half] = there ? j.b.slot[row] : -1;
-        from[half] = window ? to[half] - window + 1 : 0;
+        from[half] = heads_oldest(&j.heads, to[half]);
     }
     FlashRows<VD> rows = {};
     rows.most[0] = rows.most[1] = -INFINITY;

@@ -334,7 +334,7 @@ template <int HD, typename Shape> __device__ __forceinline__ Sm90Block sm90_bloc
     b.v.empty = b.v.full + Shape::stages;
     int row = b.t.rows.first;
     b.t.seq = j.b.seq[row];
-    b.begin = oldest_seen(j.heads, j.b.slot[row]);
+    b.begin = heads_oldest(&j.heads, j.b.slot[row]);
     b.end = j.b.slot[row + b.t.rows.n - 1] + 1;
     b.first = b.begin / Shape::keys * Shape::keys;
     b.n_tiles = b.end > b.first ? (b.end - b.first + Shape::keys - 1) / Shape::keys : 0;
@@ -352,7 +352,7 @@ __device__ __forceinline__ void sm90_attend(const FlashJob &j, const Sm90Block &
         bool there = flash_query(j, b.t, query + lane / 4 + 8 * half, &row, &head);
         rows.most[half] = -INFINITY;
         rows.to[half] = there ? j.b.slot[row] : -1;
-        rows.from[half] = oldest_seen(j.heads, rows.to[half]);
+        rows.from[half] = heads_oldest(&j.heads, rows.to[half]);
     }
     sm90_queries<TYPE, HD>(j, b, group, thread);
     smem_to_wgmma();

@@ -396,11 +396,15 @@ __device__ inline void finish_heads_by_block(const GemvJob &g, int part, int fir
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// The norm's scale of each row, from the squares that the threads have summed.
+// The factor of each row's sums: the norm's scale, from the squares that the threads have summed, and the row's own.
 template <int B>
-__device__ __forceinline__ void norm_scales(const GemvJob &g, const float squares[B], float *sums, float scale[B]) {
+__device__ __forceinline__ void row_scales(const GemvJob &g, const GemvRows &s, const float squares[B], float *sums,
+                                           float scale[B]) {
     UNROLL
-    for (int b = 0; b < B; b++) scale[b] = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
+    for (int b = 0; b < B; b++) {
+        scale[b] = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
+        if (s.factor && b < s.n) scale[b] *= s.factor[b];
+    }
 }
 
 // Stores feature f of part `part` for row b; `up` is GLU's second sum.
@@ -486,7 +490,7 @@ __device__ __forceinline__ void gemv_block(const GemvJob &g, const GemvRows &s, 
             if constexpr (!RING) dot_chunk<TYPE, R, B, INT8>(acc, g, m, a, first, lane);
             else if (mine) dot_ring<TYPE, R, B, INT8>(acc, ring, g, s, share.step, features, a, first, lane);
         }
-        if (!staged) norm_scales<B>(g, squares, sums, scale);
+        if (!staged) row_scales<B>(g, s, squares, sums, scale);
         staged = true;
         if (!mine) continue;
         if (g.paired) finish_pairs<R, B>(g, acc, scale, t, lane);

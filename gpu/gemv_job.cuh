@@ -51,10 +51,11 @@ struct GemvRows {
     const int *rows; // (n) the rows of x to use; NULL: the first n
     float *y;        // (n, stride)
     int n;
-    int base; // the matrices, and their biases, begin at this row
+    int base;            // the matrices, and their biases, begin at this row
+    const float *factor; // (n) what the rows of x are multiplied by, or NULL
 };
 
-__device__ __forceinline__ GemvRows gemv_all_rows(const GemvJob &g) { return {g.x, g.rows, g.y, g.n_rows, 0}; }
+__device__ __forceinline__ GemvRows gemv_all_rows(const GemvJob &g) { return {g.x, g.rows, g.y, g.n_rows, 0, NULL}; }
 
 // The features that a warp computes at a time: their part of the job, the first of them, and the part's end.
 struct GemvTask {

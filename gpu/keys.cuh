@@ -22,11 +22,6 @@ __device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int
     return slot_at(kv, b, layer, seq, head, slot) * (size_t)kv.head_dim;
 }
 
-// The oldest slot that a row sees.
-__device__ __forceinline__ int oldest_seen(const Heads &h, int slot) {
-    return h.window && slot >= h.window ? slot - h.window + 1 : 0;
-}
-
 // Adds a head's sink to the weight, relative to the largest score; returns the factor for the sums.
 __device__ __forceinline__ float add_sink(const float *sinks, int head, float most, float *weight) {
     if (!sinks) return 1;

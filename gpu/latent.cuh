@@ -113,9 +113,12 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP,
     StackBlock k = begin_stack_block<B, INT8>(g);
     int head = (int)blockIdx.x;
     for (int row = 0; row < g.n_rows; row += B) {
-        GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride, NULL,
-                      g.y + (size_t)head * j.y_head + (size_t)row * g.stride, g.n_rows - row < B ? g.n_rows - row : B,
-                      head * g.n_out[0]};
+        GemvRows s = {g.x + (size_t)head * j.x_head + (size_t)row * g.x_stride,
+                      NULL,
+                      g.y + (size_t)head * j.y_head + (size_t)row * g.stride,
+                      g.n_rows - row < B ? g.n_rows - row : B,
+                      head * g.n_out[0],
+                      NULL};
         run_stack_block<TYPE, R, B, INT8>(k, g, s);
     }
 }

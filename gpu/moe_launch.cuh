@@ -51,6 +51,7 @@ size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_row
     } parts[] = {{(void **)&out->logits, rows * (size_t)(n_experts + 1)},
                  {(void **)&out->chosen, pairs},
                  {(void **)&out->weight, pairs},
+                 {(void **)&out->factor, pairs},
                  {(void **)&out->score, rows * (size_t)n_experts},
                  {(void **)&out->place, pairs},
                  {(void **)&out->row, pairs},
@@ -64,6 +65,9 @@ size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_row
 }
 
 static bool has_shared(const GpuLayer *l) { return l->shared_down.n_out > 0; }
+static const float *input_factors(const GpuLayer *l, const GpuExperts *e) {
+    return l->kind.routing == ROUTE_SIGMOID_INPUT ? e->factor : (const float *)NULL;
+}
 static size_t logits_stride(const GpuLayer *l) {
     return (size_t)l->kind.n_experts + (l->shared_route.n_out > 0 ? 1 : 0);
 }
@@ -110,14 +114,14 @@ void gpu_experts_in(float *h, const float *x, const GpuLayer *l, const GpuBatch 
     const float *norm = l->norm_experts ? l->norm_experts : l->norm_ffn;
     run_gated(gemv_job(l->w_gate, b->n_rows, x, h, (size_t)n_out, GEMV_GLU), l->w_up, norm, l,
               [&](const GemvJob &g, int n_matrices) {
-                  experts_run({g, *e, true}, n_matrices, l->kind, stream);
+                  experts_run({g, *e, true, input_factors(l, e)}, n_matrices, l->kind, stream);
               });
 }
 
 void gpu_experts_out(float *y, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                      GpuStream stream) {
     int n_out = l->w_down.n_out / l->kind.n_experts;
-    experts_run({gemv_job(l->w_down, b->n_rows, h, y, (size_t)n_out, GEMV_STORE), *e, false}, 1, l->kind, stream);
+    experts_run({gemv_job(l->w_down, b->n_rows, h, y, (size_t)n_out, GEMV_STORE), *e, false, NULL}, 1, l->kind, stream);
 }
 
 int gpu_expert_tiles_type(const GpuLayer *l, bool down) {
@@ -151,7 +155,8 @@ void gpu_expert_tiles_in(void *h, const void *x, float *gate, const GpuLayer *l,
                        NULL,
                        l->kind.act,
                        h,
-                       gpu_expert_tiles_type(l, true)};
+                       gpu_expert_tiles_type(l, true),
+                       input_factors(l, e)};
     if (l->w_gate.type == l->w_up.type) return tiles_run(j, l, b, stream);
     ExpertTileJob first = j;
     first.glu = j.glu = false;
@@ -168,7 +173,7 @@ void gpu_expert_tiles_in(void *h, const void *x, float *gate, const GpuLayer *l,
 void gpu_expert_tiles_out(float *y, const void *h, const GpuLayer *l, const GpuBatch *b, const GpuExperts *e,
                           GpuStream stream) {
     ExpertTileJob j = {{l->w_down, {}}, *e,   h,           false, l->w_down.n_in, l->w_down.n_out / l->kind.n_experts,
-                       false,           NULL, l->kind.act, y,     TYPE_F32};
+                       false,           NULL, l->kind.act, y,     TYPE_F32,       NULL};
     tiles_run(j, l, b, stream);
 }
 

@@ -51,7 +51,7 @@ template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_s
 // One warp: the largest score and the weight of a row and head over all its splits.
 __device__ inline void probe_total(const ProbeJob &p, int row, int head, float *total) {
     int lane = (int)threadIdx.x % WARP, slot = p.a.b.slot[row], last = slot / SPLIT;
-    int first = oldest_seen(p.a.heads, slot) / SPLIT;
+    int first = heads_oldest(&p.a.heads, slot) / SPLIT;
     float most = -INFINITY, weight = 0;
     for (int s = first + lane; s <= last; s += WARP) most = fmaxf(most, probe_stats(p, row, head, s)[0]);
     most = warp_max(most);

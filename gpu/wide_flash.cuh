@@ -111,7 +111,7 @@ __device__ __forceinline__ void soften_wide(const WideJob &j, const WideSmem &m,
     const Heads &h = j.a.heads;
     for (int query = warp * 4; query < warp * 4 + 4; query++) {
         int r = query / b.heads, slot = r < b.n_rows ? j.a.b.slot[b.row + r] : -1, key = first + lane;
-        bool seen = key >= b.begin && key < b.end && key <= slot && key >= oldest_seen(h, slot);
+        bool seen = key >= b.begin && key < b.end && key <= slot && key >= heads_oldest(&h, slot);
         float v = seen ? softcap(m.s[query * WIDE_KEYS + lane] * h.scale, h.softcap) : -INFINITY;
         float before = m.most[query], most = fmaxf(before, warp_max(v)), base = most == -INFINITY ? 0 : most;
         float p = expf(v - base), sum = warp_sum(p), factor = expf(before - base);
@@ -184,7 +184,7 @@ __device__ inline WidePart wide_part(const WideJob &j) {
         b.begin = seen.first, b.end = seen.first + seen.n;
         if (slot < 0) b.end = 0, b.n_rows = split == 0; // padding: its result is zeros
         else if (seen.n <= 0) b.n_rows = 0;
-        else if (oldest_seen(j.a.heads, slot) / size != slot / size) b.split = split;
+        else if (heads_oldest(&j.a.heads, slot) / size != slot / size) b.split = split;
         return b;
     }
     int rows = WIDE_QUERIES / j.block_heads, parts = (GPU_TILE_ROWS + rows - 1) / rows;
@@ -193,7 +193,7 @@ __device__ inline WidePart wide_part(const WideJob &j) {
     if (first >= tile.n) return b;
     b.row = tile.first + first;
     b.n_rows = tile.n - first < rows ? tile.n - first : rows;
-    b.begin = oldest_seen(j.a.heads, j.a.b.slot[b.row]);
+    b.begin = heads_oldest(&j.a.heads, j.a.b.slot[b.row]);
     b.end = j.a.b.slot[b.row + b.n_rows - 1] + 1;
     return b;
 }
@@ -233,7 +233,7 @@ __global__ __launch_bounds__(ATTEND_THREADS) void wide_combine(GRID_CONSTANT con
     wait_for_last();
     int head = (int)blockIdx.x, row = (int)blockIdx.y, slot = j.a.b.slot[row], hd = j.a.heads.head_dim;
     if (slot < 0) return;
-    int size = split_of(slot), first = oldest_seen(j.a.heads, slot) / size, last = slot / size;
+    int size = split_of(slot), first = heads_oldest(&j.a.heads, slot) / size, last = slot / size;
     if (first == last) return; // a single split is stored already
     float most = -INFINITY;
     for (int s = first; s <= last; s++) most = fmaxf(most, partial_of(j.a, row, head, s)[hd]);

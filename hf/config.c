@@ -7,6 +7,7 @@
 
 #include "base/jsonio.h"
 #include "hf/gemma4.h"
+#include "hf/llama4.h"
 #include "hf/muse.h"
 #include "hf/recurrent.h"
 #include "hf/ssd.h"
@@ -66,13 +67,10 @@ static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
     m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
     const char *type = text_of(m->config, "model_type"), *whole = text_of(m->file, "model_type");
-    static const char *const seeing[][2] = {{"gemma3", "gemma3_text"},
-                                            {"gemma4", "gemma4_text"},
-                                            {"muse_glimmer", "muse_glimmer_text"},
-                                            {"qwen2_vl", "qwen2_vl_text"},
-                                            {"qwen2_5_vl", "qwen2_5_vl_text"},
-                                            {"qwen3_vl", "qwen3_vl_text"},
-                                            {"qwen3_vl_moe", "qwen3_vl_moe_text"}};
+    static const char *const seeing[][2] = {{"gemma3", "gemma3_text"},     {"gemma4", "gemma4_text"},
+                                            {"llama4", "llama4_text"},     {"muse_glimmer", "muse_glimmer_text"},
+                                            {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"},
+                                            {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"}};
     for (size_t i = 0; i < ARRAY_LEN(seeing); i++)
         if (whole && strcmp(whole, seeing[i][0]) == 0 && (!type || strcmp(type, whole) == 0)) type = seeing[i][1];
     if (!type) type = whole;
@@ -520,6 +518,7 @@ static bool slides(const HfModel *m, int64_t i, int64_t n_layers) {
 
 static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *windowed) {
     const json_t *types = json_object_get(m->config, "layer_types");
+    const char *narrow = hf_is_llama4(m) ? "chunked_attention" : "sliding_attention";
     bool listed = json_is_array(types);
     if (listed && json_array_size(types) != (size_t)n_layers)
         return status_error(QUILL_MODEL,
@@ -527,13 +526,12 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
                             (int)n_layers, json_array_size(types));
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = listed ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
-        bool window = type && strcmp(type, "sliding_attention") == 0;
+        bool window = type && strcmp(type, narrow) == 0;
         bool recurrent = type && m->family->recurrent && strcmp(type, m->family->recurrent) == 0;
         recurrent = recurrent || m->family->names == HF_NAMES_NEMOTRON; // hf/ssd.c checks these types
         if (listed && !window && !recurrent && (!type || strcmp(type, "full_attention") != 0))
-            return status_error(
-                QUILL_MODEL, "%s/config.json: layer_types: full_attention or sliding_attention expected, %.60s found",
-                m->dir, type ? type : "another value");
+            return status_error(QUILL_MODEL, "%s/config.json: layer_types: full_attention or %s expected, %.60s found",
+                                m->dir, narrow, type ? type : "another value");
         windowed[i] = listed ? window : slides(m, i, n_layers);
     }
     if (m->family->names == HF_NAMES_GEMMA4) windowed[n_layers - 1] = false; // whatever the list says, as transformers
@@ -547,13 +545,14 @@ static Status set_windows(const HfModel *m, int64_t n_layers) {
     uint8_t *windowed = mem_alloc((size_t)n_layers);
     Status st = read_layer_types(m, n_layers, windowed);
     const json_t *size = json_object_get(m->config, "sliding_window");
-    bool counts = !st.code && (m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers));
+    if (!st.code && hf_is_llama4(m)) st = hf_read_llama4(m, n_layers, windowed);
+    bool counts = !st.code && !hf_is_llama4(m) && (m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers));
     bool some = counts && size && !json_is_null(size);
     // A Cohere 2 without a window would have no RoPE at all; an EXAONE 4 has it in all layers then.
     if (!st.code && strcmp(m->family->arch, "cohere2") == 0) some = true;
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
         st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
-    if (!st.code && (some || m->family->full_every > 0)) {
+    if (!st.code && !hf_is_llama4(m) && (some || m->family->full_every > 0)) {
         gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
         hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
     }

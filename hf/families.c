@@ -359,6 +359,21 @@ static const HfFamily families[] = {
                  "\"moe_intermediate_size\": 1536, \"moe_layer_start_index\": 1, \"moe_layer_end_index\": -1, "
                  "\"moe_layer_interval\": 1, \"moe_norm_min\": 1e-12, \"use_bias\": false, "
                  "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true}"},
+    {.model_type = "llama4_text",
+     .arch = "llama4",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA4,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 4,
+     .rope_in_windows = true,
+     .turns_experts = true,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"hidden_size\": 5120, "
+                 "\"intermediate_size\": 8192, \"intermediate_size_mlp\": 16384, \"num_hidden_layers\": 48, "
+                 "\"num_attention_heads\": 40, \"num_key_value_heads\": 8, \"head_dim\": 128, "
+                 "\"num_local_experts\": 16, \"num_experts_per_tok\": 1, \"interleave_moe_layer_step\": 1, "
+                 "\"use_qk_norm\": true, \"no_rope_layer_interval\": 4, \"attention_chunk_size\": 8192, "
+                 "\"attn_temperature_tuning\": true, \"floor_scale\": 8192, \"attn_scale\": 0.1, "
+                 "\"rope_theta\": 500000.0}"},
     {.model_type = "glm4_moe",
      .arch = "glm4moe",
      .act = "silu",

@@ -71,11 +71,12 @@ static Status read_llama3(const RopeReader *r) {
     TRY(get_number(r, "low_freq_factor", 0, &low));
     TRY(get_number(r, "high_freq_factor", 0, &high));
     TRY(get_original(r, &original));
-    if (high <= low) return wrong(r, "high_freq_factor above low_freq_factor expected");
+    if (high < low) return wrong(r, "high_freq_factor of at least low_freq_factor expected");
     float *divisors = add_vector(r, "rope_freqs.weight");
     for (int i = 0; i < r->n_rot / 2; i++) {
         double wave = 2 * 3.14159265358979323846 * pow(r->theta, 2.0 * i / r->n_rot);
-        double smooth = fmin(1, fmax(0, (original / wave - low) / (high - low)));
+        double turns = original / wave; // Llama 4: low and high are equal
+        double smooth = high > low ? fmin(1, fmax(0, (turns - low) / (high - low))) : turns >= high;
         divisors[i] = (float)(1 / ((1 - smooth) / factor + smooth));
     }
     return OK;

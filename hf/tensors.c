@@ -16,7 +16,7 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
           HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN |
-          HF_NAMES_GRANITE_HYBRID | HF_NAMES_AFMOE | HF_NAMES_HY | HF_NAMES_EXAONE,
+          HF_NAMES_GRANITE_HYBRID | HF_NAMES_AFMOE | HF_NAMES_HY | HF_NAMES_EXAONE | HF_NAMES_LLAMA4,
     SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE | HF_NAMES_AFMOE | HF_NAMES_HY,
 };
 static const struct {
@@ -46,7 +46,7 @@ static const struct {
     {"mlp.shared_experts.down_proj", "ffn_down_shexp", SHARED},
     {"post_attention_layernorm", "ffn_norm",
      HF_NAMES_LLAMA | HF_NAMES_GLM | HF_NAMES_DEEPSEEK | HF_NAMES_HUNYUAN | HF_NAMES_GRANITE_HYBRID | HF_NAMES_HY |
-         HF_NAMES_EXAONE},
+         HF_NAMES_EXAONE | HF_NAMES_LLAMA4},
     {"post_attention_layernorm", "post_attention_norm",
      HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS | HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE |
          HF_NAMES_SEED | HF_NAMES_AFMOE},
@@ -118,6 +118,13 @@ static const struct {
     {"feed_forward.w3", "ffn_up", HF_NAMES_LFM},
     {"feed_forward.w2", "ffn_down", HF_NAMES_LFM},
     {"feed_forward.gate", "ffn_gate_inp", HF_NAMES_LFM},
+    {"feed_forward.gate_proj", "ffn_gate", HF_NAMES_LLAMA4},
+    {"feed_forward.up_proj", "ffn_up", HF_NAMES_LLAMA4},
+    {"feed_forward.down_proj", "ffn_down", HF_NAMES_LLAMA4},
+    {"feed_forward.router", "ffn_gate_inp", HF_NAMES_LLAMA4},
+    {"feed_forward.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA4},
+    {"feed_forward.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA4},
+    {"feed_forward.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA4},
 };
 
 // Parts whose names have no last word, with their complete names in GGUF.

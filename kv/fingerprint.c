@@ -39,10 +39,10 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads, LayerKind up to eps_out, and Recurrence consist of words without padding and are hashed as bytes. A new field
 // of a layer fails these assertions: hash it here if it influences K and V. Fields that are 0 in the families that they
 // are not for are hashed only where they are not 0, so that saved KV of these families stays valid.
-_Static_assert(sizeof(Heads) == 7 * 4, "Heads is words of 4 bytes without padding");
+_Static_assert(sizeof(Heads) == 8 * 4, "Heads is words of 4 bytes without padding");
 _Static_assert(sizeof(LayerKind) == 16 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
-_Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
+_Static_assert(sizeof(Rope) == (7 * 4 + 7) / 8 * 8 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(
     sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + sizeof(Recurrence) + 7) / 8 * 8 + sizeof(Rope) +
                          21 * sizeof(Tensor) + 22 * sizeof(const float *) + 6 * sizeof(int) + 2 * sizeof(void *),
@@ -60,7 +60,8 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
     add(hash, &l->kind, offsetof(LayerKind, eps_out));
     if (l->kind.eps_out != 0) add_f32(hash, l->kind.eps_out); // files from before this field stay valid
     if (l->kind.centred || l->kind.parallel) add_u64(hash, (uint64_t)(l->kind.centred + 2 * l->kind.parallel));
-    add(hash, &l->heads, sizeof l->heads);
+    add(hash, &l->heads, offsetof(Heads, chunked));
+    if (l->heads.chunked) add_u64(hash, 1);
     if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);
     add(hash, norms, sizeof norms);
     add_u64(hash, (uint64_t)l->rope.table);
@@ -103,6 +104,7 @@ static void add_rope(XXH3_state_t *hash, const Model *m) {
         for (size_t i = 0; i < ARRAY_LEN(words); i++) add_u64(hash, (uint64_t)words[i]);
         add_f32(hash, r->mscale);
         add_f32(hash, r->temperature);
+        if (r->ahead) add_u64(hash, (uint64_t)r->ahead);
         for (int i = 0; i < r->n_rot / 2; i++) add_f32(hash, (float)r->freq[i]);
     }
 }

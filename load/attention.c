@@ -130,6 +130,7 @@ Status loader_attention_shape(Loader *l) {
     bool has_window = f->full_every > 0 && !f->window_optional && f->window == 0;
     int least = f->rope_in_windows && !f->window_optional; // a model without windows would have no RoPE at all
     TRY(loader_int(l, "attention.sliding_window", least, 1 << 30, has_window, f->window, &c->window));
+    if (f->chunked) TRY(loader_int(l, "attention.chunk_size", 1, 1 << 30, false, f->window, &c->window));
     TRY(load_windowed(l));
     TRY(loader_int(l, "attention.shared_kv_layers", 0, c->n_layers - 1, false, 0, &c->n_shared_kv));
     if (f->latent && c->n_shared_kv > 0)
@@ -174,7 +175,8 @@ Status loader_describe_heads(const Loader *l, int i) {
                        .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
                        .head_dim = window > 0 ? c->window_dim : c->head_dim,
                        .v_dim = l->family->latent ? c->kv_rank : 0,
-                       .window = window};
+                       .window = window,
+                       .chunked = window > 0 && l->family->chunked};
     y->rope = l->m->ends.ropes[loader_layer_rope(l, i)];
     y->kv_kind = window > 0 ? KV_WINDOW : KV_FULL;
     y->kv_layer = n_before;
@@ -269,6 +271,16 @@ static Status load_kv(const Loader *l, int i, int kv_dim) {
     return loader_layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim);
 }
 
+// Norms of Q and K that the file has no weights for (Family.turned_norm). Models with 128 experts (Maverick) have none.
+static Status load_turned_norms(const Loader *l, Layer *y) {
+    char key[96];
+    bool has;
+    snprintf(key, sizeof key, "%s.use_qk_norm", l->family->arch);
+    TRY(gguf_bool(l->g, key, &has, l->m->c.n_experts != 128));
+    if (has && l->family->turned_norm && y->rope.n_rot > 0) y->norm_q = y->norm_k = ones(l, y->heads.head_dim);
+    return OK;
+}
+
 Status loader_attention(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
@@ -292,6 +304,7 @@ Status loader_attention(const Loader *l, int i) {
     if (y->kind.gate == GATE_OWN) TRY(loader_layer_matrix(l, i, "attn_gate", &y->w_mix, q_dim, c->dim));
     if (l->family->sinks) TRY(loader_layer_vector(l, i, "attn_sinks", &y->sinks, c->n_heads, true));
     TRY(loader_layer_vector(l, i, "attn_q_norm", &y->norm_q, layer_norm_q(y), normed));
+    TRY(load_turned_norms(l, y));
     if (l->branches != 1 && (y->norm_q || y->norm_k))
         return status_error(QUILL_MODEL, "%s: %s.residual_scale: none expected with norms of Q and K, %g found",
                             l->file, c->arch, (double)l->branches);

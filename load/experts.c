@@ -48,6 +48,8 @@ static Status load_routing(const Loader *l, Routing *out) {
     char key[96];
     Routing usual = l->family->routing;
     bool renormalised;
+    *out = usual;
+    if (usual == ROUTE_SIGMOID_INPUT) return OK; // its files have no such keys
     TRY(loader_int(l, "expert_gating_func", 0, 1 << 30, false, 0, &gating));
     if (gating > SOFTMAX_CHOSEN)
         return status_error(QUILL_MODEL,
@@ -62,15 +64,18 @@ static Status load_routing(const Loader *l, Routing *out) {
     return OK;
 }
 
-bool loader_has_experts(const Loader *l, int i) { return l->m->c.n_experts > 0 && i >= l->m->c.n_dense; }
+bool loader_has_experts(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    return c->n_experts > 0 && i >= c->n_dense && (i + 1) % c->expert_step == 0;
+}
 
 // Reads the width of the shared expert: from its own key, as a multiple of an expert's width, or equal to the
 // feed-forward without experts.
 static Status load_shared_width(const Loader *l, int dense) {
     ModelConfig *c = &l->m->c;
     int n;
-    if (l->family->dense_beside) {
-        c->ffn_shared = dense;
+    if (l->family->dense_beside || l->family->shared_expert) {
+        c->ffn_shared = l->family->shared_expert ? c->ffn : dense;
         return OK;
     }
     TRY(loader_int(l, "expert_shared_count", 0, MAX_WIDTH / c->ffn, false, 0, &n));
@@ -94,14 +99,15 @@ Status loader_experts_shape(Loader *l) {
     TRY(loader_layer_ints(l, "feed_forward_length", all ? 1 : 0, MAX_WIDTH, required, 0, &l->ffn));
     for (int i = 0; i < c->n_layers; i++) c->ffn = int_max(c->ffn, l->ffn[i]);
     if (c->n_experts == 0) return OK;
-    int dense = c->ffn, usual, step;
-    TRY(loader_int(l, "interleave_moe_layer_step", 1, 1, false, 1, &step)); // every layer has experts
+    int dense = c->ffn, usual;
+    TRY(loader_int(l, "interleave_moe_layer_step", 1, c->n_layers, false, 1, &c->expert_step));
     TRY(loader_int(l, "leading_dense_block_count", 0, c->n_layers, false, 0, &c->n_dense));
-    if (c->n_dense > 0) c->ffn_dense = dense;
-    if (c->n_dense > 0 && dense == 0)
+    bool plain = c->n_dense > 0 || c->expert_step > 1; // there are layers without experts
+    if (plain) c->ffn_dense = dense;
+    if (plain && dense == 0)
         return status_error(QUILL_MODEL,
-                            "%s: %s.feed_forward_length: the width of the first %d layers expected, 0 found", l->file,
-                            f->arch, c->n_dense);
+                            "%s: %s.feed_forward_length: the width of the layers without experts expected, 0 found",
+                            l->file, f->arch);
     TRY(loader_int(l, "expert_used_count", 1, c->n_experts, true, 0, &c->n_used));
     usual = always ? int_max(1, dense / c->n_used) : dense;
     TRY(loader_int(l, "expert_feed_forward_length", 1, MAX_WIDTH, false, usual, &c->ffn));
@@ -187,7 +193,7 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    TRY(load_expert_bias(l, i));
+    if (y->kind.routing != ROUTE_SIGMOID_INPUT) TRY(load_expert_bias(l, i));
     TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;

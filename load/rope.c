@@ -96,10 +96,14 @@ static Status new_rope(const Loader *l, float base, int n_rot, Rope **out) {
     for (int i = 0; i < n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / n_rot);
     Rope *r = &e->ropes[e->n_ropes];
     *r = (Rope){.table = e->n_ropes++, .n_rot = n_rot, .adjacent = adjacent, .mscale = 1, .span = 1, .freq = freq};
-    TRY(loader_scale(l, "attention.temperature_scale", 0, &r->temperature));
     *out = r;
+    bool own = l->family->temperature != 0;
+    if (own && n_rot > 0) return OK;
+    TRY(loader_cap(l, "attention.temperature_scale", l->family->temperature, &r->temperature));
     if (r->temperature == 0) return OK;
-    return loader_int(l, "attention.temperature_length", 1, 1 << 30, false, c->rope_ctx_orig, &r->span);
+    r->ahead = own;
+    return loader_int(l, "attention.temperature_length", 1, 1 << 30, false, own ? l->family->window : c->rope_ctx_orig,
+                      &r->span);
 }
 
 static Status load_scaling(const Loader *l) {

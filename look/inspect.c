@@ -273,6 +273,8 @@ static void print_shape(const Inspection *in, Buf *out) {
         buf_printf(out, "experts     %d of %d a token, of width %d", c->n_used, c->n_experts, c->ffn);
         if (c->ffn_shared) buf_printf(out, ", and a shared one of %d", c->ffn_shared);
         if (c->n_dense) buf_printf(out, "; none in the first %d layers, of width %d", c->n_dense, c->ffn_dense);
+        if (c->expert_step > 1)
+            buf_printf(out, "; in one layer of %d, the others of width %d", c->expert_step, c->ffn_dense);
         buf_printf(out, "; active: %s parameters, ", units_count((double)model_active_params(&in->model), a));
         buf_printf(out, "%s\n", units_bytes((double)model_active_bytes(&in->model), a));
     }
@@ -286,7 +288,10 @@ static void print_shape(const Inspection *in, Buf *out) {
 static void print_layers(const Inspection *in, Buf *out) {
     const ModelConfig *c = &in->model.c;
     if (c->n_windowed > 0) {
-        buf_printf(out, "window      %d tokens in %d of %d layers", c->window, c->n_windowed, c->n_layers);
+        bool chunked = false;
+        for (int i = 0; i < c->n_layers; i++) chunked = chunked || in->model.layers[i].heads.chunked;
+        buf_printf(out, "window      %s%d tokens in %d of %d layers", chunked ? "chunks of " : "", c->window,
+                   c->n_windowed, c->n_layers);
         if (c->window_heads != c->n_kv_heads || c->window_dim != c->head_dim)
             buf_printf(out, ", %d KV heads of %d there", c->window_heads, c->window_dim);
         buf_str(out, "\n");
@@ -358,7 +363,8 @@ static json_t *config_json(const ModelConfig *c) {
         set_int(j, "n_experts_used", c->n_used);
         set_int(j, "ffn_shared", c->ffn_shared);
         if (c->n_dense > 0) set_int(j, "n_dense", c->n_dense);
-        if (c->n_dense > 0) set_int(j, "ffn_dense", c->ffn_dense);
+        if (c->expert_step > 1) set_int(j, "expert_step", c->expert_step);
+        if (c->ffn_dense > 0) set_int(j, "ffn_dense", c->ffn_dense);
     }
     set_int(j, "n_vocab", c->n_vocab);
     set_int(j, "n_ctx_train", c->n_ctx_train);

@@ -275,6 +275,28 @@ def glm4moe(file):
     return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig(**config), state
 
 
+def llama4(file):
+    width, step, n = file.get("expert_feed_forward_length"), file.get("interleave_moe_layer_step"), file.get("block_count")
+    config = file.common()
+    config.update(
+        intermediate_size=width, intermediate_size_mlp=file.get("feed_forward_length"),
+        num_local_experts=file.get("expert_count"), num_experts_per_tok=file.get("expert_used_count"),
+        interleave_moe_layer_step=step, use_qk_norm=file.get("expert_count") != 128,
+        no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n)], attention_chunk_size=file.get("attention.chunk_size"),
+        attn_scale=file.get("attention.temperature_scale"), floor_scale=file.get("attention.temperature_length"))
+    root = "feed_forward"
+    parts = {**ATTENTION, **NORM, "ffn_gate_inp": f"{root}.router"}
+    for to in ("gate", "up", "down"):
+        parts[f"ffn_{to}"] = f"{root}.{to}_proj"
+        parts[f"ffn_{to}_shexp"] = f"{root}.shared_expert.{to}_proj"
+    state = {**file.ends(), **file.layers(parts)}
+    for i in range(step - 1, n, step):
+        gate, up = file.layer(i, "ffn_gate_exps.weight"), file.layer(i, "ffn_up_exps.weight")
+        state[f"model.layers.{i}.{root}.experts.gate_up_proj"] = torch.cat([gate, up], dim=1).transpose(1, 2)
+        state[f"model.layers.{i}.{root}.experts.down_proj"] = file.layer(i, "ffn_down_exps.weight").transpose(1, 2)
+    return transformers.Llama4ForCausalLM, transformers.Llama4TextConfig(**config), state
+
+
 def bailingmoe2(file):
     """Ling 2.0 has the arithmetic of GLM-4.5, with one matrix for Q, K and V."""
     kind, config, state = glm4moe(file)
@@ -525,6 +547,7 @@ FAMILIES = {
     "mistral4": mistral4,
     "glm4moe": glm4moe,
     "bailingmoe2": bailingmoe2,
+    "llama4": llama4,
     "lfm2moe": lfm2moe,
     "ernie4_5-moe": ernie4_5_moe,
     "minimax-m2": minimax_m2,

@@ -113,6 +113,9 @@ static void test_builtin_templates(void **state) {
         {"llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|"
                    ">\n\nU<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|><|start_header_id|>"
                    "user<|end_header_id|>\n\nV<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {"llama4", "<s><|header_start|>system<|header_end|>\n\nS<|eot|><|header_start|>user<|header_end|>\n\nU<|eot|>"
+                   "<|header_start|>assistant<|header_end|>\n\nA<|eot|><|header_start|>user<|header_end|>\n\nV<|eot|>"
+                   "<|header_start|>assistant<|header_end|>\n\n"},
         {"mistral-v1", "<s> [INST] S\n\nU [/INST] A</s> [INST] V [/INST]"},
         {"mistral-v3", "<s>[INST] S\n\nU[/INST] A</s>[INST] V[/INST]"},
         {"mistral-v3-tekken", "<s>[INST]S\n\nU[/INST]A</s>[INST]V[/INST]"},

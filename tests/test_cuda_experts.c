@@ -96,6 +96,27 @@ static void test_types(void **state) {
     gguf_close(h);
 }
 
+// llama4 weighs the inputs of experts: in kernels of few rows, in tiles, and if gate and up differ in their type.
+static void test_weighed_inputs(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F32, TYPE_BF16, TYPE_Q8_0, TYPE_Q4_K};
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        TinyModel shape = shape_of("llama4", types[t]), other = shape_of("llama4", TYPE_Q8_0);
+        shape.n_layers = other.n_layers = 2;
+        Gguf *g = tiny_model(&shape), *h = tiny_model(&other);
+        if (types[t] == TYPE_Q4_K) {
+            GgufTensor *to = tiny_tensor(g, "blk.1.ffn_up_exps.weight"),
+                       *from = tiny_tensor(h, "blk.1.ffn_up_exps.weight");
+            to->type = from->type, to->data = from->data, to->n_bytes = from->n_bytes;
+        }
+        double limit = types[t] == TYPE_F32 ? 1e-5 : types[t] == TYPE_BF16 ? 2e-2 : 8e-2;
+        expect_near(g, (CudaSetup){.n_gpu = ALL_LAYERS, .kv_type = types[t] == TYPE_F32 ? TYPE_F32 : TYPE_F16}, limit,
+                    6, type_name(types[t]));
+        gguf_close(g);
+        gguf_close(h);
+    }
+}
+
 static void fill(Gguf *g, const char *name, float value) {
     GgufTensor *t = tiny_tensor(g, name);
     float *data = (float *)(void *)(uintptr_t)t->data;
@@ -137,7 +158,7 @@ static void test_nan_in_a_router(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families), cmocka_unit_test(test_kept_on_the_host), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_ties),     cmocka_unit_test(test_nan_in_a_router),
+        cmocka_unit_test(test_ties),     cmocka_unit_test(test_nan_in_a_router),  cmocka_unit_test(test_weighed_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

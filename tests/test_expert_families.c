@@ -32,6 +32,9 @@ static const TinyModel shapes[] = {
     {.arch = "exaone-moe", .n_layers = 8, .n_experts = 16, .n_groups = 4, .n_used = 5, .rope_freqs = true},
     {.arch = "afmoe", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .ffn = 30, .window = 5},
     {.arch = "afmoe", .n_layers = 9, .n_experts = 20, .n_used = 6, .ffn = 24, .ffn_shared = 48, .tied = true},
+    {.arch = "llama4", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 18, .ffn = 30, .window = 5},
+    {.arch = "llama4", .n_layers = 9, .n_experts = 20, .n_used = 1, .ffn = 24, .rope_freqs = true, .tied = true},
+    {.arch = "llama4", .n_experts = 128, .n_used = 2, .ffn = 16, .window = 8}, // without norms of Q and K
     {.arch = "lfm2moe", .dim = 52, .n_heads = 2, .n_kv_heads = 1, .taps = 5, .ffn = 36, .tied = true},
     {.arch = "lfm2moe", .n_layers = 7, .taps = 2, .n_experts = 16, .n_used = 4, .ffn = 28},
 };
@@ -78,7 +81,8 @@ static void test_absent_keys(void **state) {
                  {"dots1", ROUTE_SIGMOID},
                  {"exaone-moe", ROUTE_SIGMOID},
                  {"afmoe", ROUTE_SIGMOID},
-                 {"lfm2moe", ROUTE_SIGMOID_CHOSEN}};
+                 {"lfm2moe", ROUTE_SIGMOID_CHOSEN},
+                 {"llama4", ROUTE_SIGMOID_INPUT}};
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -112,7 +116,7 @@ static void test_refused(void **state) {
         const char *arch, *key;
         int value;
         const char *word; // the name in the message; NULL: the key
-    } keys[] = {{"ernie4_5-moe", "ernie4_5-moe.interleave_moe_layer_step", 2, NULL},
+    } keys[] = {{"ernie4_5-moe", "ernie4_5-moe.interleave_moe_layer_step", 2, "blk.2.ffn_gate.weight"},
                 {"ernie4_5-moe", "ernie4_5-moe.leading_dense_block_count", 4, NULL},
                 {"ernie4_5-moe", "ernie4_5-moe.leading_dense_block_count", 2, "blk.1.ffn_gate.weight"},
                 {"glm4moe", "glm4moe.expert_count", 0, NULL},
@@ -124,7 +128,12 @@ static void test_refused(void **state) {
                 {"exaone-moe", "exaone-moe.attention.sliding_window", 0, NULL},
                 {"afmoe", "afmoe.leading_dense_block_count", 0, "blk.0.ffn_gate_inp.weight"},
                 {"hy_v3", "hy_v3.expert_shared_feed_forward_length", 60, "blk.1.ffn_gate_shexp.weight"},
-                {"olmoe", "olmoe.expert_used_count", 9, NULL}};
+                {"olmoe", "olmoe.expert_used_count", 9, NULL},
+                {"llama4", "llama4.attention.sliding_window", 0, NULL},
+                {"llama4", "llama4.attention.chunk_size", 0, NULL},
+                {"llama4", "llama4.expert_count", 0, NULL},
+                {"llama4", "llama4.interleave_moe_layer_step", 3, "blk.1.ffn_gate.weight"},
+                {"llama4", "llama4.interleave_moe_layer_step", 5, NULL}};
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -178,6 +187,12 @@ static void test_configs(void **state) {
          "dots1.attention.sliding_window", 4096},
         {"{\"model_type\": \"granitemoeshared\", \"shared_intermediate_size\": 40, " SHAPE "}",
          "granitemoe.expert_shared_feed_forward_length", 40},
+        {"{\"model_type\": \"llama4\", \"text_config\": {\"model_type\": \"llama4_text\"}}",
+         "llama4.feed_forward_length", 16384},
+        {"{\"model_type\": \"llama4_text\", " SHAPE "}", "llama4.expert_feed_forward_length", 96},
+        {"{\"model_type\": \"llama4_text\", \"interleave_moe_layer_step\": 2, \"moe_layers\": [1], " SHAPE "}",
+         "llama4.interleave_moe_layer_step", 2},
+        {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": []}", "llama4.attention.chunk_size", 8192},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         uint32_t v = UINT32_MAX;
@@ -216,6 +231,20 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"lfm2_moe\", \"conv_bias\": true}", "conv_bias: false expected"},
         {"{\"model_type\": \"granitemoeshared\", \"shared_intermediate_size\": -3, " SHAPE "}",
          "a whole number expected"},
+        {"{\"model_type\": \"llama4_text\", \"moe_layers\": [], " SHAPE "}", "moe_layers: one layer of 1"},
+        {"{\"model_type\": \"llama4_text\", \"moe_layers\": [0, 2, 1], " SHAPE "}", "moe_layers: one layer of 1"},
+        {"{\"model_type\": \"llama4_text\", \"interleave_moe_layer_step\": 0, " SHAPE "}", "interleave_moe_layer_step"},
+        {"{\"model_type\": \"llama4_text\", \"attention_chunk_size\": null, " SHAPE "}",
+         "attention_chunk_size: a whole"},
+        {"{\"model_type\": \"llama4_text\", \"attn_scale\": 0, " SHAPE "}", "attn_scale: a positive number"},
+        {"{\"model_type\": \"llama4_text\", \"use_qk_norm\": 1, " SHAPE "}", "use_qk_norm: true or false"},
+        {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": [1, 1], " SHAPE "}",
+         "no_rope_layers: a number for each"},
+        {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": [1, 0, 1], " SHAPE "}", "no_rope_layers: every fourth"},
+        {"{\"model_type\": \"llama4_text\", \"layer_types\": [\"chunked_attention\", \"full_attention\", "
+         "\"chunked_attention\"], " SHAPE "}",
+         "layer_types: chunked_attention in all layers but every fourth one expected, full_attention found for layer "
+         "1"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *g = gguf_new("d");

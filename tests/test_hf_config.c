@@ -393,6 +393,16 @@ static void test_rope(void **state) {
     assert_true(divisors[0] == 1 && divisors[28] == 1 && divisors[63] == 8 && divisors[36] == 8);
     assert_true(divisors[29] > 1 && divisors[29] < divisors[30] && divisors[34] < 8);
     gguf_close(g);
+    g = gguf_new("d"); // Llama 4 Scout: nothing lies between long and short wavelengths
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"llama4\", \"text_config\": {\"rope_scaling\": {\"rope_type\": "
+                                "\"llama3\", \"factor\": 16.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": "
+                                "1.0, \"original_max_position_embeddings\": 8192}}}"),
+                         g));
+    divisors = gguf_tensor(g, "rope_freqs.weight")->data;
+    for (int i = 0; i < 64; i++) assert_true(divisors[i] == (i < 35 ? 1 : 16));
+    gguf_close(g);
     g = gguf_new("d");
     assert_ok(
         hf_config_memory("d",

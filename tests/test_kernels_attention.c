@@ -7,8 +7,9 @@ enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
 
 typedef struct {
     int head_dim, group, block, context, n_rows, window;
-    int v_dim;   // 0: head_dim
-    bool v_in_k; // V is the first part of K
+    bool chunked; // Heads.chunked
+    int v_dim;    // 0: head_dim
+    bool v_in_k;  // V is the first part of K
     float softcap;
     int type_k, type_v;
     bool gaps;
@@ -25,6 +26,7 @@ typedef struct {
 } AttendCase;
 
 static bool sees(const AttendShape *s, int row_slot, int slot) {
+    if (s->chunked && slot / s->window != row_slot / s->window) return false;
     return slot <= row_slot && (s->window == 0 || slot > row_slot - s->window);
 }
 
@@ -131,6 +133,7 @@ static AttendCase attend_new(const AttendShape *shape) {
                       .head_dim = s->head_dim,
                       .v_dim = s->v_dim,
                       .window = s->window,
+                      .chunked = s->chunked,
                       .softcap = s->softcap,
                       .scale = (float)(1 / sqrt(s->head_dim))};
     c.kv = (KvPool){.n_layers = N_LAYERS,
@@ -220,9 +223,9 @@ static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
     float *out = poisoned((size_t)s->n_rows * stride * sizeof *out);
     char what[200];
     snprintf(what, sizeof what,
-             "head_dim %d group %d block %d K %s V %s context %d rows %d window %d softcap %g%s, %d pairs a task",
+             "head_dim %d group %d block %d K %s V %s context %d rows %d window %d%s softcap %g%s, %d pairs a task",
              s->head_dim, s->group, s->block, type_name(s->type_k), type_name(s->type_v), s->context, s->n_rows,
-             s->window, (double)s->softcap, s->gaps ? " gaps" : "", pairs);
+             s->window, s->chunked ? " (chunks)" : "", (double)s->softcap, s->gaps ? " gaps" : "", pairs);
     run_attend(c, choice.kernel, pairs, out);
     for (size_t r = 1; r < (size_t)s->n_rows; r++) memmove(out + r * row, out + r * stride, row * sizeof *out);
     bool rounded = rounds_attention(c, choice);
@@ -258,7 +261,8 @@ static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_
     const AttendKernel *k = choice.kernel;
     int slot = c->slot[0], hd = c->s.v_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
     if (!k->in_parts || c->s.n_rows != 1 || keys < PARTS) return;
-    if (c->s.window) keys = int_min(keys, c->s.window);
+    if (c->s.window) keys = c->s.chunked ? slot % c->s.window + 1 : int_min(keys, c->s.window);
+    if (keys < PARTS) return;
     int cut[PARTS + 1] = {slot + 1 - keys, 0, 0, slot + 1};
     cut[1] = cut[0] + 1 + pick(random, keys - 2);
     cut[2] = cut[1] + 1 + pick(random, slot - cut[1]);
@@ -320,6 +324,7 @@ static void test_attend(void **state) {
                                  .context = contexts[n / 5 % 6],
                                  .n_rows = rows[n / 4 % 6],
                                  .window = n / 2 % 3 == 0 ? 7 : 0,
+                                 .chunked = n / 2 % 3 == 0 && n / 6 % 2,
                                  .softcap = n % 5 < 2 ? 3 : 0,
                                  .type_k = types[n % 3],
                                  .type_v = types[n / 7 % 3],
@@ -346,6 +351,7 @@ static void test_attend_narrow_values(void **state) {
         s.n_rows = rows[i / 3 % 3];
         s.context = contexts[(i + i / 3) % 3];
         s.window = i % 4 == 3 ? 50 : 0;
+        s.chunked = i % 8 == 7;
         s.gaps = i % 5 == 0;
         s.seed = i;
         attend_shape(&s);
@@ -362,6 +368,7 @@ static void test_attend_windows_apart(void **state) {
                                     .context = 300,
                                     .n_rows = 5,
                                     .window = 7,
+                                    .chunked = seed % 3 == 1,
                                     .gaps = true,
                                     .seed = seed});
 }

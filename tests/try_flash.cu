@@ -178,7 +178,7 @@ template <int TYPE, int HD> __global__ void naive(FlashJob j, float *out, const 
     extern __shared__ float scores[];
     __shared__ float q[HD], red[128];
     int row = rows[blockIdx.x], head = (int)blockIdx.y, t = (int)threadIdx.x, slot = j.b.slot[row];
-    int kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads), oldest = oldest_seen(j.heads, slot);
+    int kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads), oldest = heads_oldest(&j.heads, slot);
     size_t at = ((size_t)blockIdx.x * (size_t)j.heads.n_heads + (size_t)head) * HD;
     if (slot < 0) {
         if (t < HD) out[at + t] = 0;

@@ -238,7 +238,8 @@ static void turned_experts(DirectoryWriter *w, json_t *map, const char *base, in
     size_t begin = w->data.n, size = element_of(t), n = (size_t)t->dims[bias ? 1 : 2],
            rows = (size_t)t->dims[bias ? 0 : 1], columns = bias ? 1 : (size_t)t->dims[0], parts = up ? 2 : 1;
     bool alternate = strcmp(w->arch, "gpt-oss") == 0;
-    snprintf(part, sizeof part, "mlp.experts.%s%s", up ? "gate_up_proj" : "down_proj", bias ? "_bias" : "");
+    snprintf(part, sizeof part, "%s.experts.%s%s", w->style->experts ? w->style->experts : "mlp",
+             up ? "gate_up_proj" : "down_proj", bias ? "_bias" : "");
     begin_expert(w, map, base, name, layer, part);
     for (size_t e = 0; e < n; e++)
         for (size_t i = 0; i < columns; i++)
@@ -282,8 +283,8 @@ static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const
     char other[80];
     if (sscanf(gguf, "blk.%d.%n", &layer, &at) != 1 || !strstr(gguf, "_exps.")) return false;
     while (strncmp(gguf + at, parts[which], strlen(parts[which])) != 0) which++;
-    bool bias = strstr(gguf, ".bias"),
-         turned = strcmp(w->arch, "gpt-oss") == 0 || (strcmp(w->arch, "qwen3vlmoe") == 0 && w->how->v5);
+    bool bias = strstr(gguf, ".bias"), turned = strcmp(w->arch, "gpt-oss") == 0 || strcmp(w->arch, "llama4") == 0 ||
+                                                (strcmp(w->arch, "qwen3vlmoe") == 0 && w->how->v5);
     snprintf(other, sizeof other, "blk.%d.ffn_up_exps.%s", layer, bias ? "bias" : "weight");
     const GgufTensor *up = which == 0 ? gguf_tensor(w->g, other) : NULL;
     while (w->data.n % 4) buf_append(&w->data, "", 1);

@@ -61,6 +61,14 @@ static const NamePair lfm[] = {{"expert_count", "num_experts"},
                                {"feed_forward_length", "intermediate_size"},
                                {"leading_dense_block_count", "num_dense_layers"}};
 
+static const NamePair llama4[] = {{"expert_count", "num_local_experts"},
+                                  {"expert_feed_forward_length", "intermediate_size"},
+                                  {"feed_forward_length", "intermediate_size_mlp"},
+                                  {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+                                  {"attention.chunk_size", "attention_chunk_size"},
+                                  {"attention.temperature_scale", "attn_scale"},
+                                  {"attention.temperature_length", "floor_scale"}};
+
 void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
     static const struct {
         const char *arch;
@@ -76,7 +84,8 @@ void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
                {"dots1", glm4moe, ARRAY_LEN(glm4moe)},
                {"mellum", mellum, ARRAY_LEN(mellum)},
                {"exaone-moe", exaone, ARRAY_LEN(exaone)},
-               {"afmoe", afmoe, ARRAY_LEN(afmoe)}};
+               {"afmoe", afmoe, ARRAY_LEN(afmoe)},
+               {"llama4", llama4, ARRAY_LEN(llama4)}};
     char key[96];
     bool norm;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {

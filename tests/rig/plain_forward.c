@@ -13,7 +13,8 @@ static bool is_granite(const Plain *p) {
 }
 // Families whose layers without a window have no RoPE.
 static bool turns_in_windows(const Plain *p) {
-    return is(p, "exaone4") || is(p, "cohere2") || is(p, "muse-glimmer") || is(p, "exaone-moe") || is(p, "afmoe");
+    return is(p, "exaone4") || is(p, "cohere2") || is(p, "muse-glimmer") || is(p, "exaone-moe") || is(p, "afmoe") ||
+           is(p, "llama4");
 }
 
 static bool slides(const Plain *p, int layer) {
@@ -90,7 +91,7 @@ static bool turns_pairs(const Plain *p) {
     static const char *const families[] = {"llama",     "granite",      "smollm3",    "mistral3",     "glm4",
                                            "deepseek2", "ernie4_5",     "arcee",      "command-r",    "cohere2",
                                            "mistral4",  "muse-glimmer", "granitemoe", "ernie4_5-moe", "granitehybrid",
-                                           "internlm2", "minicpm",      "maincoder"};
+                                           "internlm2", "minicpm",      "maincoder",  "llama4"};
     bool halves = true;
     for (size_t i = 0; i < ARRAY_LEN(families); i++) halves = halves && !is(p, families[i]);
     gguf_bool(p->g, "quill.rope.halves", &halves, halves);
@@ -123,6 +124,7 @@ static void attend(const Plain *p, int layer, int head, int t, const double *q, 
                    double *a) {
     int hd = head_dim(p, layer), kv_dim = kv_heads(p, layer) * hd,
         first = slides(p, layer) && t >= p->window ? t - p->window + 1 : 0;
+    if (is(p, "llama4") && slides(p, layer)) first = t - t % p->window; // the chunk of this row
     double cap = number(p, "attn_logit_softcapping", 0), sum = 0, most = -INFINITY, *s = malloc((size_t)(t + 1) * 8);
     for (int j = first; j <= t; j++) {
         s[j] = 0;
@@ -143,7 +145,11 @@ static void attend(const Plain *p, int layer, int head, int t, const double *q, 
 }
 
 // The factor of Q that grows with the multiple of the original context.
-static double temperature_at(const Plain *p, int pos) {
+static double temperature_at(const Plain *p, int layer, int pos) {
+    if (is(p, "llama4") && has_rope(p, layer)) return 1;
+    if (is(p, "llama4"))
+        return 1 + number(p, "attention.temperature_scale", 0) *
+                       log(1 + floor((pos + 1) / number(p, "attention.temperature_length", 0)));
     double span = number(p, "rope.scaling.original_context_length", number(p, "context_length", 0));
     return 1 + number(p, "attention.temperature_scale", 0) * log(1 + floor(pos / span));
 }
@@ -178,7 +184,9 @@ static void project(const Plain *p, int layer, int pos, const double *x, double 
         for (int i = 0; i < n_kv && own && !behind; i++) turn(p, layer, pos, k + i * hd);
     }
     if (own && is(p, "gemma4")) norm_by(p, NULL, v, kv_dim, hd);
-    double temperature = temperature_at(p, pos);
+    bool plain_norms = is(p, "llama4") && has_rope(p, layer) && number(p, "expert_count", 0) != 128;
+    if (plain_norms) norm_by(p, NULL, q, q_dim, hd), norm_by(p, NULL, k, kv_dim, hd);
+    double temperature = temperature_at(p, layer, pos);
     for (int i = 0; i < q_dim; i++) q[i] *= temperature;
 }
 
@@ -260,7 +268,7 @@ static void router_input(const Plain *p, int layer, const double *x, const doubl
 static void experts(const Plain *p, int layer, double *x) {
     double h[4096], in[4096], logits[512], weight[512], y[4096], sum[4096] = {0};
     int n = (int)number(p, "expert_count", 0);
-    bool beside = is(p, "gemma4");
+    bool beside = is(p, "gemma4"), before = is(p, "llama4"); // llama4 weighs the inputs of experts
     memcpy(h, x, (size_t)p->dim * sizeof *h);
     norm(p, layer,
          beside              ? "pre_ffw_norm_2"
@@ -273,8 +281,9 @@ static void experts(const Plain *p, int layer, double *x) {
     plain_route(p, layer, logits, n, weight);
     for (int e = 0; e < n; e++) {
         if (weight[e] == 0) continue;
-        one_expert(p, layer, "exps", e, h, y);
-        for (int i = 0; i < p->dim; i++) sum[i] += weight[e] * y[i];
+        for (int i = 0; i < p->dim; i++) in[i] = (before ? weight[e] : 1) * h[i];
+        one_expert(p, layer, "exps", e, in, y);
+        for (int i = 0; i < p->dim; i++) sum[i] += (before ? 1 : weight[e]) * y[i];
     }
     if (beside) {
         norm(p, layer, "post_ffw_norm_2", sum, p->dim);
@@ -323,7 +332,7 @@ static void latent_query(const Plain *p, int layer, int pos, const double *h, do
         product(p, layer, "attn_q_b", 0, p->n_heads * key, small, q);
     } else product(p, layer, "attn_q", 0, p->n_heads * key, h, q);
     for (int head = 0; head < p->n_heads; head++) turn(p, layer, pos, q + head * key + key - p->n_rot);
-    for (int i = 0; i < p->n_heads * key; i++) q[i] *= temperature_at(p, pos);
+    for (int i = 0; i < p->n_heads * key; i++) q[i] *= temperature_at(p, layer, pos);
 }
 
 // Attention of the row at position t; k and v hold K and V of all heads and positions.
@@ -560,7 +569,7 @@ static Plain open_plain(const Gguf *g, int n_ctx) {
     p.n_kv_heads = (int)number(&p, "attention.head_count_kv", p.n_heads);
     p.head_dim = (int)number(&p, "attention.key_length", p.dim / p.n_heads);
     p.n_rot = (int)number(&p, "rope.dimension_count", p.head_dim);
-    p.window = (int)number(&p, "attention.sliding_window", 0);
+    p.window = (int)number(&p, "attention.chunk_size", number(&p, "attention.sliding_window", 0));
     p.eps = number(&p, "attention.layer_norm_rms_epsilon", number(&p, "attention.layer_norm_epsilon", 0));
     p.k = calloc((size_t)p.n_layers + 1, sizeof *p.k); // the last one is the prediction head's
     p.v = calloc((size_t)p.n_layers + 1, sizeof *p.v);

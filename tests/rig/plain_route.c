@@ -31,9 +31,9 @@ static void drop_groups(const Plain *p, double *by, int n, int n_best) {
 
 void plain_route(const Plain *p, int layer, const double *logits, int n, double *weight) {
     int n_used = (int)number(p, "expert_used_count", 0);
-    bool sigmoids = number(p, "expert_gating_func", 0) == 2 || is_apart(p), used[512] = {false};
-    static const char *const unnormed[] = {"qwen2moe",    "deepseek2", "mistral4", "olmoe",      "glm4moe",
-                                           "bailingmoe2", "hy_v3",     "dots1",    "exaone-moe", "afmoe"};
+    bool sigmoids = number(p, "expert_gating_func", 0) == 2 || is_apart(p) || is(p, "llama4"), used[512] = {false};
+    static const char *const unnormed[] = {"qwen2moe", "deepseek2", "mistral4",   "olmoe", "glm4moe", "bailingmoe2",
+                                           "hy_v3",    "dots1",     "exaone-moe", "afmoe", "llama4"};
     bool normed = true;
     for (size_t i = 0; i < ARRAY_LEN(unnormed); i++) normed = normed && !is(p, unnormed[i]);
     const GgufTensor *bias = tensor_of(p, layer, "exp_probs_b", "bias"), *scale;

@@ -29,6 +29,7 @@ typedef struct {
     bool bare_bias;     // the bias of the choice has a name without a last part
     bool ffn_norm_post; // the norm of the feed-forward is called post_attention_norm
     int gating;         // expert_gating_func; 0: no such key
+    bool llama4;        // experts in every second layer, the others of twice the width; chunks in place of windows
 } Arch;
 
 static const Arch archs[] = {
@@ -138,6 +139,14 @@ static const Arch archs[] = {
      .dense_first = true,
      .choice_bias = true,
      .plain_shared = true},
+    {.name = "llama4",
+     .pre = "llama4",
+     .n_layers = 4,
+     .experts = true,
+     .shared = true,
+     .window = 12,
+     .plain_shared = true,
+     .llama4 = true},
     {.name = "glm4moe",
      .pre = "glm4",
      .n_layers = 3,

@@ -36,7 +36,14 @@ static int kv_heads(const TinyModel *m, int layer) {
     return arch_of(m)->gemma4 && !slides(m, layer) ? (m->n_kv_heads + 1) / 2 : m->n_kv_heads;
 }
 static bool has_kv(const TinyModel *m, int layer) { return m->n_shared == 0 || layer < m->n_layers - m->n_shared; }
-static int ffn_width(const TinyModel *m, int layer) { return has_kv(m, layer) ? m->ffn : 2 * m->ffn; }
+static int ffn_width(const TinyModel *m, int layer) {
+    return has_kv(m, layer) && !arch_of(m)->llama4 ? m->ffn : 2 * m->ffn;
+}
+static bool has_experts(const TinyModel *m, int layer) {
+    const Arch *a = arch_of(m);
+    if (a->llama4) return layer % 2 == 1;
+    return m->n_experts && !a->gemma4 && !((a->latent || a->dense_first) && layer == 0);
+}
 
 static void add_latent(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
@@ -199,7 +206,7 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     const char *ffn_norm = post ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!a->no_norms_before && !a->cohere) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
     if (a->gemma4) add_gemma4_layer(g, m, layer, random);
-    if (m->n_experts && !a->gemma4 && !((a->latent || a->dense_first) && layer == 0)) {
+    if (has_experts(m, layer)) {
         add_experts(g, m, layer, random);
         return;
     }
@@ -374,6 +381,14 @@ static void set_choice(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "expert_group_used_count", (m->n_groups + 1) / 2);
 }
 
+static void set_llama4(Gguf *g, const TinyModel *m) {
+    set_u32(g, m->arch, "feed_forward_length", ffn_width(m, 0));
+    set_u32(g, m->arch, "interleave_moe_layer_step", 2);
+    set_u32(g, m->arch, "attention.chunk_size", m->window);
+    set_f32(g, m->arch, "attention.temperature_scale", 0.4f);
+    set_u32(g, m->arch, "attention.temperature_length", 7);
+}
+
 static void set_recurrent(Gguf *g, const TinyModel *m) {
     const Arch *a = arch_of(m);
     if (a->delta || a->ssd) {
@@ -407,7 +422,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
         set_u32(g, m->arch, "expert_count", m->n_experts);
         set_u32(g, m->arch, "expert_used_count", m->n_used);
         if (arch_of(m)->experts && !arch_of(m)->no_width) set_u32(g, m->arch, "expert_feed_forward_length", m->ffn);
-        if (m->ffn_shared) set_u32(g, m->arch, "expert_shared_feed_forward_length", m->ffn_shared);
+        if (m->ffn_shared && !arch_of(m)->llama4)
+            set_u32(g, m->arch, "expert_shared_feed_forward_length", m->ffn_shared);
         if (arch_of(m)->dense_first || arch_of(m)->gating) set_choice(g, m);
     }
     set_u32(g, m->arch, "attention.head_count", m->n_heads);
@@ -419,7 +435,8 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
     set_f32(g, m->arch, arch_of(m)->cohere ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
             1e-5f);
-    if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
+    if (arch_of(m)->llama4) set_llama4(g, m);
+    else if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
     if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
     if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
     if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
