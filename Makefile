@@ -241,8 +241,9 @@ tsan: ## tests with threads, under ThreadSanitizer
 		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation test_blend test_blend_loading"
 tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, with every instruction set
 	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
-soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, checks that memory does not grow; 2,000 jobs under the sanitizers
+soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, checks that memory does not grow; 2,000 jobs under the sanitizers; perplexity in all types
 	python3 tests/rig/soak.py $(RIG)
+	QUILL_SOAK=1 QUILL="$(abspath $(BUILD))/quill" MAKE_TINY="$(abspath $(BUILD))/tests/make_tiny" bats -f "every type of weights" tests/cli.bats
 	$(MAKE) build/asan/tests/test_batch $(ASAN)
 	QUILL_SOAK=2000 QUILL_TEST_TMP="$(CURDIR)/build/asan/tmp" build/asan/tests/test_batch
 

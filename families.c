@@ -24,6 +24,7 @@ static const Family families[] = {
      .rope_in_windows = true},
     {.arch = "hunyuan-dense", .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
     {.arch = "maincoder", .rope_adjacent = true, .qk_norm = true, .qk_norm_of = QK_NORM_TURNED},
+    {.arch = "apertus", .qk_norm = true, .act = ACT_XIELU, .ungated = true},
     {.arch = "arcee", .rope_adjacent = true, .act = ACT_RELU, .ungated = true},
     {.arch = "command-r", .rope_adjacent = true, .layer_norms = true, .parallel = true, .logit_factor = true},
     {.arch = "cohere2",

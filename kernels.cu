@@ -234,7 +234,8 @@ static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream) {
     // Norms behind RoPE, and V that is K: code for them in gemv would need more registers.
-    bool apart = norms_rows(l) || l->kind.qk_norm == QK_NORM_TURNED || qkv_parts(l) == 2;
+    bool behind = l->kind.qk_norm == QK_NORM_TURNED && (l->norm_q || l->norm_k);
+    bool apart = norms_rows(l) || behind || qkv_parts(l) == 2;
     GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, qkv_stride(l->heads), apart ? GEMV_STACK : GEMV_QKV);
     g.w[1] = l->wk;
     g.w[2] = l->wv;
@@ -279,7 +280,12 @@ void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b
 }
 
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
-    glu(h, x, l->w_gate, factor_of(l), l, b->n_rows, how, stream);
+    if (l->kind.act != ACT_XIELU) return glu(h, x, l->w_gate, factor_of(l), l, b->n_rows, how, stream);
+    GemvJob g = gemv_job(l->w_gate, b->n_rows, x, h, (size_t)l->w_gate.n_out, GEMV_STORE);
+    g.norm = l->norm_ffn;
+    g.eps = l->kind.eps;
+    gemv_run(g, 1, how, stream);
+    gpu_xielu(h, TYPE_F32, &l->kind.xielu, h, TYPE_F32, NULL, l->w_gate.n_out, b->n_rows, stream);
 }
 
 void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
@@ -526,6 +532,12 @@ void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const voi
         LAUNCH((of == TYPE_F32 ? gate_mul_rows<ACT, TYPE_F32> : gate_mul_rows<ACT, TYPE_BF16>), grid, THREADS, 0,
                stream, h, type, gate, up, stride, gate_bias, up_bias, ffn);
     });
+}
+
+void gpu_xielu(void *h, int type, const Xielu *x, const void *v, int of, const float *bias, int ffn, int n,
+               GpuStream stream) {
+    size_t all = (size_t)ffn * (size_t)n;
+    LAUNCH(xielu_all, blocks_for(all, THREADS), THREADS, 0, stream, h, type, *x, v, of, bias, ffn, all);
 }
 
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream) {

@@ -77,11 +77,19 @@ static void drop_free_tail(KvCache *kv, int block) {
 
 // ---- partners -------------------------------------------------------------------------------------------------------
 
-// The first slot that the row at slot n reads in layers with a window: with sealed types, the first of a group.
-static int first_seen(const KvCache *kv, int n) {
+// A slot for layers with a window. With sealed types, the first of its group.
+static int slot_of_window(const KvCache *kv, int slot) {
     if (!kv->partner || kv->keep_partners) return 0;
-    int first = int_max(0, n + 1 - kv->window);
-    return is_sealed(kv) ? first / SEAL * SEAL : first;
+    return is_sealed(kv) ? slot / SEAL * SEAL : slot;
+}
+
+// The first slot that layers with a window keep if the next row is at slot n. With chunks these are as many slots as
+// without, so that a sequence can return to the chunk before.
+static int first_seen(const KvCache *kv, int n) { return slot_of_window(kv, int_max(0, n + 1 - kv->window)); }
+
+// The first slot that the row at slot n reads there.
+static int first_read(const KvCache *kv, int n) {
+    return slot_of_window(kv, heads_oldest(&(Heads){.window = kv->window, .chunked = kv->chunked}, n));
 }
 
 static bool has_idle_partner(const KvCache *kv, int block) {
@@ -180,7 +188,8 @@ static bool lacks_tail(const KvCache *kv, const Sequence *s, int i) {
 }
 
 Status kvcache_new(KvCache *kv, const KvShape *s) {
-    *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep_partners = s->keep_partners};
+    *kv =
+        (KvCache){.max_slots = s->n_ctx, .window = s->window, .chunked = s->chunked, .keep_partners = s->keep_partners};
     for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = kvshape_pool(s, kind);
     int n = kv->pool->n_blocks;
     Status st = OK;
@@ -494,7 +503,7 @@ void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     if (unseals) s->n_cached = first_touched(kv, s->n_cached);
     if (back && kv->states.pool.n_layers > 0)
         s->n_cached = seqstates_return(&kv->states, &s->states, s->blocks, s->n_cached, is_sealed(kv) ? SEAL : 1);
-    if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
+    if (first_read(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
     if (n_tokens <= s->altered_from) s->altered = false;
     drop_behind(kv, s);
@@ -572,7 +581,7 @@ static int with_partners(const KvCache *kv, const Sequence *s, const int *found,
     for (int i = 0; i < n; i++) {
         int block = s->n_blocks + i;
         if (kv->partner[found[i]] < 0) run = block + 1;
-        if (run <= first_seen(kv, (block + 1) * size) / size) best = i + 1;
+        if (run <= first_read(kv, (block + 1) * size) / size) best = i + 1;
     }
     return best;
 }

@@ -69,7 +69,7 @@ typedef struct {
     int *late, n_late, cap_late;   // blocks released while a copy from them was pending; their tail page and partner
                                    // are freed after the step
     int max_slots;                 // of one sequence: the context length
-    int window;                    // slots that a row sees in the layers of KV_WINDOW
+    int window, chunked;           // Heads.window and chunked of the layers of KV_WINDOW
     bool keep_partners;            // KvShape.keep_partners
     int *partner;                  // (n_blocks) the block's partner in KV_WINDOW, -1: none; NULL: no layer has a window
     int *viewers; // (n_blocks) number of sequences whose next row sees the partner, or may after kvcache_truncate

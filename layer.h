@@ -112,7 +112,12 @@ typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // ACT_GELU: act(v) = v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU in its tanh form.
 // ACT_SWIGLU_CLAMPED (experts only): v * sigmoid(1.702 v) with v = min(gate, 7), times clamp(up, -7, 7) + 1.
 // ACT_RELU (only without w_up): act(v) = max(v, 0).
-typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, ACT_RELU, N_ACTIVATIONS } Activation;
+// ACT_XIELU (only without w_up, and not of experts): no gate, but the function of Huang and Schlag 2024 in Xielu.
+typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, ACT_RELU, N_GATES, ACT_XIELU = N_GATES } Activation;
+// p v^2 + b v above 0; n (e^v - 1 - v) + b v below.
+typedef struct {
+    float p, n, b;
+} Xielu;
 // The weights of a row's chosen experts. ROUTE_CHOSEN: a softmax over the logits of the chosen experts. ROUTE_ALL: a
 // softmax over all experts, not renormalised. ROUTE_SIGMOID_CHOSEN: sigmoids of the logits, divided by the sum over the
 // chosen experts. ROUTE_SIGMOID: sigmoids as they are. Experts are chosen by the sigmoid, or by the softmax over all
@@ -129,7 +134,7 @@ typedef enum { GATE_NONE, GATE_IN_WQ, GATE_OWN } AttentionGate;
 #define GELU_CUBE 0.044715f
 #define SWIGLU_SLOPE 1.702f
 #define SWIGLU_LIMIT 7.0f
-// act(v) = v * sigmoid(sigmoid_of(act, v)) for all but ACT_RELU, for floats and vectors of them.
+// act(v) = v * sigmoid(sigmoid_of(act, v)) for all gates but ACT_RELU, for floats and vectors of them.
 #define sigmoid_of(act, v)                                                                                             \
     ((act) == ACT_GELU             ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v))                                 \
      : (act) == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE * (v)                                                                \
@@ -160,6 +165,7 @@ typedef struct {
     // that RMSNorms of it are LayerNorms
     int centred;
     int parallel; // 1: the feed-forward gets the residual stream as it is before the mixer's output is added
+    Xielu xielu;  // of ACT_XIELU
 } LayerKind;
 
 HOST_DEVICE static inline float kind_eps_out(const LayerKind *k) { return k->eps_out != 0 ? k->eps_out : k->eps; }

@@ -120,6 +120,7 @@ static Status load_ffn(const Loader *l, int i) {
     const GgufTensor *up = gguf_tensor(l->g, name);
     if (l->family->ungated) {
         TRY(loader_layer_matrix(l, i, "ffn_up", &y->w_gate, ffn, c->dim));
+        if (y->kind.act == ACT_XIELU) TRY(loader_xielu(l, i));
         return loader_layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, ffn);
     }
     FusedPart gate_up[] = {{&y->w_gate, ffn}, {&y->w_up, ffn}};

@@ -49,7 +49,8 @@ Status blend_check(const Model *m, const KvPool kv[KV_KINDS]) {
     for (int i = 0; i < m->c.n_layers; i++) {
         const LayerKind *kind = &m->layers[i].kind;
         if (mixer_is_recurrent(kind->mixer)) why = "recurrent layers keep all text before them in a state";
-        if (kind->qk_norm == QK_NORM_TURNED) why = "K has a norm after RoPE"; // its weights follow the rotation
+        if (m->layers[i].heads.chunked) why = "attention has chunks at fixed positions";
+        else if (kind->qk_norm == QK_NORM_TURNED) why = "K has a norm after RoPE"; // its weights follow the rotation
     }
     if (why)
         return status_error(QUILL_MODEL,

@@ -184,6 +184,17 @@ static Status check_one_number(const char *flag, const IntList *list, const char
     return status_error(QUILL_USAGE, "%s: one number expected with %s, found %d", flag, with, list->n);
 }
 
+// --ops times a single step, of one number of threads.
+static Status check_ops(const Options *o) {
+    const char *of_tests = !cli_is_usual(o, "-p") ? "-p" : !cli_is_usual(o, "-n") ? "-n" : NULL;
+    if (of_tests)
+        return status_error(QUILL_USAGE,
+                            "%s: a bench without --ops expected with it; --ops times one step, of --sequences rows "
+                            "after -d tokens",
+                            of_tests);
+    return check_one_number("-t", &o->bench.threads, "--ops");
+}
+
 // bench measures exactly one thing. --shape overrides QUILL_MODEL, and --roofline the built-in model.
 static Status check_bench(const Options *o) {
     const char *model = o->hub.repo ? o->hub.repo : o->engine.model;
@@ -210,7 +221,7 @@ static Status check_bench(const Options *o) {
     if (o->bench.replay && (o->bench.n_files == 0 || o->bench.n_files % 2))
         return status_error(QUILL_USAGE, "--replay: pairs of files OLD NEW expected, found %d file%s", o->bench.n_files,
                             o->bench.n_files == 1 ? "" : "s");
-    if (o->bench.ops) TRY(check_one_number("-t", &o->bench.threads, "--ops"));
+    if (o->bench.ops) TRY(check_ops(o));
     if (o->engine.speculate) TRY(check_one_number("-t", &o->bench.threads, "--speculate"));
     if (o->engine.speculate) TRY(check_one_number("-n", &o->bench.gen, "--speculate"));
     if (is_bench_without_work(o)) return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");

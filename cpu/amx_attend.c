@@ -45,8 +45,8 @@ typedef struct {
     float scores[2][BLOCKS][SCORES];   // (two blocks alternately, 32 keys, 16 of them, 16 queries, key, query)
     uint16_t weights[2][BLOCKS][TILE]; // (two blocks alternately, 32 keys, 16 queries): pairs of keys
     float floor[TASK], sum[TASK];      // a weight is 2^(score - floor)
-    int slot[TASK], oldest[TASK]; // the newest and the oldest slot that a lane sees
-    int steps; // number of 32-element steps of a head
+    int slot[TASK], oldest[TASK];      // the newest and the oldest slot that a lane sees
+    int steps;                         // number of 32-element steps of a head
 } AttendTiles;
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -236,7 +236,8 @@ static Softmax begin_softmax(const AttendTask *t, AttendTiles *s, Item item, int
     cap_scores(t, s, turn, keys);
     for (int half = 0; half < 2; half++) {
         int lane = item.tile * QUERIES + half * 16;
-        bool all = keys == item.n && !t->heads->window && first + keys - 1 <= s->slot[lane]; // slots ascend
+        // slots ascend, and so do the oldest ones
+        bool all = keys == item.n && first + keys - 1 <= s->slot[lane] && first >= s->oldest[lane + 15];
         if (!all) mask_scores(s, turn, lane, first, item.n);
         vf before = vload(s->floor + lane), top = top_scores(s, turn, keys, half), floor = before;
         if (_mm512_cmp_ps_mask((__m512)top, (__m512)(before + (float)SLACK), _CMP_GT_OQ) != 0) {

@@ -46,9 +46,7 @@ static inline size_t attend_at(const AttendTask *t, bool value, int slot) {
 static inline int attend_dim(const AttendTask *t, bool value) {
     return value ? heads_v_dim(t->heads) : t->heads->head_dim;
 }
-static inline int attend_first(const AttendTask *t, int slot) {
-    return int_max(t->from, heads_oldest(t->heads, slot));
-}
+static inline int attend_first(const AttendTask *t, int slot) { return int_max(t->from, heads_oldest(t->heads, slot)); }
 static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
 // A pair's head.
 static inline int attend_head(const AttendTask *t, int pair) {
@@ -212,6 +210,7 @@ typedef struct {
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
     GateRow *gate;
     void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
+    void (*xielu)(const Xielu *x, float *v, int n);            // each becomes ACT_XIELU of itself
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
     void (*matvec)(const MatvecTask *t);
     void (*convolve)(const ConvolveTask *t);

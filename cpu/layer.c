@@ -316,9 +316,13 @@ static void gate_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     RowStep *s = arg;
     size_t n = (size_t)s->w->ffn;
+    const LayerKind *kind = &s->l->kind;
     const float *up = s->l->w_up.data ? s->w->up : s->w->h;
-    for (int i = first; i < last; i++)
-        s->gate(s->l->kind.act, s->w->h + (size_t)i * n, up + (size_t)i * n, s->l->w_gate.n_out);
+    for (int i = first; i < last; i++) {
+        float *h = s->w->h + (size_t)i * n;
+        if (kind->act == ACT_XIELU) s->k->xielu(&kind->xielu, h, s->l->w_gate.n_out);
+        else s->gate(kind->act, h, up + (size_t)i * n, s->l->w_gate.n_out);
+    }
 }
 
 static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, const Batch *b) {
@@ -349,7 +353,7 @@ void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
                         {.w = &l->w_up, .y = w->up, .y_stride = (size_t)w->ffn}};
     matmul_run(k, w, jobs, l->w_up.data ? 2 : 1, rows);
     const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
-    RowStep s = {.w = w, .l = l, .gate = l->w_up.data && m && m->gate ? m->gate : k->gate};
+    RowStep s = {.k = k, .w = w, .l = l, .gate = l->w_up.data && m && m->gate ? m->gate : k->gate};
     tasks_over_rows(w, b->n_rows, 8.0 * w->ffn, gate_rows, &s);
 }
 

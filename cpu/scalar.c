@@ -65,6 +65,13 @@ static void gate(Activation act, float *gate, const float *up, int n) {
     }
 }
 
+static void xielu(const Xielu *x, float *v, int n) {
+    for (int i = 0; i < n; i++) {
+        float a = v[i];
+        v[i] = (a > 0 ? x->p * a * a : x->n * (expm1f(a) - a)) + x->b * a;
+    }
+}
+
 static void cap_all(float *v, int n, float cap) {
     for (int i = 0; i < n; i++) v[i] = softcap(v[i], cap);
 }
@@ -212,6 +219,7 @@ const CpuKernels cpu_scalar = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .gate = gate,
+    .xielu = xielu,
     .softcap = cap_all,
     .to_kv = to_kv,
     .matvec = matvec,

@@ -29,6 +29,7 @@
 #define vector_rope VECTOR_NAME(rope)
 #define vector_gate VECTOR_NAME(gate)
 #define vector_softcap VECTOR_NAME(softcap)
+#define vector_xielu VECTOR_NAME(xielu)
 #define vector_to_kv VECTOR_NAME(to_kv)
 #define vector_matvec VECTOR_NAME(matvec)
 #define vector_matmul VECTOR_NAME(matmul)
@@ -45,6 +46,7 @@ void vector_rmsnorm(float *out, const float *x, const float *weight, int n, floa
 void vector_rope(float *head, const float *cosine, const float *sine, int n_rot, bool adjacent);
 void vector_gate(Activation act, float *gate, const float *up, int n);
 void vector_softcap(float *v, int n, float cap);
+void vector_xielu(const Xielu *x, float *v, int n);
 void vector_to_kv(void *out, int type, const float *x, int n);
 void vector_matvec(const MatvecTask *t);
 extern const MatrixKernel vector_matmul;

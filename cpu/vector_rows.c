@@ -85,6 +85,21 @@ void vector_softcap(float *v, int n, float cap) {
     memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
 }
 
+// NaN stays NaN: it is not above 0.
+INLINE vf xielu_of(const Xielu *x, vf v) {
+    vf below = vselect(v > vset(0), vset(0), v);
+    return vselect(v > vset(0), x->p * v * v, x->n * (vexp(below) - 1.0f - below)) + x->b * v;
+}
+
+void vector_xielu(const Xielu *x, float *v, int n) {
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(v + i, xielu_of(x, vload(v + i)));
+    float last[VL] = {0};
+    memcpy(last, v + i, (size_t)(n - i) * sizeof *last);
+    vstore(last, xielu_of(x, vload(last)));
+    memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
+}
+
 void vector_to_kv(void *out, int type, const float *x, int n) {
     if (type == TYPE_F32) {
         memcpy(out, x, (size_t)n * sizeof *x);

@@ -8,6 +8,7 @@ const CpuKernels vector_kernels = {
     .rope = vector_rope,
     .gate = vector_gate,
     .softcap = vector_softcap,
+    .xielu = vector_xielu,
     .to_kv = vector_to_kv,
     .matvec = vector_matvec,
     .convolve = vector_convolve,

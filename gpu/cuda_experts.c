@@ -74,7 +74,7 @@ static void shared_in(Workspace *w, const CudaLayer *c) {
     CudaScratch *s = w->device;
     const Stack *k = &c->stack[GATE_UP];
     normalise(w, c, k->type, NULL);
-    cuda_products_gated(s, k, s->xn, s->batch.n_rows, c->gpu.kind.act, shared_h(w, s, c), c->stack[DOWN].type);
+    cuda_products_gated(s, k, s->xn, s->batch.n_rows, &c->gpu.kind, shared_h(w, s, c), c->stack[DOWN].type);
 }
 
 static void shared_out(Workspace *w, const CudaLayer *c) {

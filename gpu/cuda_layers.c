@@ -226,7 +226,7 @@ void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     }
     void *xn = l->kind.parallel ? (void *)s->q : s->xn; // in a parallel layer xn has the result of attention
     gpu_rmsnorm(xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
-    cuda_products_gated(s, k, xn, n, l->kind.act, s->h, c->stack[DOWN].type);
+    cuda_products_gated(s, k, xn, n, &l->kind, s->h, c->stack[DOWN].type);
 }
 
 // The feed-forward without experts.

@@ -44,13 +44,17 @@ void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, co
 }
 
 // Gate and up are stored in BF16 at most: F16, whose range is smaller, could overflow.
-void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type) {
+void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, const LayerKind *kind, void *h,
+                         int type) {
     int of = k->type == TYPE_BF16 && type == TYPE_BF16 ? TYPE_BF16 : TYPE_F32, width = k->part[0].n_out;
     bool apart = k->n_parts > 1; // otherwise the product of gate is multiplied by its own activation
     const uint8_t *gate = (const uint8_t *)s->y, *up = gate + (apart ? (size_t)width * dense_bytes(of) : 0);
     multiply(s, k, 0, k->n_out, x, n_rows, s->y, of, (size_t)k->n_out, false);
-    gpu_gate_mul(h, type, act, gate, up, of, (size_t)k->n_out, k->part[0].bias, k->part[apart].bias, width, n_rows,
-                 cuda_device.stream);
+    if (kind->act == ACT_XIELU)
+        gpu_xielu(h, type, &kind->xielu, gate, of, k->part[0].bias, width, n_rows, cuda_device.stream);
+    else
+        gpu_gate_mul(h, type, kind->act, gate, up, of, (size_t)k->n_out, k->part[0].bias, k->part[apart].bias, width,
+                     n_rows, cuda_device.stream);
 }
 
 void cuda_products_heads(CudaScratch *s, const Stack *k, const HeadProducts *p) {

@@ -10,9 +10,11 @@
 // k->type; rows of y are y_stride floats apart.
 void cuda_products_multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
                             size_t y_stride, bool add);
-// Queues h (n_rows, width) of `type` = act(gate + its bias) * (up + its bias); k: the stack of gate and up; x as above.
+// Queues h (n_rows, width) of `type` = act(gate + its bias) * (up + its bias), or ACT_XIELU of the one product; k: the
+// stack of gate and up; x as above.
 // Overwrites CudaScratch.y, which is in BF16 if x and h are, so that the products are rounded once more.
-void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, Activation act, void *h, int type);
+void cuda_products_gated(CudaScratch *s, const Stack *k, const void *x, int n_rows, const LayerKind *kind, void *h,
+                         int type);
 
 // Products of heads with their own matrices, M.
 typedef struct {

@@ -242,6 +242,10 @@ void gpu_wide_flash(void *a, int type, const float *q, const GpuLayer *l, const 
 // rows `stride` elements apart; a bias may be NULL.
 void gpu_gate_mul(void *h, int type, Activation act, const void *gate, const void *up, int of, size_t stride,
                   const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream);
+// h (n, ffn) of `type` = ACT_XIELU of v + bias; v (n, ffn) is of type `of` and may be h if the types are equal; bias
+// may be NULL.
+void gpu_xielu(void *h, int type, const Xielu *x, const void *v, int of, const float *bias, int ffn, int n,
+               GpuStream stream);
 // x (n, dim) += y + bias; both may be NULL (y NULL: the product has already been added to x).
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream);
 // x (n, dim) += norm(y + bias); bias may be NULL.

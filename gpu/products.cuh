@@ -40,7 +40,7 @@ template <typename Launch> static void with_activation(Activation act, Launch la
     case ACT_GELU: return launch(Constant<Activation, ACT_GELU>{});
     case ACT_SWIGLU_CLAMPED: return launch(Constant<Activation, ACT_SWIGLU_CLAMPED>{});
     case ACT_RELU: return launch(Constant<Activation, ACT_RELU>{});
-    case N_ACTIVATIONS: assert(false);
+    case ACT_XIELU: assert(false);
     }
 }
 

@@ -89,6 +89,15 @@ __global__ void gate_mul_rows(void *h, int type, const void *gate, const void *u
     }
 }
 
+// h = xielu(v + bias), elements of two matrices of n elements, which may be the same; bias (ffn) or NULL
+__global__ void xielu_all(void *h, int type, const Xielu x, const void *v, int of, const float *bias, int ffn,
+                          size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float a = load_as(of, v, i) + (bias ? bias[i % (size_t)ffn] : 0);
+    store_as(type, h, i, (a > 0 ? x.p * a * a : x.n * (expm1f(a) - a)) + x.b * a);
+}
+
 __global__ void add_rows(float *x, const float *y, const float *bias, int dim, size_t n) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;

@@ -11,6 +11,7 @@
 #include "hf/muse.h"
 #include "hf/recurrent.h"
 #include "hf/ssd.h"
+#include "hf/xielu.h"
 
 enum { MAX_LAYERS = 1 << 12 };
 
@@ -162,7 +163,7 @@ static Status refuse_nope(const HfModel *m) {
     const json_t *list = json_object_get(m->config, "no_rope_layers");
     int64_t every = 0;
     if (!hf_config_int(m->config, "no_rope_layer_interval", &every)) return OK;
-    bool same = list ? true : every == 4;
+    bool same = json_array_size(list) > 0 || every == 4;
     for (size_t i = 0; i < json_array_size(list); i++)
         same = same && (json_number_value(json_array_get(list, i)) == 0) == ((i + 1) % 4 == 0);
     if (same) return OK;
@@ -582,6 +583,7 @@ Status hf_read_config(HfModel *m) {
     TRY(set_expert_layers(m, n_layers));
     TRY(set_windows(m, n_layers));
     TRY(hf_read_recurrent(m, n_layers));
+    hf_xielu_begin(m, n_layers);
     bool two = m->family->names == HF_NAMES_GEMMA4 && hf_config_int(m->config, "global_head_dim", &head_dim);
     if (!two && !hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
     if (m->family->names == HF_NAMES_DEEPSEEK) TRY(set_deepseek(m, &head_dim)); // elements that RoPE rotates

@@ -125,6 +125,15 @@ static const HfFamily families[] = {
      .act = "silu",
      .names = HF_NAMES_HUNYUAN,
      .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048}"},
+    {.model_type = "apertus",
+     .arch = "apertus",
+     .act = "xielu",
+     .names = HF_NAMES_APERTUS,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 65536, \"hidden_size\": 4096, "
+                 "\"intermediate_size\": 14336, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, "
+                 "\"rope_theta\": 12000000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+                 "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                 "\"original_max_position_embeddings\": 8192}}"},
     {.model_type = "arcee",
      .arch = "arcee",
      .act = "relu2",

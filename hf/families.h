@@ -24,6 +24,7 @@ typedef enum {
     HF_NAMES_AFMOE = 16384,
     HF_NAMES_HY = 32768,
     HF_NAMES_LLAMA4 = 131072,
+    HF_NAMES_APERTUS = 262144,
     HF_NAMES_EXAONE = 65536, // EXAONE 3, which has other names in config.json too
 } HfNames;
 

@@ -9,6 +9,7 @@
 #include "hf/muse.h"
 #include "hf/recurrent.h"
 #include "hf/view.h"
+#include "hf/xielu.h"
 
 enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 
@@ -16,7 +17,7 @@ enum { NAME_BYTES = 64 }; // bytes of a name in GGUF, including its NUL
 enum {
     ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS | HF_NAMES_DEEPSEEK |
           HF_NAMES_GEMMA4 | HF_NAMES_NEXT | HF_NAMES_GLM_MOE | HF_NAMES_SEED | HF_NAMES_HUNYUAN |
-          HF_NAMES_GRANITE_HYBRID | HF_NAMES_AFMOE | HF_NAMES_HY | HF_NAMES_EXAONE | HF_NAMES_LLAMA4,
+          HF_NAMES_GRANITE_HYBRID | HF_NAMES_AFMOE | HF_NAMES_HY | HF_NAMES_EXAONE | HF_NAMES_LLAMA4 | HF_NAMES_APERTUS,
     SHARED = HF_NAMES_LLAMA | HF_NAMES_DEEPSEEK | HF_NAMES_GLM_MOE | HF_NAMES_AFMOE | HF_NAMES_HY,
 };
 static const struct {
@@ -24,6 +25,8 @@ static const struct {
     int names;
 } layer_parts[] = {
     {"input_layernorm", "attn_norm", ALL},
+    {"attention_layernorm", "attn_norm", HF_NAMES_APERTUS},
+    {"feedforward_layernorm", "ffn_norm", HF_NAMES_APERTUS},
     {"self_attn.q_proj", "attn_q", ALL | HF_NAMES_LFM},
     {"self_attn.k_proj", "attn_k", ALL | HF_NAMES_LFM},
     {"self_attn.v_proj", "attn_v", ALL | HF_NAMES_LFM},
@@ -382,7 +385,7 @@ static bool take_other(TensorReader *r, const SafeTensor *t, Status *st) {
         *st = add_kv_b(r, t, layer);
         return true;
     }
-    return hf_recurrent_take(r->m, layer, end + 1, t, st) ||
+    return hf_recurrent_take(r->m, layer, end + 1, t, st) || hf_xielu_take(r->m, layer, end + 1, t, st) ||
            hf_experts_take(&r->experts, r->m, r->files, layer, end + 1, t, st);
 }
 

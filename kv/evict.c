@@ -277,11 +277,15 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
             "what they have read in a state; leave --evict out",
             m->c.arch);
     TRY(kvcache_check_alike(pool, m->c.n_layers, "--evict"));
-    if (m->layers[0].kind.qk_norm == QK_NORM_TURNED) // the weights of the norm follow the rotation
+    const Layer *l = &m->layers[0];
+    const char *why = l->heads.chunked                    ? "attention has chunks at fixed positions"
+                      : l->kind.qk_norm == QK_NORM_TURNED ? "K has a norm after RoPE" // its weights follow the rotation
+                                                          : NULL;
+    if (why)
         return status_error(QUILL_MODEL,
-                            "--evict: a model whose K can be rotated to other positions expected, found %s, whose K "
-                            "has a norm after RoPE; leave --evict out",
-                            m->c.arch);
+                            "--evict: a model whose K can be rotated to other positions expected, found %s, whose %s; "
+                            "leave --evict out",
+                            m->c.arch, why);
     if (need > kv->max_slots)
         return status_error(QUILL_USAGE,
                             "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",

@@ -40,7 +40,7 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // of a layer fails these assertions: hash it here if it influences K and V. Fields that are 0 in the families that they
 // are not for are hashed only where they are not 0, so that saved KV of these families stays valid.
 _Static_assert(sizeof(Heads) == 8 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 16 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 19 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Recurrence) == 7 * 4, "Recurrence is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == (7 * 4 + 7) / 8 * 8 + sizeof(const double *), "add_rope hashes every field of Rope");
 _Static_assert(
@@ -60,6 +60,7 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
     add(hash, &l->kind, offsetof(LayerKind, eps_out));
     if (l->kind.eps_out != 0) add_f32(hash, l->kind.eps_out); // files from before this field stay valid
     if (l->kind.centred || l->kind.parallel) add_u64(hash, (uint64_t)(l->kind.centred + 2 * l->kind.parallel));
+    if (l->kind.act == ACT_XIELU) add(hash, &l->kind.xielu, sizeof l->kind.xielu);
     add(hash, &l->heads, offsetof(Heads, chunked));
     if (l->heads.chunked) add_u64(hash, 1);
     if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);

@@ -2,7 +2,7 @@
 #include "kv/kvshape.h"
 
 void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
-    s->n_layers = s->n_windowed = s->window = s->n_kv_heads = s->head_dim = s->v_dim = 0;
+    s->n_layers = s->n_windowed = s->window = s->chunked = s->n_kv_heads = s->head_dim = s->v_dim = 0;
     int n_full = 0;
     s->window_heads = s->window_dim = 0;
     s->v_in_k = false;
@@ -18,7 +18,8 @@ void kvshape_set_layers(KvShape *s, const Layer *layers, int n) {
         s->v_in_k = l->kind.mixer == MIXER_LATENT;
         if (l->kv_kind == KV_WINDOW) {
             s->n_windowed = int_max(s->n_windowed, l->kv_layer + 1);
-            s->window = h->window, s->window_heads = h->n_kv_heads, s->window_dim = h->head_dim;
+            s->window = h->window, s->chunked = h->chunked, s->window_heads = h->n_kv_heads,
+            s->window_dim = h->head_dim;
         } else {
             n_full = int_max(n_full, l->kv_layer + 1);
             s->n_kv_heads = h->n_kv_heads, s->head_dim = h->head_dim, s->v_dim = heads_v_dim(h);

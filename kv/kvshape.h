@@ -13,6 +13,7 @@ typedef struct {
     int v_dim;                          // elements of V per slot and head; 0: head_dim
     bool v_in_k;                        // KvPool.v_in_k: V takes no memory
     int n_windowed, window;             // how many of the layers are in KV_WINDOW, and the slots that their rows see
+    int chunked;                        // Heads.chunked of these layers
     int window_heads, window_dim;       // n_kv_heads and head_dim of these layers, also for V; 0: as the other layers'
     int type_k, type_v;
     int block;    // slots per block; 0: contiguous (one block of n_ctx slots per sequence)

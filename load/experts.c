@@ -79,7 +79,9 @@ static Status load_shared_width(const Loader *l, int dense) {
         return OK;
     }
     TRY(loader_int(l, "expert_shared_count", 0, MAX_WIDTH / c->ffn, false, 0, &n));
-    int usual = n > 0 ? n * c->ffn : loader_layer_has(l, c->n_dense, "ffn_gate_shexp") ? dense : 0;
+    int first = 0, usual = n * c->ffn;
+    while (first < c->n_layers && !loader_has_experts(l, first)) first++;
+    if (n == 0) usual = loader_layer_has(l, first, "ffn_gate_shexp") ? dense : 0;
     return loader_int(l, "expert_shared_feed_forward_length", 0, MAX_WIDTH, false, usual, &c->ffn_shared);
 }
 
@@ -123,7 +125,9 @@ static Status describe(const Loader *l, LayerKind *k) {
     k->ffn = FFN_EXPERTS;
     k->n_experts = c->n_experts;
     k->n_used = c->n_used;
+    k->route_scale = 1;
     TRY(load_routing(l, &k->routing));
+    if (k->routing == ROUTE_SIGMOID_INPUT) return OK; // its files have no keys for the rest
     TRY(load_groups(l, k));
     return loader_scale(l, "expert_weights_scale", 1, &k->route_scale);
 }
@@ -193,8 +197,10 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    if (y->kind.routing != ROUTE_SIGMOID_INPUT) TRY(load_expert_bias(l, i));
-    TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
+    if (y->kind.routing != ROUTE_SIGMOID_INPUT) {
+        TRY(load_expert_bias(l, i));
+        TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
+    }
     if (l->family->dense_beside) return load_dense_beside(l, i);
     if (c->ffn_shared == 0) return OK;
     Tensor *up = l->family->ungated ? &y->shared_gate : &y->shared_up;

@@ -69,6 +69,9 @@ Status loader_attention(const Loader *l, int layer);      // loads its weights
 Status loader_rope(const Loader *l);               // sets the model's tables
 int loader_layer_rope(const Loader *l, int layer); // the index of a layer's table
 
+// ---- feed-forwards (load/xielu.c) ----
+Status loader_xielu(const Loader *l, int layer); // sets LayerKind.xielu
+
 // ---- recurrent layers (load/recurrent.c) ----
 // Sets l->recurrent and l->feeds_only, which the caller frees, and ModelConfig.rec. Call it before head_count_kv is
 // read.

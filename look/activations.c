@@ -81,8 +81,11 @@ static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     for (int i = 0; i < l->kind.n_experts; i++) {
         size_t at = expert_at(a, l, i);
         for (int pair = e->first[i]; pair < e->first[i + 1]; pair++) {
-            add_row(a->expert_sums[0] + at * widest, w->x + (size_t)e->row[pair] * (size_t)w->dim, l->norm_ffn,
-                    l->kind.eps, w->dim);
+            if (l->kind.routing == ROUTE_SIGMOID_INPUT) // a pair has an input of its own
+                add_row(a->expert_sums[0] + at * widest, e->x + (size_t)pair * (size_t)w->dim, NULL, 0, w->dim);
+            else
+                add_row(a->expert_sums[0] + at * widest, w->x + (size_t)e->row[pair] * (size_t)w->dim, l->norm_ffn,
+                        l->kind.eps, w->dim);
             add_row(a->expert_sums[1] + at * widest, w->h + (size_t)pair * width, NULL, 0, (int)width);
         }
         a->expert_count[at] += e->first[i + 1] - e->first[i];

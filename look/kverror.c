@@ -59,7 +59,7 @@ static size_t held_at(const KvError *c, const Layer *l, int token, int head, int
 // Attention of one row and head over the tokens of the text: out = sum over tokens of softmax(scale q k) v.
 static void attend_exactly(const Reference *r, int row, int head, double *scores, double *out) {
     const Heads *h = &r->l->heads;
-    int pos = r->b->pos[row], first = h->window ? int_max(0, pos + 1 - h->window) : 0, hd = h->head_dim;
+    int pos = r->b->pos[row], first = heads_oldest(h, pos), hd = h->head_dim;
     int vd = heads_v_dim(h);
     int kv_head = head / (h->n_heads / h->n_kv_heads);
     const float *q = r->w->q + (size_t)row * (size_t)r->w->q_dim + (size_t)head * (size_t)hd;

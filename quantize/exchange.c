@@ -188,6 +188,24 @@ static void check_scale(FileExchange *e, const Gguf *g) {
     if (fabsf(scale * scale * (float)n - 1) > 1e-3f) differ(e, "the scale of attention");
 }
 
+// ---- Llama 4 --------------------------------------------------------------------------------------------------------
+
+// Other programs know no keys for these and compute with the values of Scout and Maverick.
+static void check_llama4(FileExchange *e, const Gguf *g) {
+    Str arch;
+    float scale;
+    bool normed;
+    if (gguf_str(g, "general.architecture", &arch, false).code || !str_is(arch, "llama4")) return;
+    const Family *f = family_find(arch);
+    size_t chunk = arch_int(g, f, "attention.chunk_size"), span = arch_int(g, f, "attention.temperature_length");
+    if (chunk && chunk != (size_t)f->window) differ(e, "the chunks of attention");
+    bool other = !gguf_f32(g, "llama4.attention.temperature_scale", &scale, false, f->temperature).code &&
+                 scale != f->temperature;
+    if (other || (span && span != (size_t)f->window)) differ(e, "the temperature of scores");
+    bool usual = arch_int(g, f, "expert_count") != 128;
+    if (!gguf_bool(g, "llama4.use_qk_norm", &normed, usual).code && normed != usual) differ(e, "norms of Q and K");
+}
+
 // ---- everything together --------------------------------------------------------------------------------------------
 
 void exchange_make(const Gguf *g, FileExchange *out) {
@@ -195,6 +213,7 @@ void exchange_make(const Gguf *g, FileExchange *out) {
     read_rows(out, g);
     read_tokenizer(out, g);
     check_scale(out, g);
+    check_llama4(out, g);
 }
 
 void exchange_copy(const FileExchange *e, const Gguf *g, Gguf *out) {

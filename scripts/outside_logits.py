@@ -113,6 +113,20 @@ def windows(file):
     return dict(sliding_window=window, layer_types=kinds)
 
 
+APERTUS = {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm",
+           "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+
+
+def apertus(file):
+    return dict(hidden_act="xielu", rope_parameters={"rope_type": "default", "rope_theta": file.get("rope.freq_base")})
+
+
+def xielu(file):
+    """The parameters of the activation, which are lists in GGUF."""
+    return {f"model.layers.{i}.mlp.act_fn.{part}": torch.tensor([v] if "alpha" in part else v, dtype=torch.float64)
+            for part in ("alpha_p", "alpha_n", "beta", "eps") for i, v in enumerate(file.fields[f"xielu.{part}"])}
+
+
 def granite(file):
     usual = file.get("attention.key_length") ** -0.5
     return dict(embedding_multiplier=file.get("embedding_scale"),
@@ -539,6 +553,7 @@ FAMILIES = {
     "ernie4_5": like_llama("Ernie4_5"),
     "exaone4": like_llama("Exaone4", BEHIND, keys=windows),
     "hunyuan-dense": like_llama("HunYuanDenseV1", HUNYUAN),
+    "apertus": like_llama("Apertus", APERTUS, keys=apertus, more=xielu),
     "arcee": like_llama("Arcee", halves=True),
     "command-r": like_llama("Cohere", {}, keys=cohere),
     "cohere2": like_llama("Cohere2", {}, keys=lambda file: {**cohere(file), **windows(file)}),

@@ -252,6 +252,7 @@ says() {
     says 2 '-t: one number expected with --speculate, found 2' "$QUILL" bench --speculate ngram -t 1,2
     says 2 '-n: one number expected with --speculate, found 3' "$QUILL" bench --speculate ngram -n 16,32,64
     says 2 '-t: one number expected with --ops, found 2' "$QUILL" bench --ops -t 1,2
+    says 2 '-n: a bench without --ops expected with it' "$QUILL" bench --ops -n 5
     says 2 '--roofline and --speculate' "$QUILL" bench --speculate ngram --roofline
     says 2 '--speculate and --shape' "$QUILL" bench --speculate ngram --shape 1b
 }

@@ -5,10 +5,10 @@
 #include "gpu/launch.h"
 #include "tests/rig/cuda_rig.h"
 
-static const char *const archs[] = {"llama",    "qwen2",     "qwen3",         "gemma2",   "gemma3",   "phi3",
-                                    "olmo2",    "granite",   "smollm3",       "mistral3", "glm4",     "seed_oss",
-                                    "ernie4_5", "exaone4",   "hunyuan-dense", "arcee",    "gemma",    "command-r",
-                                    "cohere2",  "internlm2", "exaone",        "minicpm",  "maincoder"};
+static const char *const archs[] = {"llama",    "qwen2",     "qwen3",         "gemma2",   "gemma3",    "phi3",
+                                    "olmo2",    "granite",   "smollm3",       "mistral3", "glm4",      "seed_oss",
+                                    "ernie4_5", "exaone4",   "hunyuan-dense", "arcee",    "gemma",     "command-r",
+                                    "cohere2",  "internlm2", "exaone",        "minicpm",  "maincoder", "apertus"};
 enum { N_WIDE = 4 }; // the first N_WIDE are tested with every type of KV, the others with one type each
 
 enum { N_BATCHINGS = 4 };

@@ -26,6 +26,8 @@ static const TinyModel shapes[] = {
     {.arch = "minicpm", .dim = 52, .n_heads = 4, .n_kv_heads = 1, .head_dim = 14, .rope = "yarn"},
     {.arch = "maincoder"},
     {.arch = "maincoder", .dim = 44, .n_heads = 3, .n_kv_heads = 1, .head_dim = 26, .ffn = 60, .tied = true},
+    {.arch = "apertus"},
+    {.arch = "apertus", .dim = 60, .n_heads = 4, .n_kv_heads = 1, .head_dim = 18, .ffn = 101, .rope_freqs = true},
     {.arch = "arcee"},
     {.arch = "arcee", .dim = 60, .n_heads = 4, .n_kv_heads = 1, .head_dim = 18, .ffn = 100, .rope_freqs = true},
     {.arch = "command-r", .tied = true},

@@ -385,7 +385,7 @@ static void matrix_shapes(MatrixCase *c) {
                     // int8 packs whole blocks of 32
                     int n_out = m && with_glu[i] == k->int8_panels ? (int)round_up((size_t)outs[o], 32) : outs[o];
                     if (m && m->run_glu && rows[r] >= m->min_rows && n_out <= MOST_OUT)
-                        check_glu(c, k, m, (Activation)((o + r) % N_ACTIVATIONS), n_out, rows[r]);
+                        check_glu(c, k, m, (Activation)((o + r) % N_GATES), n_out, rows[r]);
                 }
                 if (k->int8_panels && k->int8_panels(c->m->t.type))
                     check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);

@@ -142,7 +142,7 @@ static void check_gate_sizes(Kernel kernel, int isa, GateRow *gate_row, Activati
 static void test_gate(void **state) {
     (void)state;
     for (int isa = 0; isa < isa_count(); isa++)
-        for (Activation act = 0; act < N_ACTIVATIONS; act++) {
+        for (Activation act = 0; act < N_GATES; act++) {
             const CpuKernels *k = kernels(isa);
             if (has_own(isa)) check_gate_sizes(GATE, isa, k->gate, act);
             // the others are used only by experts or without w_up, and k->gate computes them
@@ -168,6 +168,33 @@ static void test_softcap(void **state) {
             kernels(isa)->softcap(v, sizes[k], cap);
             for (int i = 0; i < sizes[k]; i++) assert_true(fabs((double)v[i] - want[i]) < 1e-6 * (double)cap);
             assert_true(v[sizes[k]] == canary);
+            free(v);
+        }
+}
+
+// Absolute distances below 0, where the result is the difference of nearly equal numbers.
+static void test_xielu(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 3, 8, 16, 33, 100, 171};
+    static const Xielu shapes[] = {{0.8f, 0.8f, 0.5f}, {1.3f, 0.2f, -0.4f}};
+    uint64_t random = 18;
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (size_t k = 0; k < 2 * ARRAY_LEN(sizes) && has_own(isa); k++) {
+            const Xielu *x = &shapes[k % 2];
+            int n = sizes[k / 2];
+            float *v = random_floats((size_t)n + 1, &random), canary = v[n];
+            double want[171];
+            for (int i = 0; i < n; i++) {
+                v[i] *= i == 0 ? 1e4f : i == 1 ? 0 : i == 2 ? -200 : 4;
+                double a = (double)v[i], below = (double)x->n * (expm1(a) - a), above = (double)x->p * a * a;
+                want[i] = (a > 0 ? above : below) + (double)x->b * a;
+            }
+            kernels(isa)->xielu(x, v, n);
+            for (int i = 0; i < n; i++) assert_true(fabs((double)v[i] - want[i]) <= 1e-6 * fmax(1, fabs(want[i])));
+            assert_true(v[n] == canary);
+            v[0] = NAN;
+            kernels(isa)->xielu(x, v, n);
+            assert_true(isnan(v[0]));
             free(v);
         }
 }
@@ -232,7 +259,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backend_choice), cmocka_unit_test(test_embed), cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rope),           cmocka_unit_test(test_gate),  cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_to_kv),
+        cmocka_unit_test(test_xielu),          cmocka_unit_test(test_to_kv),
     };
     return cmocka_run_group_tests(tests, isa_print, print_distances);
 }

@@ -73,6 +73,26 @@ static void test_truncating_behind_a_window(void **state) {
     }
 }
 
+// Slots 80 to 88 are in one chunk. A return to slot 82 needs only those from 80 on, which are there; with a window
+// those from 73 on, which are not.
+static void test_truncating_in_a_chunk(void **state) {
+    (void)state;
+    for (int chunked = 0; chunked < 2; chunked++) {
+        KvCache kv = windowed(false, false);
+        Sequence s = {0};
+        kv.chunked = chunked;
+        for (int i = 0; i < 100; i++) sequence_push(&s, &i, 1);
+        small_kv_compute(&kv, &s, 88, 1);
+        small_kv_compute(&kv, &s, 89, 1);
+        kvcache_truncate(&kv, &s, 82);
+        assert_int_equal(s.n_cached, chunked ? 82 : 0);
+        kvcache_truncate(&kv, &s, 75);
+        assert_int_equal(s.n_cached, 0);
+        sequence_free(&s);
+        kvcache_free(&kv);
+    }
+}
+
 // A prefix is shared only as far as the partners of its last window exist.
 static void test_prefix_with_a_window(void **state) {
     (void)state;
@@ -160,9 +180,13 @@ static void test_most_sequences(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows_are_given_up), cmocka_unit_test(test_truncating_behind_a_window),
-        cmocka_unit_test(test_prefix_with_a_window), cmocka_unit_test(test_prefix_of_a_released_window),
-        cmocka_unit_test(test_forks_with_a_window),  cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_windows_are_given_up),
+        cmocka_unit_test(test_truncating_behind_a_window),
+        cmocka_unit_test(test_truncating_in_a_chunk),
+        cmocka_unit_test(test_prefix_with_a_window),
+        cmocka_unit_test(test_prefix_of_a_released_window),
+        cmocka_unit_test(test_forks_with_a_window),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_most_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

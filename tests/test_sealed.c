@@ -189,6 +189,7 @@ enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
 
 typedef struct {
     int type_k, type_v, head_dim, group, block, first, n_rows, window;
+    bool chunked;
     uint64_t seed;
 } SealedAttendShape;
 
@@ -253,6 +254,7 @@ static void reference(SealedAttendCase *c) {
     for (int r = 0; r < s->n_rows; r++)
         for (int h = 0; h < n_heads; h++) {
             int slot = c->slot[r], first = s->window ? int_max(0, slot - s->window + 1) : 0, kv_head = h / s->group;
+            if (s->window && s->chunked) first = slot - slot % s->window;
             double max = -INFINITY, sum = 0, *out = c->want + (r * n_heads + h) * hd;
             for (int t = first; t <= slot; t++) {
                 p[t] = 0;
@@ -278,6 +280,7 @@ static void case_new(SealedAttendCase *c, const SealedAttendShape *shape) {
                        .n_kv_heads = N_KV_HEADS,
                        .head_dim = hd,
                        .window = s->window,
+                       .chunked = s->chunked,
                        .scale = (float)(1 / sqrt(hd))};
     c->kv = (KvPool){.n_layers = N_LAYERS,
                      .n_blocks = used + 2,
@@ -377,6 +380,7 @@ static void test_attention_over_groups(void **state) {
                                .first = firsts[pick(&random, 10)],
                                .n_rows = rows[pick(&random, 5)],
                                .window = pick(&random, 3) ? 0 : 1 + pick(&random, 80),
+                               .chunked = n % 2,
                                .seed = (uint64_t)n};
         s.n_rows = int_min(s.n_rows, SEAL - s.first % SEAL); // the rows of a task belong to one group
         SealedAttendCase c;

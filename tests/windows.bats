@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# windows.bats: models some of whose layers have a sliding window: one text whatever the mode, whether their keys and
+# windows.bats: models some of whose layers have a sliding window, or chunks: one text whatever the mode, whether their keys and
 # values are given up behind the window or kept, shared, saved or sent on.
 
 load rig/helpers
@@ -7,6 +7,7 @@ load rig/helpers
 models() {
     "$MAKE_TINY" "$TINY/gemma2.gguf" arch=gemma2 seed=1 ctx=4096
     "$MAKE_TINY" "$TINY/gemma3.gguf" arch=gemma3 seed=2 ctx=4096
+    "$MAKE_TINY" "$TINY/llama4.gguf" arch=llama4 seed=3 ctx=4096
     for _ in 1 2 3 4 5 6 7 8; do printf 'Once upon a time there was a small ship. '; done >"$TINY/long"
 }
 
@@ -18,7 +19,7 @@ answer() {
 }
 
 @test "windows do not change a text: freed, kept, shared over runs, in small steps, with sealed KV" {
-    for model in gemma2 gemma3; do
+    for model in gemma2 gemma3 llama4; do
         answer $model >given_up
         [ -s given_up ]
         answer $model --kv-dir kv-$model >kept # which computes and saves all of it
@@ -37,13 +38,13 @@ answer() {
 }
 
 @test "with windows a batch gives each prompt the text that it has alone" {
-    for model in gemma2 gemma3; do
+    for model in gemma2 gemma3 llama4; do
         same_alone "$TINY/$model.gguf" 60
     done
 }
 
 @test "with windows prefill and decode give the answer of one process" {
-    for model in gemma2 gemma3; do
+    for model in gemma2 gemma3 llama4; do
         answer $model >one
         "$QUILL" prefill -m "$TINY/$model.gguf" --raw --deterministic -f "$TINY/long" --kv-out - |
             "$QUILL" decode -m "$TINY/$model.gguf" --raw --greedy --ignore-eos --deterministic -n 100 --kv-in - >two

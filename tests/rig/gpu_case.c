@@ -103,7 +103,8 @@ static void fill_dense(GpuCaseRig *r, bool value, const int *table, int head, in
 // table entries of completely unseen blocks become 0, which is a block of another sequence.
 static void hide_unseen(GpuCaseRig *r, int seq) {
     KvPool *kv = &r->kv;
-    int *table = gpu_case_table(r, seq), oldest = r->b.slot[seq * r->c->rows_each] - r->c->window + 1;
+    int *table = gpu_case_table(r, seq), first = r->b.slot[seq * r->c->rows_each], window = abs(r->c->window);
+    int oldest = r->c->window < 0 ? first / window * window : first - window + 1;
     if (kv->tail_of) oldest = oldest / SEAL * SEAL;
     for (int slot = 0; slot < oldest; slot++)
         for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
@@ -167,7 +168,7 @@ static void upload_tails(GpuCaseRig *r) {
 // Uploads the layer's table, and a second table that must not be read.
 static void upload_tables(GpuCaseRig *r) {
     const Batch *b = &r->b;
-    int n = b->max_blocks, window = r->c->window > 0, *tables = malloc((size_t)(2 * n * b->n_seqs) * sizeof *tables);
+    int n = b->max_blocks, window = r->c->window != 0, *tables = malloc((size_t)(2 * n * b->n_seqs) * sizeof *tables);
     for (int i = 0; i < 2 * n * b->n_seqs; i++) tables[i] = 1 << 28;
     for (int seq = 0; seq < b->n_seqs; seq++)
         memcpy(tables + (2 * seq + window) * n, gpu_case_table(r, seq), (size_t)n * sizeof *tables);
@@ -211,7 +212,8 @@ void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed) {
     r->g = tiny_model(&c->model);
     assert_ok(model_load(&r->m, r->g, be));
     r->m.layers[1].kv_layer = 1; // the index does not depend on the layer's kind: there is one pool
-    r->m.layers[1].heads.window = c->window;
+    r->m.layers[1].heads.window = abs(c->window);
+    r->m.layers[1].heads.chunked = c->window < 0;
     r->pool = threads_new(1);
     make_batch(r);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, r->b.n_rows, r->b.n_rows, 1));

@@ -13,7 +13,7 @@ typedef struct {
     const char *name;
     TinyModel model;
     struct {
-        int type_k, type_v, block, window;
+        int type_k, type_v, block, window; // window: negative means chunks of that many slots
         bool rotate;
     };
     struct { // describes the batch

@@ -396,6 +396,24 @@ static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
     w->header = json_object();
 }
 
+// Apertus: the lists of a GGUF file as tensors of one number.
+static void add_xielu(DirectoryWriter *w, json_t *map, const char *base) {
+    static const NamePair lists[] = {
+        {"xielu.alpha_p", "alpha_p"}, {"xielu.alpha_n", "alpha_n"}, {"xielu.beta", "beta"}, {"xielu.eps", "eps"}};
+    for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
+        const GgufValue *v = gguf_value(w->g, lists[k].gguf);
+        for (uint64_t i = 0; v && i < v->n; i++) {
+            char name[160], part[64];
+            while (w->data.n % 4) buf_append(&w->data, "", 1);
+            size_t begin = w->data.n;
+            snprintf(part, sizeof part, "mlp.act_fn.%s", lists[k].hf);
+            begin_expert(w, map, base, name, (int)i, part);
+            buf_append(&w->data, (const char *)v->data + 4 * i, 4);
+            add_header(w, name, "F32", (size_t[]){1}, k < 2, begin);
+        }
+    }
+}
+
 static void write_tensors(DirectoryWriter *w, const char *dir) {
     int n = gguf_n_tensors(w->g), n_files = int_max(1, w->how->n_shards);
     bool tied = !gguf_tensor(w->g, "output.weight");
@@ -421,6 +439,7 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
             add_tensor(w, t, gguf, name);
             jsonio_put(map, name, json_string(base));
         }
+        if (file == 0) add_xielu(w, map, base);
         write_file(w, dir, w->how->n_shards ? base : "model.safetensors");
     }
     json_decref(w->header);

@@ -30,6 +30,7 @@ static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                                     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                                     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
+static const NamePair apertus[] = {{"attn_norm", "attention_layernorm"}, {"ffn_norm", "feedforward_layernorm"}};
 static const NamePair llama4[] = {{"ffn_gate", "feed_forward.gate_proj"},
                                   {"ffn_up", "feed_forward.up_proj"},
                                   {"ffn_down", "feed_forward.down_proj"},
@@ -125,6 +126,7 @@ static const Style styles[] = {
      .layers = "transformer.h."},
     {.arch = "exaone4", .model_type = "exaone4", .names = gemma, .n_names = 3},
     {.arch = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .names = hunyuan, .n_names = 2},
+    {.arch = "apertus", .model_type = "apertus", .names = apertus, .n_names = 2},
     {.arch = "arcee", .model_type = "arcee", .permuted = true},
     {.arch = "command-r", .model_type = "cohere"},
     {.arch = "cohere2", .model_type = "cohere2"},

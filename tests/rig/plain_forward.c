@@ -211,13 +211,26 @@ static double activated(const Plain *p, double g) {
     return gelu ? 0.5 * g * (1 + tanh(cubic)) : g / (1 + exp(-g));
 }
 
+// The activation of apertus, with the numbers of the layer.
+static double xielu(const Plain *p, int layer, double v) {
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    double of[4];
+    for (int k = 0; k < 4; k++) {
+        float f;
+        memcpy(&f, gguf_value(p->g, keys[k])->data + sizeof f * (size_t)layer, sizeof f);
+        of[k] = (double)f;
+    }
+    double above = log1p(exp(of[0])), below = of[2] + log1p(exp(of[1]));
+    return v > 0 ? above * v * v + of[2] * v : (expm1(fmin(v, of[3])) - v) * below + of[2] * v;
+}
+
 // y = down(act(gate(norm(x))) * up(norm(x))). arcee has no gate: act(up) * up.
 static void dense(const Plain *p, int layer, const double *x, double *y) {
     bool fused = !tensor_of(p, layer, "ffn_gate", "weight");
     int ffn = (int)tensor_of(p, layer, "ffn_down", "weight")->dims[0];
     double h[4096], gate[4096], up[4096];
     memcpy(h, x, (size_t)p->dim * sizeof *h);
-    bool one = fused && (is(p, "arcee") || is_apart(p)); // no gate
+    bool one = fused && (is(p, "arcee") || is(p, "apertus") || is_apart(p)); // no gate
     norm(p, layer,
          is_cohere(p) || is_apart(p) ? "attn_norm"
          : norm_is_behind(p)         ? "ffn_norm"
@@ -225,7 +238,7 @@ static void dense(const Plain *p, int layer, const double *x, double *y) {
          h, p->dim);
     product(p, layer, fused ? "ffn_up" : "ffn_gate", 0, ffn, h, gate);
     product(p, layer, "ffn_up", fused && !one ? ffn : 0, ffn, h, up);
-    for (int i = 0; i < ffn; i++) gate[i] = activated(p, gate[i]) * up[i];
+    for (int i = 0; i < ffn; i++) gate[i] = is(p, "apertus") ? xielu(p, layer, gate[i]) : activated(p, gate[i]) * up[i];
     product(p, layer, "ffn_down", 0, p->dim, gate, y);
 }
 

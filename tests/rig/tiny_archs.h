@@ -13,6 +13,7 @@ typedef struct {
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
     bool cohere;                                 // layers of one norm, which is a LayerNorm
     bool ungated;                                // the feed-forward has no gate
+    bool xielu;                                  // the parameters of its activation are keys
     bool delta, delta_grouped, conv, ssd, gated; // recurrent layers; attention with a gate in Wq
     bool gate_own, logit_factor;                 // attention with a gate of its own; logit_scale multiplies
     bool apart;                                  // a layer has one part (part_of); feed-forwards have no gate
@@ -50,6 +51,7 @@ static const Arch archs[] = {
      .no_norms_before = true},
     {.name = "hunyuan-dense", .pre = "hunyuan-dense", .qk_norm = true},
     {.name = "maincoder", .qk_norm = true},
+    {.name = "apertus", .pre = "tekken", .qk_norm = true, .ungated = true, .xielu = true},
     {.name = "arcee", .pre = "llama-bpe", .ungated = true},
     {.name = "command-r", .pre = "command-r", .cohere = true, .logit_factor = true},
     {.name = "cohere2", .pre = "command-r", .n_layers = 4, .window = 12, .cohere = true, .logit_factor = true},

@@ -381,6 +381,16 @@ static void set_choice(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "expert_group_used_count", (m->n_groups + 1) / 2);
 }
 
+static void set_xielu(Gguf *g, const TinyModel *m) {
+    static const char *const keys[] = {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"};
+    float all[64];
+    if (m->n_layers > (int)ARRAY_LEN(all)) impossible("at most 64 layers expected in such a model", m->n_layers, 0);
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < m->n_layers; i++) all[i] = k == 3 ? -9.98377799987793e-07f : 0.5f - 0.3f * (float)(i + k);
+        gguf_set_floats(g, keys[k], all, (size_t)m->n_layers);
+    }
+}
+
 static void set_llama4(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "feed_forward_length", ffn_width(m, 0));
     set_u32(g, m->arch, "interleave_moe_layer_step", 2);
@@ -444,6 +454,7 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     if (arch_of(m)->scales) set_scales(g, m);
     if (arch_of(m)->apart) set_list(g, m, "feed_forward_length", width_of_part);
     if (arch_of(m)->gemma4) set_gemma4(g, m);
+    if (arch_of(m)->xielu) set_xielu(g, m);
     if (arch_of(m)->latent) set_latent(g, m);
     set_scaling(g, m);
 }
