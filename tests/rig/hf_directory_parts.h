@@ -5,9 +5,24 @@
 #include <jansson.h>
 
 #include "files/gguf.h"
+#include "tests/rig/hf_directory.h"
 
 _Noreturn void hf_directory_impossible(const char *what, const char *name);
 void hf_directory_json(const char *dir, const char *file, json_t *value); // frees the value
+// tests/rig/hf_directory_config.c
+typedef struct {
+    const Gguf *g;
+    const HfDirectory *how;
+    const char *arch, *model_type;
+    int n_heads;
+} HfConfigSource;
+void hf_directory_config(const HfConfigSource *s, const char *dir); // writes config.json
+
+// tests/rig/hf_experts.c
+double hf_number_of(const Gguf *g, const char *arch, const char *suffix); // of a key; NAN: there is no such key
+void hf_put_number(json_t *config, const char *key, double v);            // NAN: does nothing
+
+// tests/rig/hf_directory_tokenizer.c
 void hf_directory_tokenizer(const Gguf *g, const char *dir, bool merges_as_text);
 
 // tests/rig/hf_fp8.c. Matrices in FP8: n of n_out rows and n_in columns, with a scale for each block of `block` rows

@@ -8,8 +8,7 @@
 #include "base/jsonio.h"
 #include "tests/rig/hf_recurrent.h"
 
-// NAN: there is no such key.
-static double number(const Gguf *g, const char *arch, const char *suffix) {
+double hf_number_of(const Gguf *g, const char *arch, const char *suffix) {
     char key[96];
     uint64_t magnitude;
     bool negative;
@@ -21,8 +20,8 @@ static double number(const Gguf *g, const char *arch, const char *suffix) {
     return gguf_f32(g, key, &f, true, 0).code ? NAN : (double)f;
 }
 
-static void put(json_t *config, const char *key, double v) {
-    if (!isnan(v)) jsonio_put(config, key, v == floor(v) ? json_integer((json_int_t)v) : json_real(v));
+void hf_put_number(json_t *config, const char *key, double v) {
+    if (!isnan(v)) jsonio_put(config, key, v == floor(v) && v >= 1 ? json_integer((json_int_t)v) : json_real(v));
 }
 
 static const NamePair glm4moe[] = {{"expert_count", "n_routed_experts"},
@@ -91,10 +90,11 @@ void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (strcmp(all[i].arch, arch) != 0) continue;
         json_object_del(config, "num_local_experts");
-        for (size_t k = 0; k < all[i].n; k++) put(config, all[i].keys[k].hf, number(g, arch, all[i].keys[k].gguf));
+        for (size_t k = 0; k < all[i].n; k++)
+            hf_put_number(config, all[i].keys[k].hf, hf_number_of(g, arch, all[i].keys[k].gguf));
     }
-    double shared = number(g, arch, "expert_shared_feed_forward_length"),
-           width = number(g, arch, "expert_feed_forward_length");
+    double shared = hf_number_of(g, arch, "expert_shared_feed_forward_length"),
+           width = hf_number_of(g, arch, "expert_feed_forward_length");
     bool hy3 = strcmp(arch, "hy_v3") == 0, trinity = strcmp(arch, "afmoe") == 0,
          ernie45 = strcmp(arch, "ernie4_5-moe") == 0;
     if (ernie45 || hy3 || trinity || strcmp(arch, "exaone-moe") == 0)
@@ -103,7 +103,7 @@ void hf_experts_config(const Gguf *g, const char *arch, json_t *config) {
     if (trinity) jsonio_put(config, "mup_enabled", json_true());
     if (strcmp(arch, "mellum") == 0) {
         json_t *types = json_array();
-        for (int i = 0; i < number(g, arch, "block_count"); i++)
+        for (int i = 0; i < hf_number_of(g, arch, "block_count"); i++)
             jsonio_append(types, json_string((i + 1) % 4 ? "sliding_attention" : "full_attention"));
         jsonio_put(config, "layer_types", types);
     }
