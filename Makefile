@@ -269,7 +269,7 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
 # Small models of some families, for fuzz_gguf to begin with: it would not find their tensors by itself. MAKE_TINY is of
 # another build.
-SEEDS := llama qwen2moe qwen3moe gpt-oss granitehybrid lfm2moe
+SEEDS := llama qwen2moe qwen3moe llama4 gpt-oss granitehybrid lfm2moe
 fuzz_gguf: seeds = $(if $(MAKE_TINY),for arch in $(SEEDS); do $(MAKE_TINY) $(BUILD)/seed.gguf arch=$$arch type=Q4_0 dim=32 n_heads=2 n_kv_heads=1 head_dim=16 ffn=32 n_experts=4 && { printf '\0'; cat $(BUILD)/seed.gguf; } >$(BUILD)/corpus/fuzz_gguf/$$arch || exit 1; done)
 # One fuzzer, built with the words of FUZZ_BUILD; build/fuzz/corpus keeps its corpus between runs.
 $(FUZZ): fuzz_%: $(BUILD)/tests/fuzz_%
