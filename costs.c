@@ -1,6 +1,7 @@
 // costs.c: what a step costs, counted from its batch.
 //
-// A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0, or s % w + 1 in chunks.
+// A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0, or s % w + 1 in
+// chunks.
 //
 // FLOPs; a multiplication and an addition count as two:
 //     each row, each layer:  2 n_out n_in for each matrix; of experts, only those that the row is routed to

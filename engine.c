@@ -341,8 +341,7 @@ void engine_run(Engine *e) {
 
 // The largest -c whose KV cache fits into memory: what is available beside this engine, or the context that it has.
 static int most_context(const Engine *e) {
-    int held = e->shape.n_blocks ? 0 : e->shape.n_ctx;
-    return int_max(held, memory_plan_most_context(&e->shape, e->work.max_rows, e->config.kv_mem));
+    return int_max(e->shape.n_ctx, memory_plan_most_context(&e->shape, e->work.max_rows, e->config.kv_mem));
 }
 
 const char *engine_context_option(const Engine *e) {

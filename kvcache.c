@@ -77,7 +77,7 @@ static void drop_free_tail(KvCache *kv, int block) {
 
 // ---- partners -------------------------------------------------------------------------------------------------------
 
-// A slot for layers with a window. With sealed types, the first of its group.
+// Rounds a slot down to the first of its group with sealed types. 0 if partners are never freed.
 static int slot_of_window(const KvCache *kv, int slot) {
     if (!kv->partner || kv->keep_partners) return 0;
     return is_sealed(kv) ? slot / SEAL * SEAL : slot;
@@ -581,7 +581,7 @@ static int with_partners(const KvCache *kv, const Sequence *s, const int *found,
     for (int i = 0; i < n; i++) {
         int block = s->n_blocks + i;
         if (kv->partner[found[i]] < 0) run = block + 1;
-        if (run <= first_read(kv, (block + 1) * size) / size) best = i + 1;
+        if (run <= first_seen(kv, (block + 1) * size) / size) best = i + 1;
     }
     return best;
 }

@@ -213,10 +213,10 @@ static bool pool_suffices(const MemoryPlan *p, size_t host, size_t one, size_t n
     return n >= 1 && (!asked || n >= one);
 }
 
-// Says that the context is shorter than the one that the model offers.
+// Says that the context is shorter than `wished`, the one that memory without bounds would give.
 static void note_shorter(const MemoryPlan *p, const char *memory, size_t n_ctx, int wished, const char *advice) {
-    note_print(!p->config->verbose, "%s has room for %zu tokens of context, fewer than the model's %d; %s", memory,
-               n_ctx, wished, advice);
+    note_print(!p->config->verbose, "%s has room for %zu tokens of context in place of %d; %s", memory, n_ctx, wished,
+               advice);
 }
 
 static void note_shorter_cache(const MemoryPlan *p, size_t n_ctx) {

@@ -384,7 +384,8 @@ size_t model_active_bytes(const Model *m) { return model_weight_bytes(m) - idle(
 size_t model_active_params(const Model *m) { return model_n_params(m) - idle(m, add_params); }
 
 size_t model_row_bytes(const Model *m) {
-    return model_active_bytes(m) - (m->c.tied ? 0 : tensor_bytes(&m->ends.tok_embd));
+    size_t tables = tensor_bytes(&m->ends.per_embd) + (m->c.tied ? 0 : tensor_bytes(&m->ends.tok_embd));
+    return model_active_bytes(m) - tables;
 }
 
 static Status not_finite(const Model *m, const GgufTensor *t, double value, size_t element) {

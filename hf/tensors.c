@@ -404,6 +404,7 @@ static Status read_all(TensorReader *r) {
     }
     TRY(hf_experts_end(&r->experts, r->m));
     if (hf_is_muse(r->m)) TRY(hf_muse_norms(r->m));
+    TRY(hf_xielu_end(r->m));
     if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, embedding(r), "");
     if (r->untied && !gguf_tensor(r->m->g, "output.weight")) {
         r->prefix = "";

@@ -10,7 +10,7 @@
 
 static const struct {
     const char *part, *key;
-    float usual;
+    float usual; // NaN: the tensors must be there
 } lists[] = {{"mlp.act_fn.alpha_p", "xielu.alpha_p", NAN},
              {"mlp.act_fn.alpha_n", "xielu.alpha_n", NAN},
              {"mlp.act_fn.beta", "xielu.beta", 0.5f},
@@ -51,4 +51,20 @@ bool hf_xielu_take(const HfModel *m, long layer, const char *part, const SafeTen
         return true;
     }
     return false;
+}
+
+Status hf_xielu_end(const HfModel *m) {
+    for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
+        const GgufValue *list = gguf_value(m->g, lists[k].key);
+        for (uint64_t i = 0; list && i < list->n; i++) {
+            float v;
+            memcpy(&v, list->data + i * sizeof v, sizeof v);
+            if (isnan(v))
+                return status_error(QUILL_MODEL,
+                                    "%s: tensor layers.%d.%s: one number expected in the safetensors files, "
+                                    "none found",
+                                    m->dir, (int)i, lists[k].part);
+        }
+    }
+    return OK;
 }

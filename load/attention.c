@@ -144,9 +144,9 @@ Status loader_attention_shape(Loader *l) {
         c->n_windowed += loader_window(l, i) > 0;
         if (f->chunked && (loader_window(l, i) > 0) != ((i + 1) % f->full_every != 0))
             return status_error(QUILL_MODEL,
-                                "%s: %s.attention.sliding_window_pattern: chunks in all layers but each %dth expected, "
-                                "another kind found for layer %d",
-                                l->file, c->arch, f->full_every, i);
+                                "%s: attention: chunks in all layers but each %dth expected, another kind found for "
+                                "layer %d (%s.attention.sliding_window_pattern)",
+                                l->file, f->full_every, i, c->arch);
         if (source_of(l, i) < 0)
             return status_error(QUILL_MODEL,
                                 "%s: %s.attention.shared_kv_layers is %d: before layer %d a layer of its kind with K "

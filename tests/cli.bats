@@ -804,10 +804,8 @@ like_reference() {
 # Ten minutes: for `make soak`. The longer text is for Q2_K, whose tokens move by more.
 @test "the perplexity of every type of weights equals the reference" {
     [ "${QUILL_SOAK:-}" ] || skip "make soak runs it"
-    needs_builtin
-    needs python3
     python3 "$TOP/scripts/make_corpus.py" --seed 4711 --bytes 60000 -o text
-    for type in Q2_K Q3_K Q4_K Q5_K Q6_K Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL IQ4_XS MXFP4; do
+    for type in Q2_K Q3_K Q4_K Q5_K Q6_K Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL IQ4_XS MXFP4; do
         "$QUILL" quantize -q builtin model.gguf $type
         like_reference model.gguf text
     done

@@ -60,6 +60,24 @@ static void test_rows(void **state) {
     }
 }
 
+// Other programs compute with the numbers of Scout and Maverick.
+static void test_llama4(void **state) {
+    (void)state;
+    static const char *const notes[] = {"chunks of attention", "temperature of scores", "norms of Q and K"};
+    for (int other = 0; other < 4; other++) { // 0: as they are
+        Gguf *g = tiny_model(&(TinyModel){.arch = "llama4"});
+        FileExchange e;
+        gguf_set_u32(g, "llama4.attention.chunk_size", other == 1 ? 4096 : 8192);
+        gguf_set_f32(g, "llama4.attention.temperature_scale", other == 2 ? 0 : 0.1f);
+        gguf_set_u32(g, "llama4.attention.temperature_length", 8192);
+        gguf_set_bool(g, "llama4.use_qk_norm", other != 3);
+        exchange_make(g, &e);
+        for (int k = 0; k < 3; k++) assert_int_equal(differs(&e, notes[k]), other == k + 1);
+        exchange_free(&e);
+        gguf_close(g);
+    }
+}
+
 // A part of a head is rotated: the other rows stay. Fused rows of Q, K and V cannot move.
 static void test_part_of_a_head(void **state) {
     (void)state;
@@ -159,8 +177,8 @@ static void test_golden(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_part_of_a_head), cmocka_unit_test(test_pre_name),
-        cmocka_unit_test(test_scores), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_part_of_a_head), cmocka_unit_test(test_llama4),
+        cmocka_unit_test(test_pre_name), cmocka_unit_test(test_scores),         cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,6 +131,7 @@ static void test_refused(void **state) {
                 {"olmoe", "olmoe.expert_used_count", 9, NULL},
                 {"llama4", "llama4.attention.sliding_window", 0, NULL},
                 {"llama4", "llama4.attention.chunk_size", 0, NULL},
+                {"llama4", "llama4.attention.sliding_window_pattern", 3, NULL},
                 {"llama4", "llama4.expert_count", 0, NULL},
                 {"llama4", "llama4.interleave_moe_layer_step", 3, "blk.1.ffn_gate.weight"},
                 {"llama4", "llama4.interleave_moe_layer_step", 5, NULL}};
@@ -240,6 +241,8 @@ static void test_refused_configs(void **state) {
         {"{\"model_type\": \"llama4_text\", \"use_qk_norm\": 1, " SHAPE "}", "use_qk_norm: true or false"},
         {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": [1, 1], " SHAPE "}",
          "no_rope_layers: a number for each"},
+        {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": [], \"no_rope_layer_interval\": 2, " SHAPE "}",
+         "no_rope_layers: every fourth"},
         {"{\"model_type\": \"llama4_text\", \"no_rope_layers\": [1, 0, 1], " SHAPE "}", "no_rope_layers: every fourth"},
         {"{\"model_type\": \"llama4_text\", \"layer_types\": [\"chunked_attention\", \"full_attention\", "
          "\"chunked_attention\"], " SHAPE "}",

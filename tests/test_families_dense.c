@@ -115,12 +115,45 @@ static void test_refused_tensors(void **state) {
     }
 }
 
+// Lists of another length, numbers that no trained model has, and one number for all layers.
+static void test_xielu(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        float values[3];
+        size_t n; // of a list; 0: one number
+        const char *message;
+    } cases[] = {
+        {"xielu.alpha_p", {0.5f, 0.5f, 0.5f}, 3, "xielu.alpha_p: one for each of the 2 layers expected, 3 found"},
+        {"xielu.alpha_n",
+         {0.5f, NAN},
+         2,
+         "xielu.alpha_n: numbers from -10000 to 10000 expected, nan found for layer 1"},
+        {"xielu.eps", {-0.1f, -0.1f}, 2, "xielu.eps: numbers from -1e-05 to 0 expected, -0.1 found for layer 0"},
+        {"xielu.beta", {0.25f}, 0, NULL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "apertus"});
+        Model m;
+        if (cases[i].n) gguf_set_floats(g, cases[i].key, cases[i].values, cases[i].n);
+        else gguf_set_f32(g, cases[i].key, cases[i].values[0]);
+        Status st = load(g, &m);
+        if (!cases[i].message) {
+            assert_ok(st);
+            assert_true(m.layers[0].kind.xielu.b == 0.25f && m.layers[1].kind.xielu.b == 0.25f);
+        } else if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].message))
+            fail_msg("%s: code %d: %s", cases[i].key, st.code, st.message);
+        model_free(&m);
+        gguf_close(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_rope_of_windows),
         cmocka_unit_test(test_turned_norms_stay),
         cmocka_unit_test(test_refused_tensors),
+        cmocka_unit_test(test_xielu),
     };
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }

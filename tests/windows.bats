@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# windows.bats: models some of whose layers have a sliding window, or chunks: one text whatever the mode, whether their keys and
-# values are given up behind the window or kept, shared, saved or sent on.
+# windows.bats: models some of whose layers have a sliding window, or chunks: one text whatever the mode, whether their
+# keys and values are given up behind the window or kept, shared, saved or sent on.
 
 load rig/helpers
 

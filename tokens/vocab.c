@@ -118,7 +118,8 @@ static const struct {
     const char *key;
 } known_names[] = {
     {"<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <end_of_turn> <|endoftext|> </s> "
-     "<|eom_id|> <|eot|> <|eom|> <|assistant_end|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> "
+     "<|eom_id|> <|eot|> <|eom|> <|assistant_end|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> "
+     "<turn|> "
      "<|tool_response> [e~[ "
      "<\xef\xbd\x9c"
      "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
