@@ -60,7 +60,8 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
     add(hash, &l->kind, offsetof(LayerKind, eps_out));
     if (l->kind.eps_out != 0) add_f32(hash, l->kind.eps_out); // files from before this field stay valid
     if (l->kind.centred || l->kind.parallel) add_u64(hash, (uint64_t)(l->kind.centred + 2 * l->kind.parallel));
-    if (l->kind.act == ACT_XIELU) add(hash, &l->kind.xielu, sizeof l->kind.xielu);
+    const Xielu *x = &l->kind.xielu;
+    if (x->p != 0 || x->n != 0 || x->b != 0) add(hash, x, sizeof *x);
     add(hash, &l->heads, offsetof(Heads, chunked));
     if (l->heads.chunked) add_u64(hash, 1);
     if (mixer_is_recurrent(l->kind.mixer)) add(hash, &l->rec, sizeof l->rec);

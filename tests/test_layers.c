@@ -176,7 +176,7 @@ static void test_every_word_is_hashed(void **state) {
     }
     for (int i = 0; i < r.m.ends.n_ropes; i++) {
         Rope *rope = &r.m.ends.ropes[i];
-        int *words[] = {&rope->table, &rope->n_rot, &rope->adjacent, &rope->span};
+        int *words[] = {&rope->table, &rope->n_rot, &rope->adjacent, &rope->span, &rope->ahead};
         for (size_t k = 0; k < ARRAY_LEN(words); k++) flip_and_compare(&r, &whole, (uint32_t *)words[k], "RoPE", k);
         flip_and_compare(&r, &whole, (uint32_t *)&rope->mscale, "RoPE's magnitude", 0);
         flip_and_compare(&r, &whole, (uint32_t *)&rope->temperature, "the temperature of Q", 0);
