@@ -87,7 +87,7 @@ static int slot_of_window(const KvCache *kv, int slot) {
 // without, so that a sequence can return to the chunk before.
 static int first_seen(const KvCache *kv, int n) { return slot_of_window(kv, int_max(0, n + 1 - kv->window)); }
 
-// The first slot that the row at slot n reads there.
+// The first slot that the row at slot n reads in layers with a window.
 static int first_read(const KvCache *kv, int n) {
     return slot_of_window(kv, heads_oldest(&(Heads){.window = kv->window, .chunked = kv->chunked}, n));
 }

@@ -539,24 +539,27 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
     return OK;
 }
 
-// Sets the window and the layers that have it. In families with windows every GGUF file has the key.
-static Status set_windows(const HfModel *m, int64_t n_layers) {
+// Sets the sliding window and the layers that have it. In families with windows every GGUF file has the key.
+static Status set_sliding(const HfModel *m, int64_t n_layers, const uint8_t *windowed) {
     char key[96];
     int64_t window = 0;
-    uint8_t *windowed = mem_alloc((size_t)n_layers);
-    Status st = read_layer_types(m, n_layers, windowed);
     const json_t *size = json_object_get(m->config, "sliding_window");
-    if (!st.code && hf_is_llama4(m)) st = hf_read_llama4(m, n_layers, windowed);
-    bool counts = !st.code && !hf_is_llama4(m) && (m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers));
+    bool counts = m->family->rope_in_windows || memchr(windowed, 1, (size_t)n_layers);
     bool some = counts && size && !json_is_null(size);
     // A Cohere 2 without a window would have no RoPE at all; an EXAONE 4 has it in all layers then.
-    if (!st.code && strcmp(m->family->arch, "cohere2") == 0) some = true;
+    if (strcmp(m->family->arch, "cohere2") == 0) some = true;
     if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
-        st = hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
-    if (!st.code && !hf_is_llama4(m) && (some || m->family->full_every > 0)) {
-        gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
-        hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
-    }
+        return hf_config_wrong(m, "sliding_window", "a whole number from 1 on");
+    if (!some && m->family->full_every == 0) return OK;
+    gguf_set_u32(m->g, hf_key(m, "attention.sliding_window", key), (uint32_t)window);
+    hf_set_flags(m, "attention.sliding_window_pattern", windowed, n_layers);
+    return OK;
+}
+
+static Status set_windows(const HfModel *m, int64_t n_layers) {
+    uint8_t *windowed = mem_alloc((size_t)n_layers);
+    Status st = read_layer_types(m, n_layers, windowed);
+    if (!st.code) st = (hf_is_llama4(m) ? hf_read_llama4 : set_sliding)(m, n_layers, windowed);
     if (!st.code && hf_is_muse(m)) st = hf_read_muse(m, n_layers, windowed);
     if (!st.code && m->family->names == HF_NAMES_GEMMA4) st = hf_read_gemma4(m, n_layers, windowed);
     free(windowed);

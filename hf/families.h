@@ -23,9 +23,9 @@ typedef enum {
     HF_NAMES_NEMOTRON = 8192,
     HF_NAMES_AFMOE = 16384,
     HF_NAMES_HY = 32768,
+    HF_NAMES_EXAONE = 65536, // EXAONE 3, which has other names in config.json too
     HF_NAMES_LLAMA4 = 131072,
     HF_NAMES_APERTUS = 262144,
-    HF_NAMES_EXAONE = 65536, // EXAONE 3, which has other names in config.json too
 } HfNames;
 
 // The layers with a window, if config.json has no layer_types.

@@ -288,8 +288,7 @@ static void print_shape(const Inspection *in, Buf *out) {
 static void print_layers(const Inspection *in, Buf *out) {
     const ModelConfig *c = &in->model.c;
     if (c->n_windowed > 0) {
-        bool chunked = false;
-        for (int i = 0; i < c->n_layers; i++) chunked = chunked || in->model.layers[i].heads.chunked;
+        bool chunked = memory_plan_kv_shape(&in->model).chunked;
         buf_printf(out, "window      %s%d tokens in %d of %d layers", chunked ? "chunks of " : "", c->window,
                    c->n_windowed, c->n_layers);
         if (c->window_heads != c->n_kv_heads || c->window_dim != c->head_dim)
