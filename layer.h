@@ -62,17 +62,6 @@ typedef struct {
 
 enum { ROPE_TABLES = 2 }; // the most tables of one model
 
-// Rotates a head that is already rotated to some position further by `positions`. Does not multiply by mscale again.
-static inline void rope_turn(const Rope *r, float *head, double positions) {
-    for (int i = 0; i < r->n_rot / 2; i++) {
-        double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
-        float *a = &head[r->adjacent ? 2 * i : i], *b = &head[r->adjacent ? 2 * i + 1 : i + r->n_rot / 2];
-        double x = (double)*a, y = (double)*b;
-        *a = (float)(x * c - y * s);
-        *b = (float)(x * s + y * c);
-    }
-}
-
 // The factor of the rotated Q at a position. It makes scores grow slowly beyond the context of training.
 HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
     return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + (pos + r->ahead) / r->span));
@@ -113,6 +102,7 @@ typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
 // ACT_SWIGLU_CLAMPED (experts only): v * sigmoid(1.702 v) with v = min(gate, 7), times clamp(up, -7, 7) + 1.
 // ACT_RELU (only without w_up): act(v) = max(v, 0).
 // ACT_XIELU (only without w_up, and not of experts): no gate, but the function of Huang and Schlag 2024 in Xielu.
+// N_GATES: the number of activations of gates, which come first.
 typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, ACT_RELU, N_GATES, ACT_XIELU = N_GATES } Activation;
 // p v^2 + b v above 0; n (e^v - 1 - v) + b v below.
 typedef struct {
@@ -124,6 +114,11 @@ typedef struct {
 // experts, plus expert_bias. ROUTE_SIGMOID_INPUT: sigmoids as they are, which multiply the experts' inputs in place of
 // their outputs; experts are chosen by the logits.
 typedef enum { ROUTE_CHOSEN, ROUTE_ALL, ROUTE_SIGMOID_CHOSEN, ROUTE_SIGMOID, ROUTE_SIGMOID_INPUT } Routing;
+HOST_DEVICE static inline bool route_by_sigmoid(Routing r) {
+    return r == ROUTE_SIGMOID_CHOSEN || r == ROUTE_SIGMOID || r == ROUTE_SIGMOID_INPUT;
+}
+// Whether the weights multiply the experts' inputs.
+HOST_DEVICE static inline bool route_weighs_inputs(Routing r) { return r == ROUTE_SIGMOID_INPUT; }
 // Whether the norms of Q and K normalise each head separately or all heads of a row together. QK_NORM_TURNED: each head
 // separately, after RoPE instead of before it.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW, QK_NORM_TURNED } QkNorm;

@@ -57,20 +57,13 @@ static void keep_groups(const LayerKind *kind, int n_best, float *p) {
         if (!stays[i / size]) p[i] = -INFINITY;
 }
 
-static bool by_sigmoid(const LayerKind *kind) {
-    return kind->routing == ROUTE_SIGMOID || kind->routing == ROUTE_SIGMOID_CHOSEN ||
-           kind->routing == ROUTE_SIGMOID_INPUT;
-}
-
-// Whether weights multiply the experts' inputs in place of their outputs.
-static bool weighs_inputs(const Layer *l) { return l->kind.routing == ROUTE_SIGMOID_INPUT; }
-
 // Chooses a row's experts and their weights by sigmoids.
 static void route_sigmoid(const Layer *l, const float *logits, int *chosen, float *weight) {
     const LayerKind *kind = &l->kind;
+    bool by_logits = route_weighs_inputs(kind->routing);
     float by[MOST_EXPERTS], sum = kind->routing == ROUTE_SIGMOID_CHOSEN ? 1e-20f : 1;
     for (int i = 0; i < kind->n_experts; i++)
-        by[i] = weighs_inputs(l) ? logits[i] : sigmoid(logits[i]) + (l->expert_bias ? l->expert_bias[i] : 0);
+        by[i] = by_logits ? logits[i] : sigmoid(logits[i]) + (l->expert_bias ? l->expert_bias[i] : 0);
     if (kind->n_groups > 0) keep_groups(kind, 2, by);
     choose(by, kind->n_experts, kind->n_used, chosen);
     for (int k = 0; k < kind->n_used; k++) {
@@ -120,7 +113,7 @@ static void route_rows(void *arg, int first, int last, int thread) {
         float *weight = e->weight + (size_t)row * (size_t)kind->n_used;
         bool finite = !s->l->shared_route.data || isfinite(e->shared[row]);
         for (int i = 0; i < kind->n_experts; i++) finite = finite && isfinite(logits[i]);
-        if (finite && by_sigmoid(kind)) route_sigmoid(s->l, logits, chosen, weight);
+        if (finite && route_by_sigmoid(kind->routing)) route_sigmoid(s->l, logits, chosen, weight);
         else if (finite) route_softmax(s->l, logits, chosen, weight);
         for (int k = 0; finite && scale && k < kind->n_used; k++) weight[k] *= scale[chosen[k]];
         if (finite) continue;
@@ -200,7 +193,7 @@ static void gather_rows(void *arg, int first, int last, int thread) {
         for (size_t k = row * n_used; k < (row + 1) * n_used; k++) {
             const float *from = s->x + row * dim;
             float *to = e->x + (size_t)e->place[k] * dim;
-            if (weighs_inputs(s->l))
+            if (route_weighs_inputs(s->l->kind.routing))
                 for (size_t i = 0; i < dim; i++) to[i] = e->weight[k] * from[i];
             else memcpy(to, from, dim * sizeof *to);
         }
@@ -254,7 +247,7 @@ void experts_in(Workspace *w, const Layer *l, const Batch *b) {
     if (l->shared_gate.data) shared_in(&s, rows);
     if (l->norm_experts) normed(&s, l->norm_experts, b);
     StackProduct p = product_of(&s, b, s.x, w->dim);
-    p.one_row = b->n_rows == 1 && !weighs_inputs(l);
+    p.one_row = b->n_rows == 1 && !route_weighs_inputs(l->kind.routing);
     if (p.one_row) p.stride = 0;
     else {
         tasks_over_rows(w, b->n_rows, (double)l->kind.n_used * w->dim, gather_rows, &s);
@@ -284,7 +277,7 @@ static void add_experts(void *arg, int first, int last, int thread) {
         for (size_t i = 0; i < dim; i++) sum[i] = shared ? sum[i] * part : 0;
         for (size_t k = 0; k < n_used; k++) {
             const float *y = e->x + (size_t)e->place[row * n_used + k] * dim;
-            float weight = weighs_inputs(l) ? 1 : e->weight[row * n_used + k];
+            float weight = route_weighs_inputs(l->kind.routing) ? 1 : e->weight[row * n_used + k];
             for (size_t i = 0; i < dim; i++) sum[i] += weight * y[i];
         }
         if (sum != out) s->k->rmsnorm(sum, sum, l->norm_experts_out, (int)dim, l->kind.eps);

@@ -56,16 +56,22 @@ INLINE vf gated(Activation act, vf gate, vf up) {
     return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up;
 }
 
-// Uses the same arithmetic for all elements, including those past the last whole vector.
+// Loads the first n floats, at most a vector; the others are 0. load_part and store_part keep the arithmetic of the
+// last elements of a row the same as of all others.
+INLINE vf load_part(const float *p, int n) {
+    float part[VL] = {0};
+    if (n >= VL) return vload(p);
+    memcpy(part, p, (size_t)n * sizeof *part);
+    return vload(part);
+}
+INLINE void store_part(float *p, vf v, int n) {
+    if (n >= VL) vstore(p, v);
+    else memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
 INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
-    int i = 0;
-    for (; i + VL <= n; i += VL) vstore(gate + i, gated(act, vload(gate + i), vload(up + i)));
-    float last[2][VL] = {{0}};
-    size_t left = (size_t)(n - i) * sizeof **last;
-    memcpy(last[0], gate + i, left);
-    memcpy(last[1], up + i, left);
-    vstore(last[0], gated(act, vload(last[0]), vload(last[1])));
-    memcpy(gate + i, last[0], left);
+    for (int i = 0; i < n; i += VL)
+        store_part(gate + i, gated(act, load_part(gate + i, n - i), load_part(up + i, n - i)), n - i);
 }
 
 void vector_gate(Activation act, float *gate, const float *up, int n) {
@@ -75,14 +81,8 @@ void vector_gate(Activation act, float *gate, const float *up, int n) {
     else gate_all(ACT_SILU, gate, up, n);
 }
 
-// Like gate_all, uses the same arithmetic for all elements.
 void vector_softcap(float *v, int n, float cap) {
-    int i = 0;
-    for (; i + VL <= n; i += VL) vstore(v + i, vcap(vload(v + i), cap));
-    float last[VL] = {0};
-    memcpy(last, v + i, (size_t)(n - i) * sizeof *last);
-    vstore(last, vcap(vload(last), cap));
-    memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
+    for (int i = 0; i < n; i += VL) store_part(v + i, vcap(load_part(v + i, n - i), cap), n - i);
 }
 
 // NaN stays NaN: it is not above 0.
@@ -92,12 +92,7 @@ INLINE vf xielu_of(const Xielu *x, vf v) {
 }
 
 void vector_xielu(const Xielu *x, float *v, int n) {
-    int i = 0;
-    for (; i + VL <= n; i += VL) vstore(v + i, xielu_of(x, vload(v + i)));
-    float last[VL] = {0};
-    memcpy(last, v + i, (size_t)(n - i) * sizeof *last);
-    vstore(last, xielu_of(x, vload(last)));
-    memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
+    for (int i = 0; i < n; i += VL) store_part(v + i, xielu_of(x, load_part(v + i, n - i)), n - i);
 }
 
 void vector_to_kv(void *out, int type, const float *x, int n) {

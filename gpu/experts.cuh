@@ -43,7 +43,7 @@ __device__ __forceinline__ float add_lanes(float sum, float v, int n) {
 }
 
 // Whether experts are chosen by sigmoids.
-HOST_DEVICE inline bool by_sigmoid(Routing r) { return r == ROUTE_SIGMOID || r == ROUTE_SIGMOID_CHOSEN; }
+HOST_DEVICE inline bool by_sigmoid(Routing r) { return route_by_sigmoid(r) && !route_weighs_inputs(r); }
 __device__ __forceinline__ float sigmoid_of_logit(const RouteJob &j, int row, int expert) {
     return 1 / (1 + expf(-route_logit(j, row, expert)));
 }
@@ -61,7 +61,7 @@ __device__ inline void weigh_sigmoids(const RouteJob &j, int row, const int *cho
 // The weights of a row's experts. Without expert_bias the first has the largest logit. The order of summation is the
 // CPU's.
 __device__ inline void weigh_row(const RouteJob &j, int row, const int *chosen, float *weight, int lane) {
-    if (by_sigmoid(j.routing) || j.routing == ROUTE_SIGMOID_INPUT) return weigh_sigmoids(j, row, chosen, weight, lane);
+    if (route_by_sigmoid(j.routing)) return weigh_sigmoids(j, row, chosen, weight, lane);
     float most = route_logit(j, row, chosen[0]), sum = 0;
     for (int k = 1; k < j.n_used && j.expert_bias; k++) most = fmaxf(most, route_logit(j, row, chosen[k]));
     bool all = j.routing == ROUTE_ALL;
@@ -163,7 +163,7 @@ __device__ __forceinline__ void put_pair(const RouteJob &j, int pair, int expert
     j.e.place[pair] = place;
     j.e.row[place] = pair / j.n_used;
     j.e.expert[place] = expert;
-    if (j.routing != ROUTE_SIGMOID_INPUT) return;
+    if (!route_weighs_inputs(j.routing)) return;
     j.e.factor[place] = j.e.weight[pair]; // of the input in place of the output
     j.e.weight[pair] = 1;
 }

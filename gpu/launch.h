@@ -320,7 +320,7 @@ typedef struct {
     float *logits;       // (rows, n_experts or n_experts + 1) router logits; the last may be the shared expert's
     int *chosen;         // (rows, n_used) a row's experts by falling logit, ties by number; -1: padding
     float *weight;       // (rows, n_used) of the experts' outputs
-    float *factor;       // (pairs) of the experts' inputs; only with ROUTE_SIGMOID_INPUT, where the weights are 1
+    float *factor;       // (pairs) of the experts' inputs; only with route_weighs_inputs, where the weights are 1
     float *score;        // (rows, n_experts) what experts are chosen by where sigmoids or groups decide: sigmoid +
                          // expert_bias, or the logit; -INFINITY in groups that are not among the best
     int *place;          // (rows, n_used) the pair's index; -1: padding

@@ -66,7 +66,7 @@ size_t gpu_experts_place(GpuExperts *out, int n_experts, int n_used, int max_row
 
 static bool has_shared(const GpuLayer *l) { return l->shared_down.n_out > 0; }
 static const float *input_factors(const GpuLayer *l, const GpuExperts *e) {
-    return l->kind.routing == ROUTE_SIGMOID_INPUT ? e->factor : (const float *)NULL;
+    return route_weighs_inputs(l->kind.routing) ? e->factor : (const float *)NULL;
 }
 static size_t logits_stride(const GpuLayer *l) {
     return (size_t)l->kind.n_experts + (l->shared_route.n_out > 0 ? 1 : 0);

@@ -81,7 +81,7 @@ static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     for (int i = 0; i < l->kind.n_experts; i++) {
         size_t at = expert_at(a, l, i);
         for (int pair = e->first[i]; pair < e->first[i + 1]; pair++) {
-            if (l->kind.routing == ROUTE_SIGMOID_INPUT) // a pair has an input of its own
+            if (route_weighs_inputs(l->kind.routing)) // a pair has an input of its own
                 add_row(a->expert_sums[0] + at * widest, e->x + (size_t)pair * (size_t)w->dim, NULL, 0, w->dim);
             else
                 add_row(a->expert_sums[0] + at * widest, w->x + (size_t)e->row[pair] * (size_t)w->dim, l->norm_ffn,
