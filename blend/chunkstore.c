@@ -163,18 +163,14 @@ typedef struct {
     const Sequence *q;
 } ChunkToWrite;
 
-// Writes all slots of a layer as one frame, so that a reader gets one layer after the other.
+// Writes the whole text as one chunk, so that a reader gets one layer after the other.
 static Status write_chunk(void *arg, KvWriter *w) {
     const ChunkToWrite *c = arg;
     KvHead head = c->s->head;
     head.n_tokens = head.n_slots = (uint32_t)c->q->n_cached;
     TRY(kvwriter_head(w, &head));
     TRY(kvwriter_tokens(w, c->q->tokens));
-    for (uint32_t layer = 0; layer < head.n_layers; layer++) {
-        uint8_t *room = kvwriter_room(w, (KvChunk){layer, 0, head.n_slots});
-        kvcache_load_rows(c->kv, c->q, (int)layer, 0, c->q->n_cached, room);
-        TRY(kvwriter_rows(w));
-    }
+    TRY(kvwriter_chunk(w, c->kv, c->q, 0, c->q->n_cached, 0));
     TRY(kvrows_intact(c->kv->pool));
     return kvwriter_end(w);
 }

@@ -16,7 +16,7 @@ struct Evict {
     KvCache *kv;
     const Model *m;
     int capacity;    // the most slots of a sequence; when they are full, slots are evicted
-    float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) K of the sinks as first computed
+    uint8_t *sinks;  // (n_layers, sink, n_kv_heads) stored heads: K of the sinks as first computed
     uint8_t *rows;   // K and V of slots of one layer: of the sinks, or of the heavy slots
     int n_turned;    // positions by which the sinks in the cache are rotated
     Probe probe;     // mass NULL: attention sums are not needed
@@ -133,18 +133,14 @@ static void move_mass(Evict *e, bool store) {
 // Rotates the sinks' K by `turned` positions, always from the K as first computed, so that roundings do not add up.
 static void turn_sinks(Evict *e, const Sequence *s, int turned) {
     KvPool *kv = e->kv->pool;
-    size_t hd = (size_t)kv->head_dim, size = kv_slot_bytes(kv->type_k, kv->head_dim);
-    float *first = e->sinks, turned_key[SEAL_HEAD];
-    for (int layer = 0; layer < e->m->c.n_layers; layer++) {
+    size_t n = (size_t)(e->plan.sink * kv->n_kv_heads), bytes = n * kv_slot_bytes(kv->type_k, kv->head_dim);
+    uint8_t *first = e->sinks;
+    for (int layer = 0; layer < e->m->c.n_layers; layer++, first += bytes) {
         const Layer *l = &e->m->layers[layer];
-        uint8_t *at = e->rows;
         kvcache_load_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, e->plan.sink, e->rows);
-        for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
-            if (e->n_turned == 0) kvturn_load(kv, at, first);
-            memcpy(turned_key, first, hd * sizeof *first);
-            rope_turn(&l->rope, turned_key, turned);
-            kvturn_store(kv, turned_key, at);
-        }
+        if (e->n_turned == 0) memcpy(first, e->rows, bytes);
+        else memcpy(e->rows, first, bytes);
+        kvturn_keys(kv, &l->rope, turned, e->rows, n);
         kvcache_store_rows(e->kv, s, kvcache_row_layer(e->kv, l), 0, e->plan.sink, e->rows);
     }
     e->n_turned = turned;
@@ -248,7 +244,7 @@ static Status make_room(Evict *e) {
     e->keep = mem_alloc(capacity * sizeof *e->keep);
     if (n_device > 0) e->keep_there = mem_alloc(n_device * kv_heads * capacity * sizeof *e->keep_there);
     if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
-        e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
+        e->sinks = mem_alloc(heads * sink * kv_slot_bytes(pool->type_k, pool->head_dim) + 1);
         e->rows = mem_alloc(kvrows_bytes(pool, e->plan.sink) + 1);
         return OK;
     }

@@ -41,15 +41,6 @@ static Status check_whole(const Engine *e, const Sequence *s) {
 
 // ---- saving ---------------------------------------------------------------------------------------------------------
 
-static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n) {
-    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
-        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)first, (uint32_t)n});
-        kvcache_load_rows(kv, s, layer, first, n, room);
-        TRY(kvwriter_rows(w));
-    }
-    return OK;
-}
-
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
     TRY(check_whole(e, s));
     KvHead head = head_of(e, s);
@@ -63,7 +54,7 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
     for (int first = (int)w->s.next.first, n; first < ready; first += n) {
         n = int_min(CHUNK, n_slots - first);
         if (first + n > ready) break; // waits for the next step
-        TRY(write_chunk(w, &e->kv, s, first, n));
+        TRY(kvwriter_chunk(w, &e->kv, s, first, n, first));
     }
     return OK;
 }

@@ -189,11 +189,7 @@ static Status write_block(void *arg, KvWriter *w) {
     TRY(kvwriter_head(w, &b->s->head));
     TRY(kvwriter_link(w, &link));
     TRY(kvwriter_tokens(w, b->q->tokens + first));
-    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
-        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)block});
-        kvcache_load_rows(kv, b->q, layer, first, block, room);
-        TRY(kvwriter_rows(w));
-    }
+    TRY(kvwriter_chunk(w, kv, b->q, first, block, 0));
     int state = kv->states.pool.n_layers ? kv->states.of_block[b->q->blocks[first / block]] : -1;
     TRY(kvwriter_states(w, &kv->states, state));
     TRY(kvrows_intact(kv->pool));

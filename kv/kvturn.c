@@ -9,7 +9,8 @@ void kvturn_load(const KvPool *kv, const void *at, float *head) {
     if (kv->rotate) sealed_hadamard(head, kv->head_dim);
 }
 
-void kvturn_store(const KvPool *kv, float *head, void *at) {
+// Converts back, and overwrites `head`.
+static void store(const KvPool *kv, float *head, void *at) {
     uint8_t *out = at;
     if (kv->rotate) sealed_hadamard(head, kv->head_dim);
     for (int i = 0; i < kv->head_dim; i++) {
@@ -40,7 +41,7 @@ static void angles(const Rope *r, double positions, float *c, float *s) {
 static void turn_key(const KvPool *kv, const Rope *r, const float *c, const float *s, float *head, void *at) {
     kvturn_load(kv, at, head);
     turn_head(r, c, s, head);
-    kvturn_store(kv, head, at);
+    store(kv, head, at);
 }
 
 void kvturn_keys(const KvPool *kv, const Rope *r, double positions, void *keys, size_t n) {

@@ -13,9 +13,7 @@ void kvturn_keys(const KvPool *kv, const Rope *r, double positions, void *keys, 
 // The same for n keys, `stride` bytes apart, each by positions[i].
 void kvturn_each(const KvPool *kv, const Rope *r, const int *positions, void *keys, int n, size_t stride);
 
-// Converts one head of a dense cache to f32 without the cache's Hadamard rotation, and back. kvturn_store overwrites
-// `head`.
+// Converts one head of a dense cache to f32 without the cache's Hadamard rotation. For the tests.
 void kvturn_load(const KvPool *kv, const void *at, float *head);
-void kvturn_store(const KvPool *kv, float *head, void *at);
 
 #endif

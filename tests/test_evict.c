@@ -444,10 +444,21 @@ static bool is_heavy(const double *mass, int old, int most, int slot) {
     return before < most;
 }
 
+// Rotates a head by `positions`, with products in double.
+static void turn(const Rope *r, float *head, double positions) {
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
+        float *a = &head[r->adjacent ? 2 * i : i], *b = &head[r->adjacent ? 2 * i + 1 : i + r->n_rot / 2];
+        double x = (double)*a, y = (double)*b;
+        *a = (float)(x * c - y * s);
+        *b = (float)(x * s + y * c);
+    }
+}
+
 // A key whose first value is `slot` + 1 and whose other values are zero, after a rotation by `turned` positions.
 static void assert_turned(const float *key, const Layer *l, int slot, int turned) {
     float want[64] = {(float)(slot + 1)};
-    rope_turn(&l->rope, want, turned);
+    turn(&l->rope, want, turned);
     assert_near(key, want, l->heads.head_dim, 1e-6);
 }
 
