@@ -84,7 +84,7 @@ static Status parse_color(Args *a, Options *out, const Option *o) {
                             nearest_found(&nearest));
     a->next += value;
     a->goes_on = false;
-    out->origins[o - cli_options].by = BY_FLAG;
+    cli_origin(out, o)->by = BY_FLAG;
     return cli_set_value(o, "--color", value ? next : "auto", out);
 }
 
@@ -104,7 +104,7 @@ static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const ch
     if (!means.flag) return OK;
     const Option *o = cli_find(means.flag, 1u << out->mode);
     if (!o) return unknown_flag(means.flag, flag, out->mode);
-    out->origins[o - cli_options].by = BY_FLAG;
+    cli_origin(out, o)->by = BY_FLAG;
     return cli_set_value(o, flag, means.value, out);
 }
 
@@ -136,7 +136,7 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     }
     if (o->kind == COMPLETIONS && !cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
     a->goes_on = o->kind == PROMPT_TEXT;
-    out->origins[o - cli_options].by = BY_FLAG;
+    cli_origin(out, o)->by = BY_FLAG;
     if (off) return cli_set_default(o, flag, out);
     out->page = page_of(o, flag);
     if (out->page == PAGE_COMPLETIONS) out->shell = value;
@@ -196,7 +196,7 @@ static Status set_defaults(Options *out) {
 // The origin of the value of the option with this flag; NULL: the mode does not have this option.
 static Origin *origin_of(const char *flag, const Options *o) {
     const Option *row = cli_find(flag, 1u << o->mode);
-    return row ? &o->origins[row - cli_options] : NULL;
+    return row ? cli_origin(o, row) : NULL;
 }
 
 // Sets options from the environment that no flag has set.

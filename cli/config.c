@@ -197,7 +197,7 @@ static bool names_stronger(const char *names, const Option *row, Giver by, const
     char name[32];
     while ((names = cli_next_name(names, name))) {
         const Option *rival = cli_find(name, 1u << o->mode);
-        if (rival && rival != row && !cli_is_off(rival, o) && o->origins[rival - cli_options].by > by) return true;
+        if (rival && rival != row && !cli_is_off(rival, o) && cli_origin(o, rival)->by > by) return true;
     }
     return false;
 }
@@ -206,8 +206,8 @@ static bool names_stronger(const char *names, const Option *row, Giver by, const
 static bool is_greedy_rival(const Option *row, const char *value, Giver by, const Options *o) {
     const Option *temp = cli_find("--temp", 1u << o->mode), *best = cli_find("--best-of", 1u << o->mode);
     if (!temp || !best) return false;
-    if (row == temp) return strtof(value, NULL) <= 0 && o->answer.best_of > 0 && o->origins[best - cli_options].by > by;
-    return row == best && o->answer.sampling.temp <= 0 && o->origins[temp - cli_options].by > by;
+    if (row == temp) return strtof(value, NULL) <= 0 && o->answer.best_of > 0 && cli_origin(o, best)->by > by;
+    return row == best && o->answer.sampling.temp <= 0 && cli_origin(o, temp)->by > by;
 }
 
 // The same for types of K and V that seal groups of slots, beside --evict and --chunk, which need every slot for
@@ -252,7 +252,7 @@ static const char *with_home(const Option *row, const char *value, Options *o) {
 static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o) {
     const Option *row = cli_find_long(e->name, 1u << o->mode);
     if (!row) return OK; // an option of other modes
-    Origin *origin = &o->origins[row - cli_options];
+    Origin *origin = cli_origin(o, row);
     bool list = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
     bool adds = list && *e->value && !origin->alone;
     if ((origin->by > by && !adds) || has_stronger_rival(row, e->value, by, o)) return OK;
@@ -330,7 +330,7 @@ void config_sources(const Options *o, Str message, Buf *out) {
             length++;
         snprintf(name, sizeof name, "%.*s", (int)length, message.data + i);
         const Option *row = cli_find(name, 1u << o->mode);
-        const Origin *origin = row ? &o->origins[row - cli_options] : NULL;
+        const Origin *origin = row ? cli_origin(o, row) : NULL;
         if (!origin || origin->by == BY_DEFAULT || origin->by == BY_FLAG) continue;
         Buf from = {0};
         config_origin(row, origin, &from);

@@ -63,6 +63,8 @@ typedef struct {
 
 extern const Option cli_options[];
 extern const int cli_n_options;
+// The origin of the value of an option, which is a row of cli_options.
+static inline Origin *cli_origin(const Options *o, const Option *row) { return &o->origins[row - cli_options]; }
 extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; "" for MODE_RUN
 
 // Sets of modes, 1 << Mode each.

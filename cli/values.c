@@ -422,7 +422,7 @@ static void turn_off(const Option *o, Options *out) {
         break;
     default: *(const char **)at = NULL;
     }
-    out->origins[o - cli_options].alone = true;
+    cli_origin(out, o)->alone = true;
 }
 
 bool cli_is_off(const Option *o, const Options *values) {
@@ -492,5 +492,5 @@ Status cli_chat_set(AnswerConfig *out, const char *name, const char *value) {
 
 bool cli_is_usual(const Options *o, const char *flag) {
     const Option *row = cli_find(flag, 1u << o->mode);
-    return row && o->origins[row - cli_options].by != BY_FLAG;
+    return row && cli_origin(o, row)->by != BY_FLAG;
 }
