@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "hf/hf.h"
 
+#include <assert.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +25,23 @@ bool hf_is_directory(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+const char *const hf_small_files[] = {"tokenizer.json",
+                                      "tokenizer_config.json",
+                                      "generation_config.json",
+                                      "chat_template.jinja",
+                                      "chat_template.json",
+                                      "additional_chat_templates/tool_use.jinja",
+                                      NULL};
+
+static bool is_listed(const char *name) {
+    int i = 0;
+    while (hf_small_files[i] && strcmp(hf_small_files[i], name) != 0) i++;
+    return hf_small_files[i] || strcmp(name, "config.json") == 0;
+}
+
 static bool has_file(const char *dir, const char *name) {
     Buf path = {0};
+    assert(is_listed(name));
     buf_printf(&path, "%s/%s", dir, name);
     bool found = access(path.data, F_OK) == 0;
     buf_free(&path);
@@ -34,6 +51,7 @@ static bool has_file(const char *dir, const char *name) {
 // Reads a file of the directory; *out stays empty if it does not exist.
 static Status read_text(const char *dir, const char *name, Buf *out) {
     Buf path = {0};
+    assert(is_listed(name));
     buf_printf(&path, "%s/%s", dir, name);
     Status st = OK;
     if (access(path.data, F_OK) == 0) {
@@ -161,33 +179,85 @@ static void set_name(const HfModel *m) {
     free(real);
 }
 
-static Status read_all(HfModel *m) {
+// Appends the name of a GGUF file in the directory, the first part of a split one.
+static void find_gguf(const char *path, Buf *out) {
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && !out->n && (d = readdir(dir));) {
+        size_t n_prefix;
+        int no = 1, count;
+        if (!str_has_suffix(str_of(d->d_name), ".gguf")) continue;
+        if (!gguf_split_name(d->d_name, &n_prefix, &no, &count) || no == 1) buf_str(out, d->d_name);
+    }
+    if (dir) closedir(dir);
+}
+
+static Status no_config(const char *dir) {
+    Buf gguf = {0};
+    find_gguf(dir, &gguf);
+    Status st = status_error(QUILL_MODEL,
+                             "%.500s: a model file expected, or a Hugging Face directory; found a directory without "
+                             "config.json%s%.200s",
+                             dir, gguf.n ? "; give one of its files, such as " : "", gguf.n ? gguf.data : "");
+    buf_free(&gguf);
+    return st;
+}
+
+static Status read_config(HfModel *m) {
     TRY(read_json(m->dir, "config.json", &m->file));
-    if (!m->file)
-        return status_error(QUILL_MODEL,
-                            "%s: a model file expected, or a Hugging Face directory; found a directory without "
-                            "config.json",
-                            m->dir);
+    if (!m->file) return no_config(m->dir);
     TRY(hf_read_config(m));
-    TRY(hf_read_rope(m));
+    return hf_read_rope(m);
+}
+
+static Status read_all(HfModel *m) {
+    TRY(read_config(m));
     set_name(m);
     TRY(hf_read_tensors(m));
     return read_words(m);
 }
 
-Status hf_open(const char *dir, Gguf **out) {
+// Reads a directory with `read`.
+static Status open_with(const char *dir, Status (*read)(HfModel *m), Gguf **out) {
     *out = NULL;
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/') n--;
     char *name = mem_copy(dir, n);
     HfModel m = {.dir = name, .g = gguf_new(name)};
-    Status st = read_all(&m);
+    Status st = read(&m);
     json_decref(m.config);
     json_decref(m.file);
     free(name);
     if (st.code) gguf_close(m.g);
     else *out = m.g;
     return st;
+}
+
+Status hf_open(const char *dir, Gguf **out) { return open_with(dir, read_all, out); }
+
+Status hf_check_config(const char *dir) {
+    Gguf *g;
+    TRY(open_with(dir, read_config, &g));
+    gguf_close(g);
+    return OK;
+}
+
+static const char *dtype_of(const json_t *config) {
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    return dtype ? dtype : json_string_value(json_object_get(config, "torch_dtype"));
+}
+
+Status hf_describe(const char *dir, char family[32], char type[32]) {
+    static const char *const types[][2] = {{"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
+    json_t *config;
+    TRY(read_json(dir, "config.json", &config));
+    const char *name = json_string_value(json_object_get(config, "model_type")), *dtype = dtype_of(config);
+    if (!dtype) dtype = dtype_of(json_object_get(config, "text_config"));
+    if (json_object_get(config, "quantization_config")) dtype = NULL;
+    if (name) snprintf(family, 32, "%s", name);
+    for (size_t i = 0; dtype && i < ARRAY_LEN(types); i++)
+        if (strcmp(dtype, types[i][0]) == 0) snprintf(type, 32, "%s", types[i][1]);
+    json_decref(config);
+    return OK;
 }
 
 // ---- from memory ----------------------------------------------------------------------------------------------------

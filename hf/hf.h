@@ -22,6 +22,13 @@
 bool hf_is_directory(const char *path); // any directory
 // QUILL_MODEL: a file is missing, damaged or not supported; the message names it. The caller closes the view.
 Status hf_open(const char *dir, Gguf **out);
+// Reads config.json alone. QUILL_MODEL: hf_open would refuse the directory because of it.
+Status hf_check_config(const char *dir);
+// What config.json says, for a list of models: model_type, and the type of the weights, such as "BF16". What it does
+// not say stays as it is. QUILL_MODEL: not readable.
+Status hf_describe(const char *dir, char family[32], char type[32]);
+// The names of all files that hf_open reads beside config.json and the weights, then NULL.
+extern const char *const hf_small_files[];
 
 // For the fuzzer and tests: reads a config.json, or a tokenizer.json with its tokenizer_config.json (NULL: none), into
 // a view; messages call it `name`.

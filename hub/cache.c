@@ -187,7 +187,8 @@ Status hub_cache_files(const char *folder, const char *commit, HubFiles *out) {
     return st;
 }
 
-Status hub_cache_incomplete(const char *folder, uint64_t *out) {
+// Bytes of the blobs whose names have this ending.
+static Status blob_bytes(const char *folder, const char *ending, uint64_t *out) {
     Buf path = {0};
     DIR *dir;
     *out = 0;
@@ -195,10 +196,27 @@ Status hub_cache_incomplete(const char *folder, uint64_t *out) {
     Status st = open_dir(path.data, &dir);
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat info;
-        if (str_has_suffix(str_of(d->d_name), ".incomplete") && fstatat(dirfd(dir), d->d_name, &info, 0) == 0)
+        if (str_has_suffix(str_of(d->d_name), ending) && fstatat(dirfd(dir), d->d_name, &info, 0) == 0 &&
+            S_ISREG(info.st_mode))
             *out += (uint64_t)info.st_size;
     }
     if (dir) closedir(dir);
     buf_free(&path);
+    return st;
+}
+
+Status hub_cache_incomplete(const char *folder, uint64_t *out) { return blob_bytes(folder, ".incomplete", out); }
+
+Status hub_cache_bytes(const char *folder, uint64_t *out) {
+    HubNames commits = {0};
+    Status st = blob_bytes(folder, "", out);
+    if (!st.code) st = hub_cache_snapshots(folder, &commits);
+    for (int i = 0; i < commits.n && !st.code; i++) {
+        HubFiles files = {0};
+        st = hub_cache_files(folder, commits.at[i], &files);
+        for (int k = 0; k < files.n; k++) *out += files.at[k].blob ? 0 : files.at[k].size;
+        hub_files_free(&files);
+    }
+    hub_names_free(&commits);
     return st;
 }

@@ -30,10 +30,11 @@ Status hub_cache_snapshots(const char *folder, HubNames *out);
 // The files of a snapshot, without dangling links.
 Status hub_cache_files(const char *folder, const char *commit, HubFiles *out);
 Status hub_cache_incomplete(const char *folder, uint64_t *out); // bytes of incomplete blobs
+Status hub_cache_bytes(const char *folder, uint64_t *out);      // of all files
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-Status hub_cache_make_dirs(const char *root, const char *repo); // QUILL_IO
+Status hub_cache_make_dirs(const char *root, const char *repo); // QUILL_IO; also if one cannot be written
 // Makes snapshots/COMMIT/PATH a link to blobs/BLOB; on a file system without links the blob itself is moved there.
 Status hub_cache_link(const char *folder, const char *commit, const char *path, const char *blob);
 Status hub_cache_set_main(const char *folder, const char *commit); // refs/main

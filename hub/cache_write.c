@@ -23,6 +23,11 @@ static Status make_dir(const char *path) {
     return dirs_make(path, 0777) ? OK : status_error(QUILL_IO, "%s: cannot create: %s", path, strerror(errno));
 }
 
+static Status make_own_dir(const char *path) {
+    TRY(make_dir(path));
+    return access(path, W_OK) == 0 ? OK : status_error(QUILL_IO, "%s: cannot write: %s", path, strerror(errno));
+}
+
 Status hub_cache_make_dirs(const char *root, const char *repo) {
     static const char *const below[] = {"/blobs", "/snapshots", "/refs"};
     Status st = OK;
@@ -33,9 +38,9 @@ Status hub_cache_make_dirs(const char *root, const char *repo) {
     for (size_t i = 0; i < ARRAY_LEN(below) && !st.code; i++) {
         path.n = n;
         buf_str(&path, below[i]);
-        st = make_dir(path.data);
+        st = make_own_dir(path.data);
     }
-    if (!st.code) st = make_dir(lock.data);
+    if (!st.code) st = make_own_dir(lock.data);
     buf_free(&path);
     buf_free(&lock);
     return st;

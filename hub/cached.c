@@ -86,11 +86,12 @@ static void add_model(HubCachedList *list, const char *repo, const HubSnapshot *
     buf_free(&path);
 }
 
+// Adds the models of a repository. One without models, or with an incomplete one, is listed too: it takes disk space.
 static Status add_repo(HubCachedList *list, const char *root, const char *repo) {
     Buf folder = {0};
     HubNames commits = {0};
     int first = list->n;
-    uint64_t rest = 0;
+    uint64_t rest = 0, all = 0;
     hub_cache_folder(root, repo, &folder);
     Status st = hub_cache_snapshots(folder.data, &commits);
     for (int i = 0; i < commits.n && !st.code; i++) {
@@ -101,10 +102,12 @@ static Status add_repo(HubCachedList *list, const char *root, const char *repo) 
         snapshot_free(&s);
     }
     if (!st.code) st = hub_cache_incomplete(folder.data, &rest);
-    if (!st.code && (rest || list->n == first)) { // also incomplete models: they take disk space
+    bool none = list->n == first;
+    if (!st.code && none) st = hub_cache_bytes(folder.data, &all);
+    if (rest || none) {
         HubCached *c = add(list, repo, repo);
         c->incomplete = rest > 0;
-        c->bytes = rest;
+        c->bytes = none ? all : rest;
     }
     hub_names_free(&commits);
     buf_free(&folder);
@@ -114,7 +117,10 @@ static Status add_repo(HubCachedList *list, const char *root, const char *repo) 
 Status hub_cached_list(const char *root, HubCachedList *out) {
     HubNames repos = {0};
     Status st = hub_cache_repos(root, &repos);
-    for (int i = 0; i < repos.n && !st.code; i++) st = add_repo(out, root, repos.at[i]);
+    for (int i = 0; i < repos.n && !st.code; i++) {
+        Status read = add_repo(out, root, repos.at[i]);
+        if (!out->unread.code) out->unread = read;
+    }
     hub_names_free(&repos);
     return st;
 }

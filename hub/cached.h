@@ -7,10 +7,11 @@
 typedef struct {
     char *repo;
     char *name; // its name for -m and `models rm`: "user/repo:Q4_K_M"
-    char *path; // the path to open: the GGUF file or its first part, or the snapshot's directory
+    char *path; // the path to open: the GGUF file or its first part, or the snapshot's directory; NULL: not a model,
+                // and `paths` is empty
     char type[HUB_TYPE_MOST + 1];
     bool directory;
-    bool incomplete; // the rest of an interrupted transfer and not a model; `path` is NULL, `paths` is empty
+    bool incomplete; // the rest of an interrupted transfer and not a model
     HubNames paths;  // its files, relative to the snapshot
     uint64_t bytes;
     int64_t used; // seconds since 1970
@@ -19,7 +20,7 @@ typedef struct {
 typedef struct {
     HubCached *at;
     int n;
-    Status unread; // the first index that could not be read: its model is not in the list
+    Status unread; // the first index or directory that could not be read: its models are not in the list
 } HubCachedList;
 
 // Sorted by repository, then by file. A model of several snapshots is listed once: that of refs/main, else the newest.

@@ -8,6 +8,7 @@
 
 #include "base/jsonio.h"
 #include "files/gguf.h"
+#include "hf/hf.h"
 
 #define SAFETENSORS "safetensors"
 #define INDEX "model.safetensors.index.json"
@@ -73,9 +74,6 @@ static bool is_shard(const char *path) {
 }
 
 static void group_directory(const HubFiles *f, HubModels *out) {
-    static const char *const beside[] = {"tokenizer.json",         "tokenizer_config.json",
-                                         "generation_config.json", "chat_template.jinja",
-                                         "chat_template.json",     "additional_chat_templates/tool_use.jinja"};
     const HubFile *config = hub_files_find(f, "config.json"), *weights = hub_files_find(f, "model." SAFETENSORS);
     const HubFile *index = weights ? NULL : hub_files_find(f, INDEX);
     if (!config || (!weights && !index)) return;
@@ -84,8 +82,8 @@ static void group_directory(const HubFiles *f, HubModels *out) {
     m->index = index;
     snprintf(m->type, sizeof m->type, SAFETENSORS);
     add_file(m, config);
-    for (size_t i = 0; i < ARRAY_LEN(beside); i++) {
-        const HubFile *one = hub_files_find(f, beside[i]);
+    for (int i = 0; hf_small_files[i]; i++) {
+        const HubFile *one = hub_files_find(f, hf_small_files[i]);
         if (one) add_file(m, one);
     }
     add_file(m, weights ? weights : index);

@@ -130,17 +130,16 @@ static Status read_rest(Transfer *t) {
     return st;
 }
 
-static Status check_room(const Transfer *t) {
+Status hub_fetch_check_room(const char *root, const char *what, uint64_t missing) {
     struct statvfs disk;
     char need[24], have[24];
-    uint64_t missing = t->size - t->have;
-    if (fstatvfs(t->fd, &disk) != 0) return OK; // writing will report the error
+    if (statvfs(root, &disk) != 0) return OK; // writing will report the error
     double room = (double)disk.f_bavail * (double)disk.f_frsize;
     if ((double)missing <= room) return OK;
     return status_error(QUILL_IO,
                         "%s: %s more are needed on the disk of %s, %s are free; make room, or set HF_HUB_CACHE to a "
                         "directory on another disk",
-                        t->what, units_bytes((double)missing, need), t->f->root, units_bytes(room, have));
+                        what, units_bytes((double)missing, need), root, units_bytes(room, have));
 }
 
 // Fetches the missing bytes, and continues after interrupted connections. OK: the server has sent everything; the
@@ -184,7 +183,7 @@ static bool is_wrong(Transfer *t, Buf *why) {
 
 static Status fill(Transfer *t, const char *url) {
     TRY(read_rest(t));
-    TRY(check_room(t));
+    TRY(hub_fetch_check_room(t->f->root, t->what, t->size - t->have));
     for (int again = 0;; again++) {
         Buf why = {0};
         TRY(transfer(t, url));
@@ -230,8 +229,11 @@ static Status check_head(const char *what, const HubReply *head) {
     bool named = n > 0 && n < 200 && head->etag[0] != '.' &&
                  strspn(head->etag, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-") == n;
     if (named && head->size >= 0) return OK;
-    return status_error(QUILL_IO, "%s: an ETag and a size expected in the server's answer, %s missing", what,
-                        named ? "the size is" : "the ETag is");
+    return status_error(QUILL_IO,
+                        "%s: an ETag of letters, digits, . _ - and a size expected in the server's answer, %s", what,
+                        named    ? "the size is missing"
+                        : n == 0 ? "the ETag is missing"
+                                 : "others found");
 }
 
 static Status fetch_missing(HubFetch *f, const HubFile *file, const char *what) {

@@ -30,6 +30,9 @@ typedef struct {
 // refuses it; QUILL_IO: network, disk, or wrong bytes again; a signal, after which blobs/ETAG.incomplete stays.
 Status hub_fetch_file(HubFetch *f, const HubFile *file);
 
+// QUILL_IO: the disk of `root` has less room than `missing` bytes. `what` begins the message.
+Status hub_fetch_check_room(const char *root, const char *what, uint64_t missing);
+
 // ---- for the tests ----
 
 // "Qwen3-8B-Q4_K_M.gguf 1.20 GB of 5.03 GB, 34.1 MB/s, 1:52 left"

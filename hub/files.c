@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/jsonio.h"
 
@@ -42,7 +43,7 @@ void hub_files_free(HubFiles *f) {
 
 // ---- the API's answer -----------------------------------------------------------------------------------------------
 
-static bool is_commit(const char *s) {
+static bool is_hash(const char *s) {
     size_t n = strlen(s);
     return (n == 40 || n == 64) && strspn(s, "0123456789abcdef") == n;
 }
@@ -50,22 +51,28 @@ static bool is_commit(const char *s) {
 static void read_sibling(const json_t *one, HubFiles *out) {
     const char *path = json_string_value(json_object_get(one, "rfilename"));
     json_int_t size = json_integer_value(json_object_get(one, "size"));
-    if (path && hub_name_is_safe_path(path)) hub_files_add(out, path, size > 0 ? (uint64_t)size : 0);
+    const char *blob = json_string_value(json_object_get(json_object_get(one, "lfs"), "sha256"));
+    if (!blob) blob = json_string_value(json_object_get(one, "blobId"));
+    if (!path || !hub_name_is_safe_path(path)) return;
+    HubFile *f = hub_files_add(out, path, size > 0 ? (uint64_t)size : 0);
+    if (blob && is_hash(blob)) f->blob = mem_copy(blob, strlen(blob));
 }
 
 Status hub_files_read(const char *repo, Str json, HubFiles *out) {
     json_error_t error;
     json_t *answer = jsonio_read(json, JSON_ALLOW_NUL, &error);
     const char *commit = json_string_value(json_object_get(answer, "sha"));
+    const char *id = json_string_value(json_object_get(answer, "id"));
     const json_t *siblings = json_object_get(answer, "siblings");
     Status st = OK;
-    if (!commit || !is_commit(commit) || !json_is_array(siblings))
+    if (!commit || !is_hash(commit) || !json_is_array(siblings))
         st = status_error(QUILL_IO,
                           "%s: the Hub's list of files expected (JSON with sha and siblings), another answer found: is "
                           "HF_ENDPOINT a Hub?",
                           repo);
     else {
         snprintf(out->commit, sizeof out->commit, "%s", commit);
+        if (id && strcasecmp(id, repo) == 0) snprintf(out->repo, sizeof out->repo, "%s", id);
         for (size_t i = 0; i < json_array_size(siblings); i++) read_sibling(json_array_get(siblings, i), out);
         hub_files_sort(out);
     }

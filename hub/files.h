@@ -8,14 +8,15 @@
 typedef struct {
     char *path;    // below the repository or the snapshot; safe (hub_name_is_safe_path)
     uint64_t size; // bytes; 0: not known
-    char *blob;    // in the cache: the name of the blob that it links to; NULL: it is not a link
+    char *blob;    // the name of its blob; NULL: not known, or in the cache: it is not a link
     int64_t used;  // in the cache: time of the last access or change, seconds since 1970
 } HubFile;
 
 typedef struct {
     HubFile *at;
     int n, cap;
-    char commit[65]; // the commit of these files
+    char commit[65];              // the commit of these files
+    char repo[HUB_REPO_MOST + 1]; // from the Hub: the repository's name in its own case; "": not known
 } HubFiles;
 
 HubFile *hub_files_add(HubFiles *f, const char *path, uint64_t size);

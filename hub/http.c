@@ -85,7 +85,6 @@ void hub_http_header(Str line, HubReply *r) {
     else if (strcmp(name, "x-linked-size") == 0) read_linked(r, (Str){0}, number(value));
     else if (strcmp(name, "etag") == 0 && !r->linked_etag) set(r->etag, sizeof r->etag, plain_etag(value));
     else if (strcmp(name, "content-length") == 0 && !r->has_linked) r->size = number(value);
-    else if (strcmp(name, "x-repo-commit") == 0) set(r->commit, sizeof r->commit, value);
     else if (strcmp(name, "x-error-code") == 0) set(r->code, sizeof r->code, value);
     else if (strcmp(name, "retry-after") == 0) r->wait = read_wait(value);
     else if (strcmp(name, "ratelimit") == 0 && r->wait < 0) r->wait = read_rate_limit(value);
@@ -184,11 +183,13 @@ static Status exchange(Exchange *x, const char *url, bool with_token) {
     x->curl->easy_setopt(x->h->handle, HUB_CURL_ERRORBUFFER, NULL);
     x->curl->slist_free_all(headers);
     buf_free(&bearer);
+    x->h->answered |= x->reply->status != 0;
     if (x->st.code) return x->st;
     if (code != HUB_CURLE_OK && signals_caught()) return fd_stopped();
     if (code == HUB_CURLE_OUT_OF_MEMORY) mem_refused(1);
     if (code == HUB_CURLE_OK) return OK;
-    x->reply->is_unreachable = code == HUB_CURLE_NO_HOST || code == HUB_CURLE_NO_CONNECTION;
+    x->reply->is_unreachable = code == HUB_CURLE_NO_PROXY || code == HUB_CURLE_NO_HOST ||
+                               code == HUB_CURLE_NO_CONNECTION || (code == HUB_CURLE_TIMEOUT && !x->h->answered);
     x->reply->is_transient = code != HUB_CURLE_PEER_FAILED_VERIFICATION && code != HUB_CURLE_FAILED_INIT;
     return host_failure(url, why[0] ? why : x->curl->easy_strerror(code));
 }
@@ -286,7 +287,7 @@ Status hub_http_wait(HubHttp *h, const char *what, Status failure, const HubRepl
                             r->wait);
     if (is_busy(r) && r->wait >= 0) wait = (double)r->wait;
     char why[48] = "the connection broke";
-    if (r->status) snprintf(why, sizeof why, "the server answers %ld", r->status);
+    if (r->status && r->status / 100 != 2) snprintf(why, sizeof why, "the server answers %ld", r->status);
     if (wait >= 1) note_print(h->quiet, "%s: %s: waiting %.0f s", what, why, wait);
     return pause_for(wait);
 }

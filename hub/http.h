@@ -14,15 +14,15 @@ typedef struct {
     int patience;   // seconds without a byte after which a request has failed; HF_HUB_DOWNLOAD_TIMEOUT, 10
     bool quiet;     // no notes
     void *handle;   // libcurl's handle, reused for all requests
+    bool answered;  // a request has had an answer
 } HubHttp;
 
 // The head of the last answer.
 typedef struct {
     long status;         // 200, ...; 0: no answer
     bool is_transient;   // a failure that may pass: no connection, an interrupted one, a timeout, a busy server
-    bool is_unreachable; // the host has no address, or does not answer
+    bool is_unreachable; // the host has no address, or has not answered any request
     char etag[256];      // X-Linked-Etag, else ETag; without quotes and W/
-    char commit[65];     // X-Repo-Commit
     int64_t size;        // X-Linked-Size, else Content-Length; -1: unknown
     int64_t from;        // 206: the first byte, from Content-Range; -1: unknown
     int64_t wait;        // seconds that the server asks the client to wait; -1: unknown

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/note.h"
 #include "base/signals.h"
+#include "hf/hf.h"
 #include "hub/cached.h"
 #include "hub/choose.h"
 #include "hub/fetch.h"
@@ -20,9 +22,10 @@ enum { MOST_ANSWER = 8 << 20 };
 
 // A model that is being fetched into the cache.
 typedef struct {
-    const HubName *name;
+    HubName name;
     HubWay way;
     HubFetch fetch;
+    Buf folder; // HubFetch.folder
     HubFiles files;
     HubModels models;
     HubModel *model; // the chosen one
@@ -30,35 +33,53 @@ typedef struct {
 
 static Status read_files(Pull *p) {
     Buf url = {0}, answer = {0};
-    buf_printf(&url, "%s/api/models/%s/revision/main?blobs=true", p->fetch.http->endpoint, p->name->repo);
-    Status st = hub_http_read(p->fetch.http, p->name->repo, url.data, MOST_ANSWER, &answer);
-    if (!st.code) st = hub_files_read(p->name->repo, str_of_buf(&answer), &p->files);
+    buf_printf(&url, "%s/api/models/%s/revision/main?blobs=true", p->fetch.http->endpoint, p->name.repo);
+    Status st = hub_http_read(p->fetch.http, p->name.repo, url.data, MOST_ANSWER, &answer);
+    if (!st.code) st = hub_files_read(p->name.repo, str_of_buf(&answer), &p->files);
+    if (*p->files.repo) snprintf(p->name.repo, sizeof p->name.repo, "%s", p->files.repo); // names ignore case
     buf_free(&url);
     buf_free(&answer);
     return st;
 }
 
-static bool is_there(const Pull *p) {
+// Bytes of a file that the cache does not have, as far as the Hub has said its size and the name of its blob.
+static uint64_t missing_bytes(const Pull *p, const HubFile *file) {
+    Buf path = {0};
+    struct stat info;
+    uint64_t have = 0;
+    if (!file->blob) return file->size;
+    buf_printf(&path, "%s/blobs/%s", p->fetch.folder, file->blob);
+    bool there = stat(path.data, &info) == 0;
+    buf_str(&path, ".incomplete");
+    if (!there && stat(path.data, &info) == 0) have = (uint64_t)info.st_size;
+    buf_free(&path);
+    return there || have > file->size ? 0 : file->size - have;
+}
+
+// Bytes of the model's files that the snapshot does not have. *n: the number of these files.
+static uint64_t missing(const Pull *p, int *n) {
+    uint64_t bytes = 0;
+    *n = 0;
     for (int i = 0; i < p->model->n; i++) {
         Buf path = {0};
         buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->files[i]->path);
-        bool there = access(path.data, F_OK) == 0;
+        if (access(path.data, F_OK) != 0) bytes += missing_bytes(p, p->model->files[i]), ++*n;
         buf_free(&path);
-        if (!there) return false;
     }
-    return true;
+    return bytes;
 }
 
 // Notes the chosen model if the name did not choose it, and every transfer before it begins.
 static void say_choice(const Pull *p) {
     char size[24];
     Buf others = {0};
-    bool there = is_there(p);
-    int which = (int)(p->model - p->models.at);
-    if (p->way.quiet || (there && *p->name->tag)) return;
+    int n_missing, which = (int)(p->model - p->models.at);
+    missing(p, &n_missing);
+    bool there = n_missing == 0;
+    if (p->way.quiet || (there && *p->name.tag)) return;
     hub_models_list(&p->models, which, &others);
     const char *type = p->model->type[0] ? p->model->type : file_base(p->model->files[0]->path);
-    note_print(false, "%s: %s %s (%s)%s%s", p->name->repo, there ? "using" : "fetching", type,
+    note_print(false, "%s: %s %s (%s)%s%s", p->name.repo, there ? "using" : "fetching", type,
                units_bytes((double)p->model->bytes, size), others.n ? "; it also has " : "",
                others.n ? others.data : "");
     buf_free(&others);
@@ -71,19 +92,46 @@ static Status read_index(Pull *p) {
     Status st = hub_fetch_file(&p->fetch, p->model->index);
     buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->index->path);
     if (!st.code) st = file_read(path.data, &text);
-    if (!st.code) st = hub_models_add_shards(p->name->repo, &p->files, str_of_buf(&text), p->model);
+    if (!st.code) st = hub_models_add_shards(p->name.repo, &p->files, str_of_buf(&text), p->model);
     p->fetch.meter.before = 0;
     buf_free(&path);
     buf_free(&text);
     return st;
 }
 
-static Status fetch_all(Pull *p) {
-    TRY(hub_cache_make_dirs(p->fetch.root, p->name->repo));
+// Makes the directories for files that are missing. *reached becomes false if the cache cannot be written: the model
+// may be in it as an older version.
+static Status make_room(const Pull *p, bool *reached) {
+    int n;
+    uint64_t bytes = missing(p, &n);
+    if (n == 0) return OK;
+    Status st = hub_cache_make_dirs(p->fetch.root, p->name.repo);
+    if (st.code) *reached = false;
+    TRY(st);
+    return hub_fetch_check_room(p->fetch.root, p->name.repo, bytes);
+}
+
+// Refuses a directory that quill cannot run before its weights are fetched. config.json is there.
+static Status check_directory(const Pull *p) {
+    Buf dir = {0};
+    buf_printf(&dir, "%s/snapshots/%s", p->fetch.folder, p->files.commit);
+    Status st = hf_check_config(dir.data);
+    buf_free(&dir);
+    if (!st.code && !hub_files_find(&p->files, "tokenizer.json"))
+        st = status_error(QUILL_MODEL, "%s: tokenizer.json expected beside the weights, none found", p->name.repo);
+    return st;
+}
+
+static Status fetch_all(Pull *p, bool *reached) {
+    TRY(make_room(p, reached));
     TRY(read_index(p));
     say_choice(p);
+    TRY(make_room(p, reached)); // with the files that the index names
     p->fetch.meter.all = p->model->bytes;
-    for (int i = 0; i < p->model->n; i++) TRY(hub_fetch_file(&p->fetch, p->model->files[i]));
+    for (int i = 0; i < p->model->n; i++) {
+        TRY(hub_fetch_file(&p->fetch, p->model->files[i]));
+        if (i == 0 && p->model->directory) TRY(check_directory(p));
+    }
     return hub_cache_set_main(p->fetch.folder, p->files.commit);
 }
 
@@ -93,10 +141,13 @@ static Status pull(Pull *p, Buf *path, bool *reached) {
     TRY(read_files(p));
     *reached = true;
     hub_models_group(&p->files, &p->models);
-    TRY(hub_models_choose(p->name, &p->models, &which));
+    TRY(hub_models_choose(&p->name, &p->models, &which));
     p->model = &p->models.at[which];
+    p->fetch.repo = p->name.repo;
     p->fetch.commit = p->files.commit;
-    TRY(fetch_all(p));
+    hub_cache_folder(p->fetch.root, p->name.repo, &p->folder);
+    p->fetch.folder = p->folder.data;
+    TRY(fetch_all(p, reached));
     buf_printf(path, "%s/snapshots/%s", p->fetch.folder, p->files.commit);
     if (!p->model->directory) buf_printf(path, "/%s", p->model->files[0]->path);
     return OK;
@@ -104,12 +155,9 @@ static Status pull(Pull *p, Buf *path, bool *reached) {
 
 static Status get_online(const char *root, const HubName *name, HubWay way, Buf *path, bool *reached) {
     HubHttp http;
-    Buf folder = {0};
     *reached = false;
     TRY(hub_http_open(way.quiet, &http));
-    hub_cache_folder(root, name->repo, &folder);
-    Pull p = {.name = name, .way = way};
-    p.fetch = (HubFetch){.http = &http, .root = root, .repo = name->repo, .folder = folder.data};
+    Pull p = {.name = *name, .way = way, .fetch = {.http = &http, .root = root}};
     p.fetch.meter.progress = progress_new(way.quiet);
     signals_catch();
     Status st = pull(&p, path, reached);
@@ -118,7 +166,7 @@ static Status get_online(const char *root, const HubName *name, HubWay way, Buf 
     if (st.code < 128) signals_release();
     hub_models_free(&p.models);
     hub_files_free(&p.files);
-    buf_free(&folder);
+    buf_free(&p.folder);
     hub_http_close(&http);
     return st;
 }

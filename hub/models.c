@@ -16,6 +16,7 @@
 #include "cli/values.h"
 #include "files/builtin.h"
 #include "files/gguf.h"
+#include "hf/hf.h"
 #include "hub/cached.h"
 #include "hub/hub.h"
 #include "hub/places.h"
@@ -96,35 +97,13 @@ static Status family_of_gguf(const char *path, char out[32]) {
     return st;
 }
 
-// Reads config.json: model_type, and the type of the weights, such as "BF16".
-static Status family_of_directory(const char *dir, char family[32], char type[32]) {
-    static const char *const types[][2] = {{"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
-    Buf path = {0}, text = {0};
-    json_error_t error;
-    buf_printf(&path, "%s/config.json", dir);
-    Status st = file_read(path.data, &text);
-    json_t *config = st.code ? NULL : jsonio_read(str_of_buf(&text), 0, &error);
-    if (!st.code && !config) st = status_error(QUILL_MODEL, "%s: line %d: %s", path.data, error.line, error.text);
-    const char *name = json_string_value(json_object_get(config, "model_type"));
-    const char *dtype = json_string_value(json_object_get(config, "dtype"));
-    if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype"));
-    if (json_object_get(config, "quantization_config")) dtype = "";
-    if (name) snprintf(family, 32, "%s", name);
-    for (size_t i = 0; dtype && i < ARRAY_LEN(types); i++)
-        if (strcmp(dtype, types[i][0]) == 0) snprintf(type, 32, "%s", types[i][1]);
-    json_decref(config);
-    buf_free(&path);
-    buf_free(&text);
-    return st;
-}
-
 // The family and type to show for a model, "-" where they are not known, without control characters, which a file could
 // send to a terminal. *unread: the first error of all calls.
 static void describe(const HubCached *c, char family[32], char type[32], Status *unread) {
     snprintf(family, 32, "-");
     snprintf(type, 32, "%s", c->incomplete ? "incomplete" : c->type[0] ? c->type : "-");
     Status st = OK;
-    if (c->directory) st = family_of_directory(c->path, family, type);
+    if (c->directory) st = hf_describe(c->path, family, type);
     else if (c->path) st = family_of_gguf(c->path, family);
     for (char *p = family; *p; p++)
         if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
@@ -200,32 +179,52 @@ static Status list_models(const Options *o, const char *root) {
 // What to remove: one model, or a whole repository.
 typedef struct {
     const char *repo;
-    bool all;             // the repository with everything in it
-    const HubCached *one; // else this model
+    const HubCached *one; // NULL: the repository with everything in it
     uint64_t bytes;
 } Removal;
 
-// Finds what a name means: a name of the list is that entry; a repository's name is all of its entries.
-static Status find_removal(const HubCachedList *list, const char *asked, Removal *out) {
-    HubName name;
-    int n_of_repo = 0;
-    Nearest nearest = {.word = asked};
-    *out = (Removal){0};
-    bool read = hub_name_read(asked, true, &name);
+typedef int Compare(const char *a, const char *b);
+
+// Finds the entry of the list, or else the repository, whose name is equal. Returns the number of repositories with
+// such names.
+static int match(const HubCachedList *list, const char *asked, Compare *compare, Removal *out) {
+    int n = 0;
+    const char *last = "";
     for (int i = 0; i < list->n; i++) {
         const HubCached *c = &list->at[i];
-        nearest_try(&nearest, c->name);
-        if (read && *name.tag && strcasecmp(c->name, asked) == 0 && c->path) out->one = c, out->bytes = c->bytes;
-        if (read && !*name.tag && strcasecmp(c->repo, name.repo) == 0) {
-            out->repo = c->repo;
-            out->all = true;
-            out->bytes += c->bytes;
-        }
+        bool one = c->path && compare(c->name, asked) == 0 && strcmp(c->name, c->repo) != 0;
+        if (!one && compare(c->repo, asked) != 0) continue;
+        n += strcmp(c->repo, last) != 0;
+        last = c->repo;
+        *out = (Removal){.repo = c->repo, .one = one ? c : NULL, .bytes = c->bytes};
     }
-    if (out->one) out->repo = out->one->repo;
-    for (int i = 0; i < list->n; i++) n_of_repo += out->repo && strcmp(list->at[i].repo, out->repo) == 0;
-    if (out->one && n_of_repo == 1) out->all = true;
-    if (out->repo) return OK;
+    return n;
+}
+
+// Finds what a name means: a name of the list is that entry; a repository's name is all of its entries.
+static Status find_removal(const HubCachedList *list, const char *root, const char *asked, Removal *out) {
+    Nearest nearest = {.word = asked};
+    HubName name;
+    Buf plain = {0}; // without an address before it
+    bool read = hub_name_read(asked, true, &name);
+    if (read) buf_printf(&plain, "%s%s%s", name.repo, *name.tag ? ":" : "", name.tag);
+    int n = read ? match(list, plain.data, strcmp, out) : 0;
+    if (read && n == 0) n = match(list, plain.data, strcasecmp, out);
+    buf_free(&plain);
+    if (n > 1)
+        return status_error(QUILL_MODEL,
+                            "%.200s: several repositories have this name in other cases; give it as quill "
+                            "models prints it",
+                            asked);
+    if (n == 1 && out->one) return OK;
+    if (n == 1) {
+        Buf folder = {0};
+        hub_cache_folder(root, out->repo, &folder);
+        Status st = hub_cache_bytes(folder.data, &out->bytes);
+        buf_free(&folder);
+        return st;
+    }
+    for (int i = 0; i < list->n; i++) nearest_try(&nearest, list->at[i].name);
     const char *meant = nearest_found(&nearest);
     return status_error(QUILL_MODEL, "%.200s: a name of quill models expected, none like it found%s%s%s", asked,
                         meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
@@ -236,7 +235,7 @@ static bool is_agreed(const Options *o, const Removal *r) {
     char size[24], *line = NULL;
     size_t room = 0;
     if (o->hub.yes) return true;
-    fprintf(stderr, "quill: remove %s (%s)? [y/N] ", r->all ? r->repo : r->one->name,
+    fprintf(stderr, "quill: remove %s (%s)? [y/N] ", r->one ? r->one->name : r->repo,
             units_bytes((double)r->bytes, size));
     bool yes = getline(&line, &room, stdin) > 0 && str_is_yes(str_of(line));
     free(line);
@@ -249,16 +248,19 @@ static Status remove_model(const Options *o, const char *root, const char *asked
     Buf folder = {0};
     char size[24];
     Status st = hub_cached_list(root, &list);
-    if (!st.code) st = find_removal(&list, asked, &r);
+    if (!st.code) st = find_removal(&list, root, asked, &r);
     bool agreed = !st.code && is_agreed(o, &r);
     if (agreed && hub_cache_is_busy(root, r.repo))
         st = status_error(QUILL_IO, "%s: another process is fetching it; nothing was removed", r.repo);
     if (agreed && !st.code) {
+        uint64_t left = 0;
         hub_cache_folder(root, r.repo, &folder);
-        st = r.all ? hub_cache_remove_repo(root, r.repo) : hub_cache_remove_files(folder.data, &r.one->paths);
+        if (r.one) st = hub_cache_remove_files(folder.data, &r.one->paths);
+        if (r.one && !st.code) st = hub_cache_bytes(folder.data, &left);
+        if (left == 0 && !st.code) st = hub_cache_remove_repo(root, r.repo);
     }
     if (!st.code)
-        note_print(o->answer.quiet, "%s: %s%s", r.all ? r.repo : r.one->name,
+        note_print(o->answer.quiet, "%s: %s%s", r.one ? r.one->name : r.repo,
                    agreed ? "removed, " : "nothing was removed",
                    agreed ? units_bytes((double)r.bytes, size) : "; -y removes without a question");
     hub_cached_free(&list);

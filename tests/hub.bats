@@ -470,6 +470,80 @@ EOF
     for bad in "rm" "remove me/tiny" "list me"; do [ "$(code "$QUILL" models $bad)" -eq 2 ]; done
 }
 
+@test "a name in another case is the same model" {
+    pull me/tiny >path
+    : >"$HUB/log"
+    pull ME/Tiny | cmp - path
+    [ "$(requests ' GET /.*gguf')" -eq 0 ]
+    [ "$("$QUILL" models --names)" = me/tiny:Q4_K_M ]
+    # other tools have made two folders of one repository
+    cp -r "$folder" "$HF_HOME/hub/models--ME--tiny"
+    [ "$(code "$QUILL" models rm -y Me/Tiny:Q4_K_M)" -eq 3 ]
+    said 'several repositories have this name in other cases'
+    "$QUILL" models rm -y -q me/tiny:Q4_K_M
+    [ "$("$QUILL" models --names)" = ME/tiny:Q4_K_M ]
+    "$QUILL" models rm -y -q me/tiny
+    [ "$(ls "$HF_HOME/hub")" = "" ]
+}
+
+@test "rm of one model leaves the files of other tools, and rm of the repository takes them" {
+    pull me/tiny >path
+    head -c 300000 /dev/zero >"$folder/blobs/other"
+    ln -s ../../blobs/other "$snapshot/pytorch_model.bin"
+    "$QUILL" models rm -y me/tiny:Q4_K_M 2>errors
+    said 'me/tiny:Q4_K_M: removed, '
+    [ -s "$snapshot/pytorch_model.bin" ]
+    [ ! -e "$snapshot/tiny-Q4_K_M.gguf" ]
+    "$QUILL" models >list
+    grep -qE '^me/tiny +(300 KB|293 KiB|0.30 MB) +- +- +-$' list
+    "$QUILL" models rm -y me/tiny 2>errors
+    said 'me/tiny: removed, '
+    [ ! -e "$folder" ]
+}
+
+@test "a directory that quill cannot run is refused before its weights come" {
+    [ -e "$HUB/me/other" ] || {
+        cp -r "$HUB/me/dir" "$HUB/me/other"
+        sed -i 's/"model_type": *"[a-z0-9]*"/"model_type": "starcoder2"/' "$HUB/me/other/config.json"
+        cp -r "$HUB/me/dir" "$HUB/me/mute"
+        rm "$HUB/me/mute/tokenizer.json"
+    }
+    for repo in other mute; do
+        : >"$HUB/log"
+        [ "$(code "$QUILL" pull "me/$repo")" -eq 3 ]
+        if [ $repo = other ]; then said 'model_type: .*starcoder2'; else said 'me/mute: tokenizer.json expected beside the weights'; fi
+        [ "$(requests 'GET .*safetensors$')" -eq 0 ]
+    done
+    rm -r "$HUB/me/other" "$HUB/me/mute"
+}
+
+@test "a cache that cannot be written still gives what it has" {
+    [ "$(id -u)" -ne 0 ] || skip "root writes any directory"
+    pull me/tiny >path
+    rm -r "$HF_HOME/hub/.locks"
+    find "$HF_HOME/hub" -type d -exec chmod a-w {} +
+    pull me/tiny | cmp - path
+    echo beef000000000000000000000000000000000000 >"$HUB/me/tiny/.commit"
+    pull me/tiny >newer
+    rm "$HUB/me/tiny/.commit"
+    cmp newer path
+    said 'cannot \(create\|write\): .*using me/tiny:Q4_K_M from the cache'
+    chmod -R u+w "$HF_HOME"
+}
+
+@test "quill models lists the others beside a repository that cannot be read" {
+    [ "$(id -u)" -ne 0 ] || skip "root reads any directory"
+    pull me/tiny >path
+    pull me/dir >path
+    chmod 0 "$HF_HOME/hub/models--me--dir"
+    [ "$("$QUILL" models --names)" = me/tiny:Q4_K_M ]
+    "$QUILL" models >list 2>errors
+    grep -qE '^me/dir +0 B +- +- +-$' list
+    said 'models--me--dir.*: cannot read'
+    "$QUILL" models rm -y -q me/tiny
+    chmod 755 "$HF_HOME/hub/models--me--dir"
+}
+
 @test "quill models lists the others beside a file that cannot be read" {
     [ "$(id -u)" -ne 0 ] || skip "root reads any file"
     pull me/tiny >path

@@ -62,6 +62,13 @@ class Hub:
         except OSError:
             return COMMIT
 
+    def own_name(self, repo):
+        """The repository's name in its own case, as the Hub finds it."""
+        user, _, name = repo.partition("/")
+        users = [u for u in os.listdir(self.root) if u.lower() == user.lower() and os.path.isdir(os.path.join(self.root, u))]
+        names = [u + "/" + n for u in users for n in os.listdir(os.path.join(self.root, u)) if n.lower() == name.lower()]
+        return names[0] if names else repo
+
     def files(self, repo):
         top = os.path.join(self.root, repo)
         names = [os.path.relpath(os.path.join(d, f), top) for d, _, fs in os.walk(top) for f in fs]
@@ -127,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def api(self, fault, rest):
-        repo = "/".join(rest.split("/")[:2])
+        repo = self.hub.own_name("/".join(rest.split("/")[:2]))
         if not os.path.isdir(os.path.join(self.hub.root, repo)): return self.answer(404, [("X-Error-Code", "RepoNotFound")])
         siblings, tree = [], []
         for name in self.hub.files(repo):
