@@ -54,23 +54,44 @@ static Status check_room(const EngineConfig *config, size_t n) {
     return st;
 }
 
+// Refuses a file that --no-mmap cannot read, before it is read.
+static Status check_in_memory(const EngineConfig *config) {
+    FileMap map;
+    Gguf *g;
+    uint32_t parts;
+    Status st = file_map(config->model, &map);
+    if (st.code || map.n < 4 || memcmp(map.data, "GGUF", 4) != 0) {
+        if (!st.code) file_unmap(&map);
+        if (st.code && access(config->model, F_OK) != 0) return status_error(QUILL_MODEL, "%s", st.message);
+        return status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
+                            config->model);
+    }
+    if (config->tokenizer) st = model_file_own_vocabulary(config->model, "GGUF");
+    if (!st.code) st = gguf_open_memory(config->model, map.data, map.n, &g);
+    if (!st.code) {
+        st = gguf_u32(g, "split.count", &parts, false, 1);
+        if (!st.code && parts > 1)
+            st =
+                status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
+                             config->model);
+        gguf_close(g);
+    }
+    file_unmap(&map);
+    return st;
+}
+
 // --no-mmap: reads the whole file into allocated memory.
 static Status open_in_memory(const EngineConfig *config, Gguf **out) {
     int fd;
     struct stat info;
-    Status st = file_open(config->model, 0, &fd, &info);
-    if (!info.st_mode) return status_error(QUILL_MODEL, "%s", st.message);
-    char magic[4] = "";
-    bool is_gguf = !st.code && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
     uint8_t *bytes = NULL;
-    size_t n = is_gguf ? (size_t)info.st_size : 0;
-    if (!is_gguf || config->tokenizer)
-        st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
-                          config->model);
+    TRY(check_in_memory(config));
+    Status st = file_open(config->model, 0, &fd, &info);
+    size_t n = (size_t)info.st_size;
     if (!st.code) st = check_room(config, n);
     if (!st.code) st = read_pages(config, fd, n, &bytes);
     if (fd >= 0) close(fd);
-    if (st.code) return st;
+    TRY(st);
     Gguf *g;
     st = gguf_open_memory(config->model, bytes, n, &g);
     if (st.code) {
@@ -78,14 +99,8 @@ static Status open_in_memory(const EngineConfig *config, Gguf **out) {
         return st;
     }
     gguf_own_pages(g, bytes, n);
-    uint32_t parts;
-    st = gguf_u32(g, "split.count", &parts, false, 1);
-    if (!st.code && parts > 1)
-        st = status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
-                          config->model);
-    if (st.code) gguf_close(g);
-    else *out = g;
-    return st;
+    *out = g;
+    return OK;
 }
 
 static Status open_builtin(const EngineConfig *config, Gguf **out) {

@@ -30,7 +30,6 @@ static Status load_scale(const Loader *l, const char *suffix, float *out) {
 
 static Status load_scales(Loader *l) {
     l->embedding = l->branches = l->logits = 1;
-    TRY(loader_scale(l, "attention.scale", 0, &l->scores)); // Gemma models read from a directory have this key too
     if (l->family->logit_factor) return loader_scale(l, "logit_scale", 1, &l->logits);
     if (!l->family->scales) return OK;
     float divisor;
@@ -245,16 +244,18 @@ static Status check_causal(const Loader *l) {
                         l->file, key);
 }
 
-// Biases and scales beside matrices that are loaded without them would change the results.
+// Tensors of a layer that are not used would change the results, and so would a bias of the head. Some files have
+// frequencies of RoPE that the program computes, and both forms of compressed K and V.
 static Status check_unused(const Loader *l) {
+    static const char *const spare[] = {"attn_rot_embd.weight", "attn_kv_b.weight"};
     for (int i = 0; i < gguf_n_tensors(l->g) && !l->head; i++) {
         Str name = gguf_tensor_at(l->g, i)->name;
         int layer = -1;
         char text[64]; // longer than any name
         snprintf(text, sizeof text, "%.*s", (int)name.n, name.data);
         bool head = str_is(name, "output.bias") || str_is(name, "output.scale");
-        bool part = sscanf(text, "blk.%d.", &layer) == 1 && layer < l->m->c.n_layers &&
-                    (str_has_suffix(name, ".bias") || str_has_suffix(name, ".scale"));
+        bool part = sscanf(text, "blk.%d.", &layer) == 1 && layer < l->m->c.n_layers;
+        for (size_t k = 0; k < ARRAY_LEN(spare); k++) part &= !str_has_suffix(name, spare[k]);
         if ((head || part) && !l->m->used[i])
             return status_error(QUILL_MODEL,
                                 "%s: tensor %s: none expected, one found: its values change the results, and quill "
@@ -287,6 +288,7 @@ static Status load_model(Model *m, const Gguf *g, const Backend *be, bool head) 
     free(l.windowed);
     free(l.recurrent);
     free(l.feeds_only);
+    free(l.source);
     if (st.code) model_free(m);
     return st;
 }

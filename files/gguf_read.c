@@ -244,6 +244,12 @@ static int by_offset(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
+// Advice for a file whose name says that it was cut by other tools than GGUF's: "model.gguf.part1of2".
+static const char *part_advice(const char *name) {
+    const char *part = strstr(file_base(name), ".part");
+    return part && strstr(part, "of") ? ", or join its parts with cat" : "";
+}
+
 // Sets the data of all tensors. They may be in any order and have gaps between them, as some writers leave them. Two
 // tensors that share bytes are refused: no writer does that, and a small hostile file could claim to be a large one.
 static bool place_tensors(GgufCursor *c, Gguf *g, TensorPlace *places, size_t alignment) {
@@ -259,8 +265,10 @@ static bool place_tensors(GgufCursor *c, Gguf *g, TensorPlace *places, size_t al
             return fail(c, p->at, "offset in steps of %zu expected, %" PRIu64 " found", alignment, p->offset);
         if (p->offset > section || p->n_bytes > section - p->offset)
             return fail(c, p->at,
-                        "%zu bytes at offset %" PRIu64 " of the data expected, the data section has %zu bytes",
-                        p->n_bytes, p->offset, section);
+                        "%zu bytes at offset %" PRIu64
+                        " of the data expected, the data section has %zu bytes; the file "
+                        "is cut off: fetch it again%s",
+                        p->n_bytes, p->offset, section, part_advice(gguf_name(g)));
         t->data = c->data + start + p->offset;
     }
     qsort(places, (size_t)n, sizeof *places, by_offset);

@@ -41,7 +41,7 @@ static Status check_format(const char *path, const FileMap *map) {
     return status_error(QUILL_MODEL, "%s: a GGUF or llama2.c model expected, found neither (%zu bytes)", path, map->n);
 }
 
-static Status own_vocabulary(const char *path, const char *what) {
+Status model_file_own_vocabulary(const char *path, const char *what) {
     return status_error(QUILL_USAGE,
                         "--tokenizer: a llama2.c model expected, but %s is %s and has its own vocabulary; leave "
                         "--tokenizer out",
@@ -51,12 +51,13 @@ static Status own_vocabulary(const char *path, const char *what) {
 Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out) {
     FileMap map;
     *out = NULL;
-    if (hf_is_directory(path)) return tokenizer_path ? own_vocabulary(path, "a directory") : hf_open(path, out);
+    if (hf_is_directory(path))
+        return tokenizer_path ? model_file_own_vocabulary(path, "a directory") : hf_open(path, out);
     if (file_map(path, &map).code) return gguf_open(path, out); // its message names the missing part of a split model
     bool is_gguf = map.n >= 4 && memcmp(map.data, "GGUF", 4) == 0;
     Status st = is_gguf ? OK : check_format(path, &map);
     file_unmap(&map);
     TRY(st);
-    if (is_gguf && tokenizer_path) return own_vocabulary(path, "GGUF");
+    if (is_gguf && tokenizer_path) return model_file_own_vocabulary(path, "GGUF");
     return is_gguf ? gguf_open(path, out) : llama2c_open(path, tokenizer_path, out);
 }

@@ -10,5 +10,7 @@
 // format; the message names a known format. QUILL_USAGE: tokenizer_path is given for a GGUF file or a directory, which
 // have their own vocabulary.
 Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out);
+// The error for a vocabulary beside a model that has one: QUILL_USAGE. `what`: "GGUF".
+Status model_file_own_vocabulary(const char *path, const char *what);
 
 #endif

@@ -33,16 +33,18 @@ static Status load_windowed(Loader *l) {
 
 static bool owns_kv(const ModelConfig *c, int i) { return i < c->n_layers - c->n_shared_kv; }
 
-// The layer whose K and V layer i uses: i itself, or the last layer before it of the same kind (with or without a
-// window) that has K and V of its own; -1: there is none. A layer without attention has none and is never used: itself.
-static int source_of(const Loader *l, int i) {
+// Finds the layer whose K and V each layer uses: itself, or the last layer before it of the same kind (with or without
+// a window) that has K and V of its own; -1: there is none. A layer without attention has none and is never used:
+// itself.
+static void find_sources(Loader *l) {
     const ModelConfig *c = &l->m->c;
-    int from = i;
-    if (!loader_attends(l, i)) return i;
-    while (from >= 0 &&
-           (!owns_kv(c, from) || !loader_attends(l, from) || (loader_window(l, from) > 0) != (loader_window(l, i) > 0)))
-        from--;
-    return from;
+    int last[KV_KINDS] = {-1, -1};
+    l->source = mem_alloc((size_t)c->n_layers * sizeof *l->source);
+    for (int i = 0; i < c->n_layers; i++) {
+        int *of_kind = &last[loader_window(l, i) > 0];
+        if (loader_attends(l, i) && owns_kv(c, i)) *of_kind = i;
+        l->source[i] = loader_attends(l, i) ? *of_kind : i;
+    }
 }
 
 // Reads the number of KV heads, which must be equal in all layers with a window and in all others with attention.
@@ -137,6 +139,7 @@ Status loader_attention_shape(Loader *l) {
         return status_error(QUILL_MODEL,
                             "%s: %s.attention.shared_kv_layers: 0 with compressed K and V expected, %d found", l->file,
                             c->arch, c->n_shared_kv);
+    find_sources(l);
     if (f->latent) return load_latent(l);
     TRY(load_kv_heads(l));
     TRY(load_head_dim(l));
@@ -147,7 +150,7 @@ Status loader_attention_shape(Loader *l) {
                                 "%s: attention: chunks in all layers but each %dth expected, another kind found for "
                                 "layer %d (%s.attention.sliding_window_pattern)",
                                 l->file, f->full_every, i, c->arch);
-        if (source_of(l, i) < 0)
+        if (l->source[i] < 0)
             return status_error(QUILL_MODEL,
                                 "%s: %s.attention.shared_kv_layers is %d: before layer %d a layer of its kind with K "
                                 "and V of its own expected, none found",
@@ -168,13 +171,13 @@ static Status score_scale(const Loader *l, float *out) {
     TRY(loader_scale(l, "rope.scaling.yarn_log_multiplier", 0, &growth));
     if (f->latent && strcmp(c->rope_scaling, "yarn") == 0)
         scale *= pow(1 + (double)growth * log((double)c->rope_factor), 2);
-    return loader_float(l, "attention.scale", false, l->scores != 0 ? l->scores : (float)scale, out);
+    return loader_scale(l, "attention.scale", (float)scale, out);
 }
 
 Status loader_describe_heads(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
-    int window = loader_window(l, i), from = source_of(l, i), n_before = 0; // n_before: of the same pool, before `from`
+    int window = loader_window(l, i), from = l->source[i], n_before = 0; // n_before: of the same pool, before `from`
     for (int k = 0; k < from; k++) n_before += loader_attends(l, k) && (loader_window(l, k) > 0) == (window > 0);
     y->heads = (Heads){.n_heads = c->n_heads,
                        .n_kv_heads = window > 0 ? c->window_heads : c->n_kv_heads,
@@ -185,7 +188,7 @@ Status loader_describe_heads(const Loader *l, int i) {
     y->rope = l->m->ends.ropes[loader_layer_rope(l, i)];
     y->kv_kind = window > 0 ? KV_WINDOW : KV_FULL;
     y->kv_layer = n_before;
-    for (int k = i + 1; k < c->n_layers && !y->kv_used_later; k++) y->kv_used_later = source_of(l, k) == from;
+    for (int k = i + 1; k < c->n_layers && !y->kv_used_later; k++) y->kv_used_later = l->source[k] == from;
     TRY(score_scale(l, &y->heads.scale));
     return loader_cap(l, "attn_logit_softcapping", l->family->score_cap, &y->heads.softcap);
 }

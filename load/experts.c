@@ -49,7 +49,7 @@ static Status load_routing(const Loader *l, Routing *out) {
     Routing usual = l->family->routing;
     bool renormalised;
     *out = usual;
-    if (usual == ROUTE_SIGMOID_INPUT) return OK; // its files have no such keys
+    if (route_weighs_inputs(usual)) return OK; // Llama 4's files have no such keys
     TRY(loader_int(l, "expert_gating_func", 0, 1 << 30, false, 0, &gating));
     if (gating > SOFTMAX_CHOSEN)
         return status_error(QUILL_MODEL,
@@ -60,7 +60,7 @@ static Status load_routing(const Loader *l, Routing *out) {
     bool sigmoids = usual == ROUTE_SIGMOID || usual == ROUTE_SIGMOID_CHOSEN || is_glm_flash(l);
     if (gating == 0 && sigmoids) gating = SIGMOID;
     if (gating == SIGMOID) *out = renormalised ? ROUTE_SIGMOID_CHOSEN : ROUTE_SIGMOID;
-    else *out = renormalised ? ROUTE_CHOSEN : ROUTE_ALL;
+    else *out = renormalised || gating == SOFTMAX_CHOSEN ? ROUTE_CHOSEN : ROUTE_ALL;
     return OK;
 }
 
@@ -127,7 +127,7 @@ static Status describe(const Loader *l, LayerKind *k) {
     k->n_used = c->n_used;
     k->route_scale = 1;
     TRY(load_routing(l, &k->routing));
-    if (k->routing == ROUTE_SIGMOID_INPUT) return OK; // its files have no keys for the rest
+    if (route_weighs_inputs(k->routing)) return OK; // Llama 4's files have no keys for the rest
     TRY(load_groups(l, k));
     return loader_scale(l, "expert_weights_scale", 1, &k->route_scale);
 }
@@ -197,7 +197,7 @@ Status loader_experts(const Loader *l, int i) {
     TRY(loader_layer_matrix(l, i, "ffn_gate_inp", &y->router, c->n_experts, c->dim));
     TRY(load_gate_up(l, i));
     TRY(loader_layer_stack(l, i, "ffn_down_exps", &y->w_down, c->n_experts, c->dim, c->ffn));
-    if (y->kind.routing != ROUTE_SIGMOID_INPUT) {
+    if (!route_weighs_inputs(y->kind.routing)) {
         TRY(load_expert_bias(l, i));
         TRY(loader_layer_named(l, i, "ffn_down_exps.scale", &y->expert_scale, c->n_experts, false));
     }

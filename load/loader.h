@@ -18,9 +18,8 @@ typedef struct {
     int32_t *windowed;   // (n_layers) whether a layer has a window; NULL: decided by full_every
     uint8_t *recurrent;  // (n_layers) whether a layer is recurrent; NULL: no layer is
     uint8_t *feeds_only; // (n_layers) whether a layer has only a feed-forward (Family.parts_apart); NULL: no layer has
-    // Factors of the embedding, of scores, of what each sublayer adds to x, and of logits (Family.scales). scores 0:
-    // the default scale
-    float embedding, scores, branches, logits;
+    int *source;         // (n_layers) the layer whose K and V a layer uses
+    float embedding, branches, logits; // factors of the embedding, of what each sublayer adds to x, and of logits
     bool head; // loads the prediction head (load/head.c): its layer counts as the last one, others are skipped
     int *kv_heads, *ffn; // (n_layers) number of KV heads; width of the feed-forward if it has no experts
 } Loader;

@@ -113,8 +113,8 @@ static Status load_scaling(const Loader *l) {
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
     TRY(gguf_str(l->g, key, &kind, false));
     float legacy; // the factor's key in older files, which have no scaling.type
-    TRY(loader_float(l, "rope.scale_linear", false, 1, &legacy));
-    TRY(loader_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
+    TRY(loader_scale(l, "rope.scale_linear", 1, &legacy));
+    TRY(loader_scale(l, "rope.scaling.factor", legacy, &c->rope_factor));
     if (!kind.data) kind = str_of(has_context_tensors(l->g) ? "longrope" : c->rope_factor != 1 ? "linear" : "none");
     if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn") && !str_is(kind, "longrope"))
         return status_error(QUILL_MODEL, "%s: %s: none, linear, yarn or longrope expected, %.*s found", l->file, key,

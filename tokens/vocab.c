@@ -491,11 +491,15 @@ static Status load_ids(const Vocab *v, const Gguf *g, const char *key, int32_t *
     return st;
 }
 
+enum { MOST_EOG = 1024 };
 static Status load_eog_ids(Vocab *v, const Gguf *g) {
     int32_t *ids;
     size_t n;
     Status st = load_ids(v, g, "quill.tokenizer.eog_ids", &ids, &n);
-    for (size_t i = 0; i < n; i++) add_eog(v, ids[i]);
+    if (!st.code && n > MOST_EOG)
+        st = status_error(QUILL_MODEL, "%s: quill.tokenizer.eog_ids: at most %d ids expected, %zu found", gguf_name(g),
+                          MOST_EOG, n);
+    for (size_t i = 0; i < n && !st.code; i++) add_eog(v, ids[i]);
     free(ids);
     return st;
 }
@@ -599,11 +603,11 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
 
 static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
     TRY(load_types(v, g));
-    TRY(load_scores(v, g));
     TRY(gguf_bool(g, "quill.tokenizer.types_hold", &v->types_hold, false));
     bool ranks = !v->spm || is_gemma4(g);
     TRY(gguf_bool(g, "quill.tokenizer.by_merges", &v->by_merges, ranks));
     v->by_merges = v->by_merges || ranks;
+    if (!v->by_merges) TRY(load_scores(v, g));
     TRY(gguf_bool(g, "quill.tokenizer.fuse_unknown", &v->fuse_unk, false));
     TRY(load_roles(v, g, texts));
     TRY(load_ids(v, g, "tokenizer.ggml.suppress_tokens", &v->suppressed, &v->n_suppressed));
