@@ -94,14 +94,16 @@ static void part_task(void *arg, int task, int thread) {
     int part = task / h->n_kv_heads, first = attend_first(&t, rows.slot);
     int64_t keys = rows.slot + 1 - first;
     t.kv_head = task % h->n_kv_heads;
-    t.last = h->n_heads / h->n_kv_heads;
     t.from = first + (int)(keys * part / a->n_parts);
     t.end = first + (int)(keys * (part + 1) / a->n_parts);
     t.out = a->w->h + (size_t)part * part_floats(a->w, h);
     t.lse = t.out + a->w->q_dim;
     t.sinks = NULL; // merge_parts adds them
     t.scratch = tasks_scratch(a->w, thread);
-    a->attend.run(&t);
+    for (int group = h->n_heads / h->n_kv_heads; t.first < group; t.first = t.last) {
+        t.last = int_min(t.first + a->attend.pairs, group);
+        a->attend.run(&t);
+    }
 }
 
 // w->a = the parts' outputs, weighted by their lse.
@@ -167,8 +169,8 @@ void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *
     Attention a = {.attend = *attention_kernel(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = count_tasks(&a);
     a.n_parts = count_parts(&a);
-    while (a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) { // one for every thread
-        a.attend.pairs /= 2;
+    while (a.n_parts == 1 && a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) {
+        a.attend.pairs /= 2; // a task for every thread
         count_tasks(&a);
     }
     set_marks(&a);

@@ -142,7 +142,7 @@ static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
         l->max[lane] = MASKED;
         l->sum[lane] = 0;
         l->first = int_min(l->first, attend_first(t, l->slot[lane]));
-        l->last = int_max(l->last, l->slot[lane]);
+        l->last = int_max(l->last, attend_last(t, l->slot[lane]));
         rows[lane] = first + lane < t->last ? t->q + attend_query(t, pair) : NULL;
     }
     rows_to_columns(rows, t->heads->head_dim, t->heads->scale, l->queries);
@@ -239,7 +239,7 @@ void vector_attend_many(const AttendTask *t) { attend_many(t, &f32_products); }
 void vector_attend_with(const AttendTask *t, const AttendProducts *products) {
     int n = t->last - t->first, rest = n % T;
     AttendTask many = *t, few = *t;
-    many.last = few.first = t->end ? t->first : rest >= T / 2 ? t->last : t->last - rest;
+    many.last = few.first = rest >= T / 2 ? t->last : t->last - rest;
     if (many.last > many.first) attend_many(&many, products);
     if (few.last > few.first) vector_attend_row(&few);
 }
