@@ -19,6 +19,7 @@ struct Sampler {
     int n_vocab;
     float *logits;    // (n_vocab) with bias or penalties
     Candidate *cands; // (n_vocab)
+    Candidate *other; // (n_vocab) the other buffer of sort_many
     int *counts;      // (n_vocab) occurrences in the penalty window; zero between calls
 };
 
@@ -38,6 +39,7 @@ Sampler *sampler_new(int n_vocab) {
     s->n_vocab = n_vocab;
     s->logits = mem_alloc((size_t)n_vocab * sizeof *s->logits);
     s->cands = mem_alloc((size_t)n_vocab * sizeof *s->cands);
+    s->other = mem_alloc((size_t)n_vocab * sizeof *s->other);
     s->counts = mem_alloc((size_t)n_vocab * sizeof *s->counts);
     return s;
 }
@@ -46,6 +48,7 @@ void sampler_free(Sampler *s) {
     if (!s) return;
     free(s->logits);
     free(s->cands);
+    free(s->other);
     free(s->counts);
     free(s);
 }
@@ -139,11 +142,57 @@ static void heap_sink(Candidate *heap, int n, int i) {
     heap[i] = sinks;
 }
 
-// Writes the k largest logits (all if k <= 0) in descending order and returns how many there are, without -inf and NaN.
-static int top_candidates(Candidate *out, const float *logits, int n, int k) {
+// A number that is smaller for a larger logit. -0 and 0 have the same.
+static uint32_t falling_bits(float logit) {
+    float v = logit + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits >> 31 ? bits : ~bits & 0x7fffffff;
+}
+
+// Sorts s->cands, which are in the order of their ids, as compare_logit does: by radix, as a vocabulary is large.
+static void sort_many(Sampler *s, int n) {
+    enum { BITS = 11, BUCKETS = 1 << BITS, PASSES = 3 };
+    int at[PASSES][BUCKETS] = {{0}};
+    for (int i = 0; i < n; i++)
+        for (int pass = 0; pass < PASSES; pass++)
+            at[pass][falling_bits(s->cands[i].logit) >> pass * BITS & (BUCKETS - 1)]++;
+    for (int pass = 0; pass < PASSES; pass++) {
+        for (int bucket = 0, sum = 0; bucket < BUCKETS; bucket++) {
+            int count = at[pass][bucket];
+            at[pass][bucket] = sum;
+            sum += count;
+        }
+        for (int i = 0; i < n; i++) {
+            int bucket = falling_bits(s->cands[i].logit) >> pass * BITS & (BUCKETS - 1);
+            s->other[at[pass][bucket]++] = s->cands[i];
+        }
+        Candidate *sorted = s->other;
+        s->other = s->cands;
+        s->cands = sorted;
+    }
+}
+
+// Writes all logits that are above -inf, in the order of their ids, to s->cands. Returns how many there are.
+static int all_candidates(Sampler *s, const float *logits) {
     int m = 0;
+    for (int i = 0; i < s->n_vocab; i++)
+        if (logits[i] > -INFINITY) s->cands[m++] = (Candidate){.id = i, .logit = logits[i]};
+    return m;
+}
+
+// Writes the k largest logits (all if k <= 0) in descending order to s->cands and returns how many there are, without
+// -inf and NaN.
+static int top_candidates(Sampler *s, const float *logits, int k) {
+    enum { HEAP_MOST = 512 }; // candidates that a heap finds faster than sort_many
+    Candidate *out = s->cands;
+    int m = 0, n = s->n_vocab;
     float limit = -INFINITY; // the least logit of k candidates
-    if (k <= 0) k = n;
+    if (k <= 0 || k > HEAP_MOST) {
+        m = all_candidates(s, logits);
+        sort_many(s, m);
+        return k > 0 ? int_min(k, m) : m;
+    }
     for (int i = next_above(logits, 0, n, limit); i < n; i = next_above(logits, i + 1, n, limit)) {
         Candidate c = {.id = i, .logit = logits[i]};
         if (m < k) {
@@ -227,12 +276,14 @@ static int top_choices(Candidate *c, int n, float threshold) {
     return int_max(0, likely - 1);
 }
 
-static int draw_token(const Candidate *c, int n, float temp, uint64_t key) {
+// Draws one of the candidates, which are in any order; `top`: the largest of their logits. Of equal times the candidate
+// that comes first in the order of before() wins.
+static int draw_token(const Candidate *c, int n, float top, float temp, uint64_t key) {
     int best = 0;
     double least = INFINITY;
     for (int i = 0; i < n; i++) {
-        double time = race_time(key, c[i].id, sample_weight(c[i].logit, c[0].logit, temp));
-        if (time < least) {
+        double time = race_time(key, c[i].id, sample_weight(c[i].logit, top, temp));
+        if (time < least || (time == least && before(&c[i], &c[best]))) {
             least = time;
             best = i;
         }
@@ -240,20 +291,32 @@ static int draw_token(const Candidate *c, int n, float temp, uint64_t key) {
     return c[best].id;
 }
 
+// Draws without sorting the vocabulary: for parameters that need no order. -1: all logits are -inf.
+static int draw_unsorted(Sampler *s, const SamplerParams *p, const float *logits, uint64_t key) {
+    int best = argmax(logits, s->n_vocab), n = all_candidates(s, logits), kept = 0;
+    if (best < 0) return -1;
+    float least = p->min_p > 0 ? logits[best] + logf(p->min_p) : -INFINITY;
+    for (int i = 0; i < n; i++)
+        if (s->cands[i].logit >= least) s->cands[kept++] = s->cands[i];
+    return draw_token(s->cands, kept, logits[best], p->temp, key);
+}
+
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
                    uint64_t sequence, uint64_t position) {
     const float *changed = change_logits(s, p, logits, history, n_history);
     if (p->greedy || p->temp <= 0) return argmax(changed, s->n_vocab);
 
+    uint64_t key = rng_bits(p->seed, sequence, position);
+    bool excludes = sample_excludes(key, p->xtc_probability);
+    if (p->top_k <= 0 && p->typical >= 1 && p->top_p >= 1 && !excludes) return draw_unsorted(s, p, changed, key);
+    int n = top_candidates(s, changed, p->top_k);
     Candidate *c = s->cands;
-    int n = top_candidates(c, changed, s->n_vocab, p->top_k);
     if (n == 0) return -1;
     if (p->typical < 1) n = keep_typical(c, n, p->typical);
     if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
     if (p->min_p > 0) n = keep_min_p(c, n, p->min_p);
-    uint64_t key = rng_bits(p->seed, sequence, position);
-    int first = sample_excludes(key, p->xtc_probability) ? top_choices(c, n, p->xtc_threshold) : 0;
-    return draw_token(c + first, n - first, p->temp, key);
+    int first = excludes ? top_choices(c, n, p->xtc_threshold) : 0;
+    return draw_token(c + first, n - first, c[first].logit, p->temp, key);
 }
 
 bool sampler_any_finite(const float *logits, int n) {
@@ -264,7 +327,7 @@ bool sampler_any_finite(const float *logits, int n) {
 
 float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top) {
     double log_sum = log_sum_exp(logits, s->n_vocab);
-    int n = n_top > 0 ? top_candidates(s->cands, logits, s->n_vocab, n_top) : 0;
+    int n = n_top > 0 ? top_candidates(s, logits, n_top) : 0;
     for (int i = 0; i < n_top; i++)
         top[i] = i < n ? (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)}
                        : (TokenLogprob){-1, -INFINITY};
@@ -276,7 +339,7 @@ int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, c
     double log_sum = log_sum_exp(logits, s->n_vocab);
     if (!isfinite(log_sum)) return 0;
     const float *changed = change_logits(s, p, allowed, history, n_history);
-    int found = top_candidates(s->cands, changed, s->n_vocab, int_max(1, n));
+    int found = top_candidates(s, changed, int_max(1, n));
     for (int i = 0; i < found; i++) top[i] = (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)};
     return found;
 }

@@ -411,7 +411,7 @@ static void test_top_k_of_many(void **state) {
     static TokenLogprob top[LARGE];
     uint64_t random = 21;
     Sampler *s = sampler_new(LARGE);
-    for (int i = 0; i < LARGE; i++) logits[i] = floorf(test_uniform(&random) * 1000) / 100; // some are equal
+    for (int i = 0; i < LARGE; i++) logits[i] = floorf(test_uniform(&random) * 1000) / 100 - 5; // some are equal
     for (size_t k = 0; k < ARRAY_LEN(ks); k++) {
         SamplerParams p = plain();
         p.top_k = ks[k];
@@ -421,6 +421,29 @@ static void test_top_k_of_many(void **state) {
         sampler_logprobs(s, logits, 0, top, n);
         for (int i = 0; i < n; i += i < 50 ? 1 : 97) assert_int_equal(rank_of(logits, top[i].id), i);
     }
+    sampler_free(s);
+}
+
+// Without top-k and top-p nothing is sorted, and the draws are the same.
+static void test_draws_without_an_order(void **state) {
+    (void)state;
+    static float logits[LARGE];
+    uint64_t random = 22;
+    Sampler *s = sampler_new(LARGE);
+    for (int i = 0; i < LARGE; i++)
+        logits[i] = i % 7 == 0 ? NAN : i % 5 == 0 ? -INFINITY : test_uniform(&random) * 9 - 5;
+    for (int min = 0; min < 3; min++) {
+        SamplerParams p = plain(), sorted;
+        p.temp = 3;
+        p.min_p = (float[]){0, 0.01f, 0.9f}[min];
+        sorted = p;
+        sorted.top_k = LARGE;
+        p.top_k = 0;
+        for (uint64_t i = 0; i < 300; i++) assert_int_equal(draw_at(s, &p, logits, i), draw_at(s, &sorted, logits, i));
+    }
+    for (int i = 0; i < LARGE; i++) logits[i] = -INFINITY;
+    SamplerParams p = plain();
+    assert_int_equal(draw_at(s, &p, logits, 0), -1);
     sampler_free(s);
 }
 
@@ -635,6 +658,7 @@ int main(void) {
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_ties_at_the_edge),
         cmocka_unit_test(test_top_k_of_many),
+        cmocka_unit_test(test_draws_without_an_order),
         cmocka_unit_test(test_the_largest_at_every_place),
         cmocka_unit_test(test_draws_are_functions_of_their_keys),
         cmocka_unit_test(test_draws_are_independent),
