@@ -9,7 +9,8 @@
 // takes. The remaining rows go to the drafts of policies (policy/policy.h). A policy also turns logits into tokens:
 // plain decoding, speculation and beam search differ in their policies only.
 //
-// A request begins when there are blocks for all of its tokens and one more for every other sequence that may grow.
+// A request begins when there are blocks for all of its tokens and one more for every other sequence that may grow. Its
+// branches begin in turn where max_seqs has no room for all of them.
 // While the oldest waiting request cannot begin, newer ones wait too, so that it is not passed over for ever. A request
 // that has begun is never paused in favour of a waiting one. If blocks run out nevertheless, the newest request is
 // preempted: it frees its blocks and computes its tokens again later. Every step has at least one row. A request ends

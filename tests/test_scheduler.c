@@ -358,6 +358,41 @@ static void test_branches_crowd_nobody_out(void **state) {
     }
 }
 
+// A request with many branches begins with one free place. Its branches then take the places that become free; requests
+// before it get a row in every step, and all steps are full until the last sequences run.
+static void test_branches_begin_in_turn(void **state) {
+    (void)state;
+    static FakeEngine f;
+    Request r[10];
+    Batch *b;
+    fake_open(&f, 8, 0, 16, 4);
+    for (int i = 0; i < 10; i++) { // three prompts with one answer, one with six, one more
+        request_new(&r[i], i < 4 || i == 9 ? 3 : 0, 10 + i, (uint64_t)(i > 3 && i < 9 ? 3 : i));
+        r[i].sequence_key = (uint64_t)i;
+        if (i > 3 && i < 9) r[i - 1].next = &r[i];
+    }
+    r[3].branches = &r[4];
+    r[3].next = NULL;
+    for (int i = 0; i < 10; i += i == 3 ? 6 : 1) scheduler_add(f.s, &r[i]);
+    int n_steps = 0, n_new = 0;
+    for (; scheduler_next(f.s, &b); n_steps++) {
+        int before[3];
+        for (int i = 0; i < 3; i++) before[i] = r[i].n_new;
+        scheduler_take(f.s, fake_forward(&f, b));
+        for (int i = 0; i < 3 && n_steps > 0; i++)
+            assert_int_equal(r[i].n_new, before[i] < 10 + i ? before[i] + 1 : 10 + i);
+        if (n_steps == 0) assert_true(r[3].n_new > 0);
+    }
+    for (int i = 0; i < 10; i++) {
+        n_new += r[i].n_new;
+        assert_int_equal(r[i].finish, FINISH_LENGTH);
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    assert_true(n_steps <= n_new / 4 + 19);
+    fake_close(&f);
+}
+
 // If the first request ends before its prompt is computed, its branches end too.
 static void test_branches_end_with_their_prompt(void **state) {
     (void)state;
@@ -665,6 +700,7 @@ int main(void) {
         cmocka_unit_test(test_full_pool_ends),
         cmocka_unit_test(test_branches),
         cmocka_unit_test(test_branches_crowd_nobody_out),
+        cmocka_unit_test(test_branches_begin_in_turn),
         cmocka_unit_test(test_branches_end_with_their_prompt),
         cmocka_unit_test(test_shared_prefix_is_computed_once),
         cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
