@@ -87,6 +87,15 @@ static void keep_said(Answer *a, const Part *p) {
     if (p->kind != PART_SAID) buf_append(&a->said, &shown, 1);
 }
 
+// Removes the stop string that has ended the answer from what call_format_read gets.
+static void cut_said(Answer *a) {
+    size_t n = a->stream.n_cut;
+    if (n > a->said.n) return;
+    for (size_t i = a->said.n - n; i < a->said.n; i++)
+        if (call_is_hidden(a->said.data[i])) return;
+    a->said.n -= n;
+}
+
 // Shows the parts that think_next can decide. True: a stop string has ended the answer.
 static bool show_parts(Answer *a) {
     for (Part p; !a->stream.stopped && think_next(&a->think, &p);) {
@@ -98,6 +107,7 @@ static bool show_parts(Answer *a) {
             text_stream_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n,
                             thought ? &a->thinking : &a->answer);
         if (p.kind != PART_MARKER) show(a, thought, begin);
+        if (a->stream.stopped) cut_said(a);
     }
     return a->stream.stopped;
 }

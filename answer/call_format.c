@@ -9,6 +9,7 @@
 #include "answer/marks.h"
 #include "base/jsonio.h"
 #include "grammar/schema.h"
+#include "grammar/schema_merge.h"
 
 // ---- the formats ----------------------------------------------------------------------------------------------------
 
@@ -145,6 +146,13 @@ static const CallFormat formats[] = {
      .call = ID_CALL,
      .between = ",%s",
      .close = "]" M("</tool_calls>")},
+    {.name = "phi4",
+     .sign = "<|tool_call|>",
+     .also = "<|/tool_call|>",
+     .open = M("<|tool_call|>"),
+     .call = ARGUMENTS_CALL,
+     .close = M("<|/tool_call|>"),
+     .again = true},
     {.name = "granite",
      .sign = "<|tool_call|>",
      .open = M("<|tool_call|>") "%s[",
@@ -338,15 +346,38 @@ static int named_argument(CallRules *c, const Tool *tool, const char *key, const
     return rules_pair(c->r, pattern(c, c->f->param, strlen(c->f->param), key, 0), value);
 }
 
+// These formats write an object's members one by one: its schema may say no more than which they are.
+static void check_listed(CallRules *c, const Tool *tool, const json_t *schema) {
+    static const char *const known[] = {"type", "properties", "required", "additionalProperties", "propertyNames"};
+    const json_t *type = json_object_get(schema, "type");
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)schema, key, value) {
+        bool fine = schema_merge_key(key) == KEY_REMARK;
+        for (size_t i = 0; i < ARRAY_LEN(known); i++) fine |= strcmp(key, known[i]) == 0;
+        if (!fine)
+            pass(c, tool, NULL,
+                 status_error(QUILL_USAGE,
+                              "at #: type, properties, required and additionalProperties expected, as the "
+                              "model writes arguments one by one, found \"%.60s\"",
+                              key));
+    }
+    if (type && !(schema_merge_types(schema, schema) & SCHEMA_OBJECT))
+        pass(c, tool, NULL, status_error(QUILL_USAGE, "at #: type: object expected, found another"));
+}
+
 // The arguments in the order of the schema, each in the form of `param`; those that are not required are optional.
 // With CallFormat.join: one text between each two of them.
 static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
-    json_t *properties = json_object_get(tool->parameters, "properties"), *value;
+    json_t *schema = NULL, *value;
+    if (tool->parameters) pass(c, tool, NULL, schema_flat(tool->parameters, &schema));
+    check_listed(c, tool, schema);
+    json_t *properties = json_object_get(schema, "properties");
     int n = 0, most = (int)json_object_size(properties), *all = mem_alloc((size_t)(most + 1) * sizeof *all);
     bool *required = mem_alloc((size_t)most + 1);
     const char *key;
     json_object_foreach(properties, key, value) {
-        required[n] = schema_requires(tool->parameters, key);
+        required[n] = schema_requires(schema, key);
         all[n++] = named_argument(c, tool, key, value, scope);
     }
     int none = rules_seq(c->r, NULL, 0), join = c->f->join ? whole(c, c->f->join) : none;
@@ -360,6 +391,7 @@ static int listed_arguments(CallRules *c, const Tool *tool, const char *scope) {
     }
     free(all);
     free(required);
+    json_decref(schema);
     return first;
 }
 

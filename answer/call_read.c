@@ -8,7 +8,8 @@
 #include "answer/call_pattern.h"
 #include "answer/call_value.h"
 #include "base/jsonio.h"
-#include "grammar/json_pointer.h"
+#include "grammar/schema.h"
+#include "grammar/schema_merge.h"
 
 typedef struct {
     const CallFormat *f;
@@ -57,50 +58,32 @@ static bool read_object(CallReader *c) {
 
 static bool match(CallReader *c, const char *s, size_t n);
 
-// Whether a schema allows strings, by its type, its enum, its const, or one of its alternatives.
-static bool takes_text(const json_t *root, const json_t *schema, int depth) {
-    static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
-    const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"), *one;
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
-    size_t i;
-    if (depth > 8 || !json_is_object(schema)) return depth <= 8;
-    if (ref) return takes_text(root, json_pointer(root, ref), depth + 1);
-    if (json_is_string(type)) return strcmp(json_string_value(type), "string") == 0;
-    json_array_foreach(type, i, one) {
-        if (json_is_string(one) && strcmp(json_string_value(one), "string") == 0) return true;
-    }
-    if (type) return false;
-    json_array_foreach(list, i, one) {
-        if (json_is_string(one)) return true;
-    }
-    if (list) return false;
-    if ((one = json_object_get(schema, "const"))) return json_is_string(one);
-    bool any = true;
-    for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
-        json_array_foreach(json_object_get(schema, parts[k]), i, one) {
-            if (takes_text(root, one, depth + 1)) return true;
-            any = false;
-        }
-    }
-    return any;
+// The types that an argument of the current call may have.
+static unsigned types_of_argument(const CallReader *c) {
+    const Tool *tool = tools_find(c->tools, str_of(c->name));
+    json_t *schema = NULL;
+    if (!tool || !tool->parameters) return SCHEMA_ANY;
+    Status st = schema_flat(tool->parameters, &schema);
+    const json_t *argument = json_object_get(json_object_get(schema, "properties"), c->key);
+    unsigned types = !st.code && argument ? schema_merge_types(tool->parameters, argument) : SCHEMA_ANY;
+    json_decref(schema);
+    return types;
 }
 
 // Reads the value at c->at that `end` follows. Returns its length; -1: there is no `end`. *j: the value; a string
 // stands there without quotes.
 static int read_value(CallReader *c, Str end, json_t **j) {
-    const Tool *tool = tools_find(c->tools, str_of(c->name));
-    const json_t *root = tool ? tool->parameters : NULL;
-    const json_t *schema = json_object_get(json_object_get(root, "properties"), c->key);
     const char *begin = c->s.data + c->at, *found = memmem(begin, c->s.n - c->at, end.data, end.n);
-    bool texts = takes_text(root, schema, 0), mixed = json_is_array(json_object_get(schema, "type"));
+    unsigned types = types_of_argument(c);
+    bool texts = types & SCHEMA_STRING, others = types != SCHEMA_ANY && types & ~SCHEMA_STRING;
     json_error_t error;
     *j = NULL;
-    if (!texts || mixed) { // try JSON first
+    if (!texts || others) { // try JSON first
         *j = json_loadb(begin, c->s.n - c->at, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
         size_t after = *j ? (size_t)error.position : 0;
         if (*j && after < c->s.n - c->at && call_is_hidden(begin[after])) after++;
         bool whole = *j && c->s.n - c->at - after >= end.n && memcmp(begin + after, end.data, end.n) == 0;
-        if (whole && !(texts && json_is_string(*j))) return (int)after;
+        if (whole && !(texts && (json_is_string(*j) || !(schema_merge_bits(*j) & types)))) return (int)after;
         json_decref(*j);
         *j = NULL;
     }

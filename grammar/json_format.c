@@ -40,9 +40,6 @@ static const struct {
             "|[/?])*)?"},
 };
 
-const char json_format_names[] =
-    "date, time, date-time, duration, email, hostname, ipv4, ipv6, json-pointer, uri or uuid";
-
 const char *json_format_regex(const char *format) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, format) == 0) return formats[i].regex;

@@ -2,7 +2,6 @@
 #ifndef QUILL_JSON_FORMAT_H
 #define QUILL_JSON_FORMAT_H
 
-const char *json_format_regex(const char *format); // NULL: an unknown format
-extern const char json_format_names[];             // the known formats, for messages
+const char *json_format_regex(const char *format); // NULL: another name, which restricts nothing
 
 #endif

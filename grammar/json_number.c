@@ -9,7 +9,7 @@
 #include "grammar/json_text.h"
 
 enum { MOST_DIGITS = 16, MOST_MULTIPLE = 200, MOST_DECIMALS = 20 };
-static const double MOST_BOUND = 1e15;
+static const double BEYOND = 1e16;               // all numbers that are written are below it
 static const int64_t LARGEST = 9999999999999999; // the largest number of 16 digits
 
 static int digit(Rules *r, int low, int high) {
@@ -117,14 +117,14 @@ static Status read_end(bool given, double x, bool open, NumberEnd *out) {
     char s[64];
     *out = (NumberEnd){.whole = LARGEST};
     if (!given) return OK;
-    for (int k = 0; fabs(x) <= MOST_BOUND && k <= MOST_DECIMALS; k++) {
+    for (int k = 0; fabs(x) < BEYOND && k <= MOST_DECIMALS; k++) {
         snprintf(s, sizeof s, "%.*f", k, fabs(x));
         if (strtod(s, NULL) != fabs(x)) continue;
         *out = (NumberEnd){.whole = strtoll(s, NULL, 10), .open = open};
         memcpy(out->digits, s + strlen(s) - (size_t)k, (size_t)k);
         return OK;
     }
-    return status_error(QUILL_USAGE, "bounds up to 1e15 with %d decimals at most expected, found %.17g",
+    return status_error(QUILL_USAGE, "bounds below 1e16 with %d decimals at most expected, found %.17g",
                         (int)MOST_DECIMALS, x);
 }
 
@@ -150,8 +150,8 @@ static int positive(Rules *r, const NumberEnd *low, const NumberEnd *high, bool 
 
 static Status bounded(Rules *r, const NumberBounds *b, int *expr) {
     NumberEnd low, high, zero = {0}, above_zero = {.open = true};
-    TRY(read_end(b->has_low, b->low, b->low_open, &low));
-    TRY(read_end(b->has_high, b->high, b->high_open, &high));
+    TRY(read_end(b->has_low && b->low > -BEYOND, b->low, b->low_open, &low));
+    TRY(read_end(b->has_high && b->high < BEYOND, b->high, b->high_open, &high));
     bool below_zero = !b->has_low || b->low < 0, over_zero = !b->has_high || b->high >= 0;
     int ways[2], n = 0;
     if (over_zero) ways[n++] = positive(r, below_zero ? &zero : &low, &high, b->integer);

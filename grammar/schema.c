@@ -171,10 +171,8 @@ static int string_of(SchemaWalk *w, const json_t *schema) {
     if (format && !json_is_string(format)) return fail(w, "format: a text expected");
     if (pattern) parts[n++] = regex_of(w, "pattern", json_string_value(pattern), json_string_length(pattern), true);
     if (format) {
-        const char *regex = json_format_regex(json_string_value(format));
-        if (!regex)
-            return fail(w, "format: %s expected, found \"%.40s\"", json_format_names, json_string_value(format));
-        parts[n++] = regex_of(w, "format", regex, strlen(regex), false);
+        const char *regex = json_format_regex(json_string_value(format)); // NULL: a name that restricts nothing
+        if (regex) parts[n++] = regex_of(w, "format", regex, strlen(regex), false);
     }
     CharRange all = {0, 0x10ffff};
     if (w->end && n == 0 && least == 0 && most < 0) return rules_until(w->r, w->end, strlen(w->end));
@@ -266,9 +264,24 @@ static int members(SchemaWalk *w, const Property *p, int n, int more) {
     return rules_seq(r, (int[]){text(w, "{"), first, text(w, "}")}, 3);
 }
 
+// propertyNames may say no more than that names are strings.
+static void check_names(SchemaWalk *w, const json_t *names) {
+    const char *key;
+    json_t *value;
+    if (!names || json_is_true(names)) return;
+    if (!json_is_object(names)) fail(w, "propertyNames: a schema expected");
+    json_object_foreach((json_t *)names, key, value) {
+        bool plain =
+            strcmp(key, "type") == 0 && json_is_string(value) && strcmp(json_string_value(value), "string") == 0;
+        if (!plain && schema_merge_key(key) != KEY_REMARK)
+            fail(w, "propertyNames: \"type\": \"string\" alone expected, found \"%.40s\"", key);
+    }
+}
+
 static int object_of(SchemaWalk *w, const json_t *schema) {
     const json_t *properties = get(schema, "properties"), *required = get(schema, "required");
     const json_t *additional = get(schema, "additionalProperties");
+    check_names(w, get(schema, "propertyNames"));
     if (properties && !json_is_object(properties)) return fail(w, "properties: an object expected");
     if (required && !json_is_array(required)) return fail(w, "required: a list of names expected");
     if (json_object_size(properties) > MOST_PROPERTIES || json_array_size(required) > MOST_PROPERTIES)
@@ -564,21 +577,61 @@ static const json_t *resolved(SchemaWalk *w, const json_t *schema) {
     return schema;
 }
 
+// An object schema that requires its properties with one possible value too: they are the tags of alternatives, which
+// some writers leave out of `required` because they have a default.
+static const json_t *with_tags(SchemaWalk *w, const json_t *schema) {
+    const char *key;
+    json_t *value;
+    const json_t *properties = json_is_object(schema) ? get(schema, "properties") : NULL;
+    json_t *out = json_is_object(schema) ? json_copy((json_t *)schema) : json_incref((json_t *)schema), *required;
+    json_object_foreach((json_t *)properties, key, value) {
+        bool tag = get(value, "const") || json_array_size(get(value, "enum")) == 1;
+        if (!tag || schema_requires(out, key)) continue;
+        required = json_copy(json_object_get(out, "required"));
+        if (!required) required = json_array();
+        jsonio_append(required, json_string(key));
+        jsonio_put(out, "required", required);
+    }
+    return keep(w, out);
+}
+
+// Whether each two alternatives of oneOf exclude each other. If not, these are number *a and *b.
+static bool exclusive(const json_t *all, size_t *a, size_t *b) {
+    for (*b = 0; *b < json_array_size(all); ++*b)
+        for (*a = 0; *a < *b; ++*a)
+            if (!schema_merge_disjoint(json_array_get(all, *b), json_array_get(all, *a))) return false;
+    return true;
+}
+
+// The alternatives of oneOf without references. If they exclude each other only by tags, with these required.
+static const json_t *one_of(SchemaWalk *w, const json_t *list) {
+    json_t *plain = keep(w, json_array()), *tagged = keep(w, json_array()), *one;
+    size_t i, a, b;
+    json_array_foreach((json_t *)list, i, one) {
+        if (w->failed.code) return list;
+        const json_t *schema = resolved(w, one);
+        jsonio_append(plain, json_incref((json_t *)schema));
+        jsonio_append(tagged, json_incref((json_t *)with_tags(w, schema)));
+    }
+    if (exclusive(plain, &a, &b)) return list;
+    if (exclusive(tagged, &a, &b)) return tagged;
+    fail(w,
+         "oneOf: alternatives that exclude each other expected (by type, const, or a property with different "
+         "constants), found overlap of %zu and %zu; use anyOf",
+         a, b);
+    return list;
+}
+
 static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
     const json_t *list = get(schema, key), *base = without(w, schema, key);
     size_t n = json_array_size(list);
     if (n == 0) return fail(w, "%s: a list of schemas expected", key);
     if (n > MOST_ONE_OF && strcmp(key, "oneOf") == 0)
         return fail(w, "oneOf: %d alternatives at most expected, found more", (int)MOST_ONE_OF);
+    if (strcmp(key, "oneOf") == 0) list = one_of(w, list);
     int *ways = mem_alloc(n * sizeof *ways);
     for (size_t i = 0; i < n && !w->failed.code; i++) {
         const json_t *one = json_array_get(list, i);
-        for (size_t k = 0; k < i && strcmp(key, "oneOf") == 0; k++)
-            if (!schema_merge_disjoint(resolved(w, one), resolved(w, json_array_get(list, k))))
-                fail(w,
-                     "oneOf: alternatives that exclude each other expected (by type, const, or a required property "
-                     "with different constants), found overlap of %zu and %zu; use anyOf",
-                     k, i);
         char at[24];
         snprintf(at, sizeof at, "%zu", i);
         bool bare = json_object_size(base) == 0 || !(json_is_object(one) || json_is_true(one));
@@ -589,20 +642,21 @@ static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
     return e;
 }
 
-static int all_of(SchemaWalk *w, const json_t *schema) {
+// A schema without its allOf: joined with all schemas of the list.
+static const json_t *joined(SchemaWalk *w, const json_t *schema) {
     const json_t *list = get(schema, "allOf"), *at = without(w, schema, "allOf");
-    if (!json_is_array(list)) return fail(w, "allOf: a list of schemas expected");
+    if (!json_is_array(list)) return fail(w, "allOf: a list of schemas expected"), at;
     size_t i;
     json_t *one, *patterns = keep(w, json_array());
     json_array_foreach(list, i, one) {
         const json_t *part = resolved(w, one);
         bool pattern = json_is_object(part) && get(part, "pattern") && get(at, "pattern");
         if (pattern) jsonio_append(patterns, json_incref((json_t *)get(part, "pattern")));
-        if (w->failed.code) return 0;
+        if (w->failed.code) return at;
         at = merged(w, at, pattern ? without(w, part, "pattern") : part);
     }
-    if (json_array_size(patterns)) return fail(w, "allOf: one pattern expected, found several");
-    return value_of(w, at);
+    if (json_array_size(patterns)) fail(w, "allOf: one pattern expected, found several");
+    return at;
 }
 
 static bool keywords_are_known(SchemaWalk *w, const json_t *schema) {
@@ -619,7 +673,7 @@ static int object_schema(SchemaWalk *w, const json_t *schema) {
     if (get(schema, "const")) return value_of(w, merged(w, schema, keep(w, json_object())));
     if (get(schema, "anyOf")) return alternatives(w, schema, "anyOf");
     if (get(schema, "oneOf")) return alternatives(w, schema, "oneOf");
-    if (get(schema, "allOf")) return all_of(w, schema);
+    if (get(schema, "allOf")) return value_of(w, joined(w, schema));
     if (get(schema, "$ref")) return reference(w, schema);
     return typed(w, schema);
 }
@@ -651,6 +705,18 @@ static Status walk_part(const SchemaPart *part, SchemaWork *work, int depth, Rul
     w.comma = rules_pair(r, text(&w, ","), rules_repeat(r, text(&w, space), 0, 1));
     w.colon = rules_pair(r, text(&w, ":"), rules_repeat(r, text(&w, space), 0, 1));
     *expr = value_of(&w, part->schema);
+    json_decref(w.made);
+    buf_free(&w.path);
+    return w.failed;
+}
+
+Status schema_flat(const json_t *root, json_t **out) {
+    SchemaWalk w = {.work = &(SchemaWork){0}, .root = root, .made = json_array(), .any = -1};
+    const json_t *schema = root;
+    buf_str(&w.path, "#");
+    for (int i = 0; i < DEEPEST && !w.failed.code && (get(schema, "$ref") || get(schema, "allOf")); i++)
+        schema = get(schema, "allOf") ? joined(&w, schema) : resolved(&w, schema);
+    *out = json_incref((json_t *)schema);
     json_decref(w.made);
     buf_free(&w.path);
     return w.failed;

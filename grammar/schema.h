@@ -1,13 +1,13 @@
 // grammar/schema.h: converts a JSON Schema (2020-12) into rules: answers are JSON that the schema admits.
 //
-// Keywords: type, properties, required, additionalProperties, enum, const; items, prefixItems, minItems, maxItems;
-// minLength, maxLength, pattern, format (grammar/json_format.h); minimum, maximum, exclusiveMinimum, exclusiveMaximum,
-// multipleOf; anyOf, oneOf, allOf; $defs, $ref to a part of the schema, also recursively. Titles and other annotations
-// are ignored. Any other keyword is an error that names it.
+// Keywords: type, properties, required, additionalProperties, propertyNames, enum, const; items, prefixItems, minItems,
+// maxItems; minLength, maxLength, pattern, format (grammar/json_format.h); minimum, maximum, exclusiveMinimum,
+// exclusiveMaximum, multipleOf; anyOf, oneOf, allOf; $defs, $ref to a part of the schema, also recursively. Titles and
+// other annotations are ignored. Any other keyword is an error that names it.
 //
 // An answer has its properties in the schema's order. Other properties are allowed only if additionalProperties says so
-// or the schema names none. After : and , it has one space or none. oneOf is supported if its alternatives exclude each
-// other.
+// or the schema has no `properties`. After : and , it has one space or none. oneOf is supported if its alternatives
+// exclude each other; properties with one possible value, which may tell them apart, are then required.
 #ifndef QUILL_SCHEMA_H
 #define QUILL_SCHEMA_H
 
@@ -27,6 +27,9 @@ typedef struct {
 
 // Makes an expression for the schema. Errors as schema_parse.
 Status schema_part(const SchemaPart *part, Rules *r, int *expr);
+
+// Resolves references and allOf at the root: *out is a new reference, also after an error. Errors as schema_parse.
+Status schema_flat(const json_t *root, json_t **out);
 
 bool schema_requires(const json_t *schema, const char *name); // whether `required` lists the property
 

@@ -2,9 +2,11 @@
 #include "grammar/schema_merge.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/jsonio.h"
+#include "grammar/json_pointer.h"
 
 static const struct {
     const char *name;
@@ -20,6 +22,7 @@ static const struct {
     {"properties", KEY_OBJECT},
     {"required", KEY_OBJECT},
     {"additionalProperties", KEY_OBJECT},
+    {"propertyNames", KEY_OBJECT},
     {"items", KEY_ARRAY},
     {"prefixItems", KEY_ARRAY},
     {"minItems", KEY_ARRAY},
@@ -42,6 +45,10 @@ static const struct {
     {"description", KEY_REMARK},
     {"default", KEY_REMARK},
     {"examples", KEY_REMARK},
+    {"example", KEY_REMARK},
+    {"discriminator", KEY_REMARK},
+    {"nullable", KEY_REMARK},
+    {"id", KEY_REMARK},
     {"deprecated", KEY_REMARK},
     {"readOnly", KEY_REMARK},
     {"writeOnly", KEY_REMARK},
@@ -135,6 +142,28 @@ static json_t *merge_properties(const json_t *a, const json_t *b) {
     return out;
 }
 
+static bool has_items(const json_t *schema) {
+    return json_object_get(schema, "items") || json_object_get(schema, "prefixItems");
+}
+
+// The schema of element i; true: any value.
+static json_t *item_of(const json_t *schema, size_t i) {
+    json_t *prefix = json_object_get(schema, "prefixItems"), *items = json_object_get(schema, "items");
+    if (i < json_array_size(prefix)) return json_array_get(prefix, i);
+    return items ? items : json_true();
+}
+
+// Puts into m what a and b say about elements.
+static void merge_items(const json_t *a, const json_t *b, json_t *m) {
+    json_t *pa = json_object_get(a, "prefixItems"), *pb = json_object_get(b, "prefixItems"), *prefix = json_array();
+    size_t n = json_array_size(pa) > json_array_size(pb) ? json_array_size(pa) : json_array_size(pb);
+    for (size_t i = 0; i < n; i++) jsonio_append(prefix, all_of(item_of(a, i), item_of(b, i)));
+    if (n) jsonio_put(m, "prefixItems", prefix);
+    else json_decref(prefix);
+    if (json_object_get(a, "items") || json_object_get(b, "items"))
+        jsonio_put(m, "items", all_of(item_of(a, SIZE_MAX), item_of(b, SIZE_MAX)));
+}
+
 // One keyword that both have; NULL: the two have no common form.
 static json_t *merge_key(const char *key, json_t *a, json_t *b) {
     if (json_equal(a, b)) return json_incref(a);
@@ -142,7 +171,7 @@ static json_t *merge_key(const char *key, json_t *a, json_t *b) {
     if (is(key, "type")) return merge_types(a, b);
     if (is(key, "enum") && json_is_array(a) && json_is_array(b)) return common_values(a, b);
     if (is(key, "required") && json_is_array(a) && json_is_array(b)) return joined(a, b);
-    if (is(key, "additionalProperties") || is(key, "items")) return all_of(a, b);
+    if (is(key, "additionalProperties") || is(key, "propertyNames")) return all_of(a, b);
     if (strncmp(key, "min", 3) == 0 || is(key, "exclusiveMinimum")) return json_incref(x > y ? a : b);
     if (strncmp(key, "max", 3) == 0 || is(key, "exclusiveMaximum")) return json_incref(x < y ? a : b);
     if (is(key, "multipleOf") && x > 0 && y > 0 && fmod(x, y) == 0) return json_incref(a);
@@ -188,11 +217,13 @@ Status schema_merge(const json_t *a, const json_t *b, json_t **out) {
     json_t *m = plain_copy(a), *other = plain_copy(b), *value;
     const char *key;
     bool objects = json_object_get(a, "properties") || json_object_get(b, "properties");
+    bool elements = has_items(a) && has_items(b);
     if (objects) jsonio_put(m, "properties", merge_properties(a, b));
+    if (elements) merge_items(a, b, m);
     json_object_foreach(other, key, value) {
         json_t *had = json_object_get(m, key), *both;
         bool aside = is(key, "anyOf") || is(key, "oneOf") || is(key, "$ref") || is(key, "pattern");
-        if (is(key, "properties")) continue;
+        if (is(key, "properties") || (elements && (is(key, "items") || is(key, "prefixItems")))) continue;
         if (!had) {
             jsonio_share(m, key, value);
             continue;
@@ -215,6 +246,75 @@ Status schema_merge(const json_t *a, const json_t *b, json_t **out) {
     return OK;
 }
 
+// ---- the types of values --------------------------------------------------------------------------------------------
+
+const char *schema_merge_type(const json_t *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "integer",
+        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
+    return names[json_typeof(value)];
+}
+
+// SCHEMA_ of a type's name; 0: another name.
+static unsigned type_bits(const char *name) {
+    static const struct {
+        const char *name;
+        unsigned bits;
+    } all[] = {{"null", SCHEMA_NULL},     {"boolean", SCHEMA_BOOLEAN}, {"integer", SCHEMA_INTEGER},
+               {"number", SCHEMA_NUMBER}, {"string", SCHEMA_STRING},   {"array", SCHEMA_ARRAY},
+               {"object", SCHEMA_OBJECT}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (name && is(name, all[i].name)) return all[i].bits;
+    return 0;
+}
+
+unsigned schema_merge_bits(const json_t *value) { return type_bits(schema_merge_type(value)); }
+
+// The types of the keywords that apply to one type only; all if there are none.
+static unsigned types_of_keywords(const json_t *schema) {
+    static const unsigned bits[] = {[KEY_OBJECT] = SCHEMA_OBJECT,
+                                    [KEY_ARRAY] = SCHEMA_ARRAY,
+                                    [KEY_STRING] = SCHEMA_STRING,
+                                    [KEY_NUMBER] = SCHEMA_NUMBER};
+    const char *key;
+    json_t *value;
+    unsigned all = 0;
+    json_object_foreach((json_t *)schema, key, value) {
+        SchemaKey kind = schema_merge_key(key);
+        if (kind >= KEY_OBJECT) all |= bits[kind];
+    }
+    return all ? all : SCHEMA_ANY;
+}
+
+static unsigned types_at(const json_t *root, const json_t *schema, int depth) {
+    const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"), *one;
+    const json_t *fixed = json_object_get(schema, "const"), *all = json_object_get(schema, "allOf");
+    static const char *const ways[] = {"anyOf", "oneOf"};
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    unsigned types = json_is_false(schema) ? 0 : SCHEMA_ANY, some = 0;
+    size_t i;
+    if (depth > 8 || !json_is_object(schema)) return types;
+    if (ref) types &= types_at(root, json_pointer(root, ref), depth + 1);
+    json_array_foreach(all, i, one) types &= types_at(root, one, depth + 1);
+    for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+        const json_t *way = json_object_get(schema, ways[k]);
+        some = 0;
+        json_array_foreach(way, i, one) some |= types_at(root, one, depth + 1);
+        if (way) types &= some;
+    }
+    some = type_bits(json_string_value(type));
+    json_array_foreach(type, i, one) some |= type_bits(json_string_value(one));
+    if (type) types &= some;
+    some = 0;
+    json_array_foreach(list, i, one) some |= schema_merge_bits(one);
+    if (list) types &= some;
+    if (fixed) types &= schema_merge_bits(fixed);
+    if (!type && !list && !fixed && types == SCHEMA_ANY) types = types_of_keywords(schema);
+    return types;
+}
+
+unsigned schema_merge_types(const json_t *root, const json_t *schema) { return types_at(root, schema, 0); }
+
 // ---- schemas that exclude each other --------------------------------------------------------------------------------
 
 static json_t *values_of(const json_t *schema) { // a new list; NULL: it names no values
@@ -233,13 +333,6 @@ static bool disjoint_values(const json_t *a, const json_t *b) {
     json_decref(y);
     json_decref(common);
     return disjoint;
-}
-
-const char *schema_merge_type(const json_t *value) {
-    static const char *const names[] = {
-        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",  [JSON_STRING] = "string", [JSON_INTEGER] = "integer",
-        [JSON_REAL] = "number",   [JSON_TRUE] = "boolean", [JSON_FALSE] = "boolean", [JSON_NULL] = "null"};
-    return names[json_typeof(value)];
 }
 
 // The types of a schema's values, as a new reference: those that it names, or those of its constants; NULL: any.

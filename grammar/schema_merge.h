@@ -18,6 +18,20 @@ typedef enum {
 
 SchemaKey schema_merge_key(const char *key);
 const char *schema_merge_type(const json_t *value); // the narrowest name for "type": "integer", not "number"
+// The types of JSON as bits. SCHEMA_NUMBER includes whole numbers.
+enum {
+    SCHEMA_NULL = 1,
+    SCHEMA_BOOLEAN = 2,
+    SCHEMA_INTEGER = 4,
+    SCHEMA_NUMBER = 4 + 8,
+    SCHEMA_STRING = 16,
+    SCHEMA_ARRAY = 32,
+    SCHEMA_OBJECT = 64,
+    SCHEMA_ANY = 127,
+};
+unsigned schema_merge_bits(const json_t *value);
+// The types that a value of the schema may have. root: the document that references point into.
+unsigned schema_merge_types(const json_t *root, const json_t *schema);
 // The merged schema, a new reference. QUILL_USAGE: two keywords cannot be combined.
 Status schema_merge(const json_t *a, const json_t *b, json_t **out);
 // True: no value can match both. Compares only types, constants, bounds and the constants of required properties.

@@ -444,3 +444,42 @@ PYTHON
     wait $!
     for answer in "$first" "$second" "$third"; do [ "$(jq -r '.text | fromjson | type' <<<"$answer")" = number ]; done
 }
+
+@test "arguments without quotes have the types of the schema, whose root may refer to another part" {
+    cat >typed.jinja <<'EOF'
+{# <tool_call><function= #}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+<function={{ c.function.name }}>
+{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>
+{{ v }}
+</parameter>
+{% endfor %}</function>
+</tool_call>{% endfor %}{% endfor %}{{ tools }}
+EOF
+    cat >typed.json <<'EOF'
+[{"type": "function", "function": {"name": "f", "parameters": {"$ref": "#/$defs/P", "$defs": {"P": {
+  "allOf": [{"type": "object", "properties": {"n": {"allOf": [{"type": "integer"}, {"minimum": 1}]}, "e": {"enum": [5, 6]}}},
+            {"properties": {"u": {"maximum": 9}, "z": {"anyOf": [{"type": "null"}, {"const": "x"}]}, "s": {"enum": ["5"]}},
+             "required": ["n", "e", "u", "z", "s"]}]}}}}}]
+EOF
+    for seed in 1 2 3 4 5 6; do
+        "$QUILL" --chat-template-file typed.jinja --tools typed.json --tool-choice f --json -n 300 --seed $seed hi </dev/null >out
+        python3 - <<'EOF'
+import json
+a = json.loads(json.load(open("out"))["tool_calls"][0]["function"]["arguments"])
+assert list(a) == ["n", "e", "u", "z", "s"], a
+assert type(a["n"]) is int and a["n"] >= 1 and a["e"] in (5, 6) and type(a["u"]) in (int, float), a
+assert a["z"] in (None, "x") and a["s"] == "5", a
+EOF
+    done
+    echo '[{"name": "f", "parameters": {"type": "object", "anyOf": [{"required": ["a"]}]}}]' >bad.json
+    [ "$(code "$QUILL" --chat-template-file typed.jinja --tools bad.json --json hi </dev/null)" -eq 2 ]
+    grep -q 'type, properties, required and additionalProperties expected.*found "anyOf"' errors
+}
+
+@test "a stop string is no part of the text beside calls" {
+    echo '[{"name": "f", "parameters": {"type": "object", "properties": {}}}]' >f.json
+    for seed in 1 2 3; do
+        "$QUILL" --chat-template hermes --tools f.json --tool-choice f --json -n 100 --seed $seed --stop '</tool' hi </dev/null >out 2>/dev/null || [ $? -eq 7 ]
+        python3 -c 'import json; t = json.load(open("out"))["text"]; assert "</tool" not in t, t'
+    done
+}
