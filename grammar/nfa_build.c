@@ -13,6 +13,7 @@ enum {
 typedef struct {
     NfaBuild *b;
     uint8_t *colour; // (n_rules) 0: not visited, 1: being visited, 2: done
+    int *height;     // (n_exprs) nesting of expressions and inlined rules below an expression with a known size
     int missing;     // a rule that is not defined, -1: none
     bool too_deep;
 } NfaPlan;
@@ -38,14 +39,27 @@ static int size_of_rule(NfaPlan *p, int rule, int depth) {
         if (size > SMALL) p->b->inlined[rule] = false;
         p->colour[rule] = 2;
     }
-    return p->b->inlined[rule] ? p->b->size[r->expr] : 1;
+    if (!p->b->inlined[rule]) return 1;
+    if (depth + 1 + p->height[r->expr] > DEEPEST) p->too_deep = true;
+    return p->b->size[r->expr];
+}
+
+// The nesting below an expression whose kids have known sizes.
+static int height_of(const NfaPlan *p, const Expr *e, const int *kids) {
+    const Rules *r = p->b->rules;
+    int height = 0, n = e->kind == EXPR_ALT || e->kind == EXPR_SEQ || e->kind == EXPR_BOTH ? e->n : 0;
+    if (e->kind == EXPR_REPEAT) n = 1;
+    if (e->kind == EXPR_RULE && p->colour[e->n] == 2 && p->b->inlined[e->n]) height = p->height[r->rules[e->n].expr];
+    for (int i = 0; i < n; i++) height = int_max(height, p->height[kids[i]]);
+    return height + 1;
 }
 
 static int size_of(NfaPlan *p, int expr, int depth) {
     const Rules *r = p->b->rules;
     const Expr *e = &r->exprs[expr];
-    if (p->b->size[expr] >= 0) return p->b->size[expr];
-    if (depth > DEEPEST) p->too_deep = true;
+    bool known = p->b->size[expr] >= 0;
+    if (depth + (known ? p->height[expr] : 0) > DEEPEST) p->too_deep = true;
+    if (known) return p->b->size[expr];
     if (p->too_deep) return 1;
     const int *kids = rules_kids(r, e);
     int size = 0;
@@ -62,6 +76,7 @@ static int size_of(NfaPlan *p, int expr, int depth) {
         bool own = copies > 4 && size > 64;
         size = own ? copies : size_plus((int64_t)size * copies, copies + 1);
     }
+    p->height[expr] = height_of(p, e, kids);
     return p->b->size[expr] = size;
 }
 
@@ -70,6 +85,7 @@ Status nfa_plan(NfaBuild *b) {
     NfaPlan p = {.b = b, .missing = -1};
     size_t n = (size_t)r->n_rules + 1;
     p.colour = mem_alloc(n);
+    p.height = mem_alloc(((size_t)r->n_exprs + 1) * sizeof *p.height);
     b->inlined = mem_alloc(n * sizeof *b->inlined);
     b->rule_of = mem_alloc(n * sizeof *b->rule_of);
     b->size = mem_alloc(((size_t)r->n_exprs + 1) * sizeof *b->size);
@@ -79,6 +95,7 @@ Status nfa_plan(NfaBuild *b) {
     if (r->n_rules > 0) size_of_rule(&p, r->start, 0);
     b->inlined[r->start] = false;
     free(p.colour);
+    free(p.height);
     if (p.too_deep)
         return status_error(QUILL_USAGE, "rules and groups %d deep at most expected, found more", (int)DEEPEST);
     if (r->n_rules > 0 && p.missing < 0) return OK;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/signals.h"
 #include "grammar/nfa_build.h"
 
 // ---- classes of bytes -----------------------------------------------------------------------------------------------
@@ -43,29 +44,30 @@ static int distance_of(const Nfa *n, int i, const bool *sayable) {
     case NODE_END: return 0;
     case NODE_BYTES: return nfa_far_sum(cost(node, sayable), n->distance[node->to]);
     case NODE_SPLIT: return int_min(n->distance[node->to], n->distance[node->other]);
-    default: return nfa_far_sum(n->rules[node->other].distance, n->distance[node->to]);
+    default: return nfa_far_sum(n->distance[n->rules[node->other].start], n->distance[node->to]);
     }
 }
 
 // Sweeps over the nodes in alternating directions: most nodes lead to earlier ones, nodes of products to later ones.
-static void find_distances(Nfa *n, const bool *sayable) {
+// Rules that call each other in many orders need many sweeps.
+static Status find_distances(Nfa *n, const bool *sayable) {
+    enum { MOST_VISITS = 1 << 28 }; // about a second
     n->distance = mem_alloc((size_t)n->n_nodes * sizeof *n->distance);
     for (int i = 1; i < n->n_nodes; i++) n->distance[i] = NFA_FAR;
-    for (int i = 0; i < n->n_rules; i++) n->rules[i].distance = NFA_FAR;
     bool changed = true;
     for (int sweep = 0; changed; sweep++) {
         changed = false;
+        if (signals_caught()) return status_error(128 + signals_caught(), "stopped by a signal");
+        if ((int64_t)sweep * n->n_nodes > MOST_VISITS)
+            return status_error(QUILL_USAGE, "fewer rules that call each other expected, found more");
         for (int k = 0; k < n->n_nodes; k++) {
             int i = sweep % 2 ? n->n_nodes - 1 - k : k, d = distance_of(n, i, sayable);
             changed |= d < n->distance[i];
             n->distance[i] = int_min(d, n->distance[i]);
         }
-        for (int i = 0; i < n->n_rules; i++) {
-            int d = n->distance[n->rules[i].start];
-            changed |= d < n->rules[i].distance;
-            n->rules[i].distance = d;
-        }
     }
+    for (int i = 0; i < n->n_rules; i++) n->rules[i].distance = n->distance[n->rules[i].start];
+    return OK;
 }
 
 // ---- rules that may be empty, and what rules begin with -------------------------------------------------------------
@@ -160,8 +162,8 @@ Status nfa_build(const Rules *rules, const bool *sayable, Nfa *out) {
                           (int)NFA_MOST_NODES);
     if (!st.code) {
         find_classes(out, sayable);
-        find_distances(out, sayable);
-        if (out->rules[0].distance >= NFA_FAR)
+        st = find_distances(out, sayable);
+        if (!st.code && out->rules[0].distance >= NFA_FAR)
             st = status_error(QUILL_USAGE, "no text matches: every path through the rules is contradictory or endless");
     }
     if (!st.code) st = order_rules(out, &b);

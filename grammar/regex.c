@@ -1,6 +1,7 @@
 // grammar/regex.c: see grammar/regex.h.
 #include "grammar/regex.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -9,8 +10,15 @@
 #include "grammar/cursor.h"
 
 typedef struct {
+    char name[3];
+    Buf ranges;
+} Category;
+
+typedef struct {
     Cursor c;
     Rules *r;
+    Category *categories; // (n_categories) those that were read: finding one visits all characters
+    int n_categories;
     RegexWriter *write;
     void *arg;
     bool search;
@@ -64,6 +72,31 @@ static bool read_hex(RegexParse *p, int digits, uint32_t *c) {
     return true;
 }
 
+static void find_category(const char *name, Buf *out) {
+    CharRange run = {1, 0};
+    for (uint32_t c = 0; c <= 0x10ffff; c++) {
+        const char *category = utf8proc_category_string((utf8proc_int32_t)c);
+        bool in = category[0] == name[0] && (!name[1] || category[1] == name[1]);
+        if (in && run.first <= run.last) run.last = c;
+        else if (in) run = (CharRange){c, c};
+        else if (run.first <= run.last) buf_append(out, &run, sizeof run), run = (CharRange){1, 0};
+    }
+    if (run.first <= run.last) buf_append(out, &run, sizeof run);
+}
+
+// The ranges of a category, found at its first use.
+static const Buf *category_ranges(RegexParse *p, const char *name) {
+    int i = 0;
+    while (i < p->n_categories && strcmp(p->categories[i].name, name) != 0) i++;
+    if (i < p->n_categories) return &p->categories[i].ranges;
+    p->categories = mem_resize(p->categories, (size_t)(i + 1) * sizeof *p->categories);
+    p->categories[i] = (Category){0};
+    snprintf(p->categories[i].name, sizeof p->categories[i].name, "%s", name);
+    find_category(name, &p->categories[i].ranges);
+    p->n_categories++;
+    return &p->categories[i].ranges;
+}
+
 // Reads a category of Unicode, \p{L} or \p{Lu}, and appends its ranges to `set`.
 static bool read_category(RegexParse *p, Buf *set) {
     size_t begin = p->c.at;
@@ -74,18 +107,9 @@ static bool read_category(RegexParse *p, Buf *set) {
         if (!cursor_eat(&p->c, "}"))
             return cursor_fail(&p->c, p->c.at, "} after a category of one or two letters, as \\p{Lu}");
     } else if (cursor_more(&p->c)) name[0] = p->c.text.data[p->c.at++];
-    bool found = false;
-    CharRange run = {1, 0};
-    for (uint32_t c = 0; c <= 0x10ffff; c++) {
-        const char *category = utf8proc_category_string((utf8proc_int32_t)c);
-        bool in = category[0] == name[0] && (!name[1] || category[1] == name[1]);
-        found |= in;
-        if (in && run.first <= run.last) run.last = c;
-        else if (in) run = (CharRange){c, c};
-        else if (run.first <= run.last) buf_append(set, &run, sizeof run), run = (CharRange){1, 0};
-    }
-    if (run.first <= run.last) buf_append(set, &run, sizeof run);
-    return found || cursor_fail(&p->c, begin, "a category of Unicode, as L, Lu or Nd");
+    const Buf *ranges = category_ranges(p, name);
+    buf_append(set, ranges->data, ranges->n);
+    return ranges->n || cursor_fail(&p->c, begin, "a category of Unicode, as L, Lu or Nd");
 }
 
 // Reads an escape after its backslash and appends its characters to `set`. *single: it is one character.
@@ -166,7 +190,7 @@ static int read_class(RegexParse *p) {
 
 // ---- expressions ----------------------------------------------------------------------------------------------------
 
-static int read_group(RegexParse *p, bool outer) {
+static int read_group(RegexParse *p) {
     size_t begin = p->c.at;
     if (cursor_eat(&p->c, "?")) {
         bool named = cursor_eat(&p->c, "P<") || (cursor_peek(&p->c) == '<' && p->c.at + 1 < p->c.text.n &&
@@ -177,16 +201,16 @@ static int read_group(RegexParse *p, bool outer) {
         } else if (!cursor_eat(&p->c, ":"))
             cursor_fail(&p->c, begin, "(?:...) or (?<name>...); look-around and flags are not regular, so a group");
     }
-    int e = cursor_nest(&p->c, begin) ? alternatives(p, outer) : 0;
+    int e = cursor_nest(&p->c, begin) ? alternatives(p, false) : 0;
     p->c.depth--;
     if (!cursor_eat(&p->c, ")")) cursor_fail(&p->c, p->c.at, ")");
     return e;
 }
 
-static int read_atom(RegexParse *p, bool outer) {
+static int read_atom(RegexParse *p) {
     uint32_t c;
     size_t begin = p->c.at;
-    if (cursor_eat(&p->c, "(")) return read_group(p, outer);
+    if (cursor_eat(&p->c, "(")) return read_group(p);
     if (cursor_eat(&p->c, "[")) return read_class(p);
     if (cursor_eat(&p->c, ".")) {
         CharRange dot[] = {{0, '\n' - 1}, {'\n' + 1, 0x10ffff}};
@@ -253,7 +277,7 @@ static int sequence(RegexParse *p, bool outer) {
             p->c.at++;
             break;
         }
-        int e = repeated(p, read_atom(p, false));
+        int e = repeated(p, read_atom(p));
         buf_append(&kids, &e, sizeof e);
     }
     if (outer && p->search && !ends && !p->c.failed.code) {
@@ -280,6 +304,8 @@ Status regex_parse(Str text, bool search, RegexWriter *write, void *arg, Rules *
     RegexParse p = {.c = {.text = text}, .r = r, .write = write, .arg = arg, .search = search};
     *expr = alternatives(&p, true);
     if (cursor_more(&p.c)) cursor_fail(&p.c, p.c.at, "the end, or ( in front of this )");
+    for (int i = 0; i < p.n_categories; i++) buf_free(&p.categories[i].ranges);
+    free(p.categories);
     return p.c.failed;
 }
 

@@ -680,10 +680,10 @@ static int object_schema(SchemaWalk *w, const json_t *schema) {
 
 static int value_of(SchemaWalk *w, const json_t *schema) {
     if (w->failed.code) return 0;
+    visit(w);
     if (json_is_true(schema)) return any_value(w);
     if (json_is_false(schema)) return rules_alt(w->r, NULL, 0);
     if (!json_is_object(schema)) return fail(w, "a schema expected: an object, true or false");
-    visit(w);
     if (++w->depth > DEEPEST)
         fail(w, "schemas at most %d deep expected, found deeper ones, or a reference in allOf to itself", (int)DEEPEST);
     int e = w->failed.code ? 0 : object_schema(w, schema);

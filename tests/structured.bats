@@ -483,3 +483,16 @@ EOF
         python3 -c 'import json; t = json.load(open("out"))["text"]; assert "</tool" not in t, t'
     done
 }
+
+@test "rules that are nested too deep, or call each other too often, are errors in a moment" {
+    python3 - <<'EOF'
+n = 20000
+with open("deep.gbnf", "w") as f: # x{0} makes the rules known one by one
+    f.write("root ::= " + " ".join(f"x{i}{{0}}" for i in range(n - 1, 0, -100)) + " x0\n")
+    for i in range(n): f.write(f"x{i} ::= x{i + 1}\n" if i < n - 1 else f'x{i} ::= "b"\n')
+EOF
+    [ "$(code timeout 60 "$QUILL" --raw -n 5 --grammar-file deep.gbnf x)" -eq 2 ]
+    grep -q 'rules and groups 1500 deep at most expected' errors
+    python3 -c 'print("".join("\\p{%s}" % c for c in ["L", "Lu", "Nd"] * 300))' >many.regex
+    timeout 20 "$QUILL" --raw -n 5 --regex "$(cat many.regex)" x >out 2>errors || [ $? -eq 7 ]
+}
