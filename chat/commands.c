@@ -323,7 +323,7 @@ static Status save(Chat *c, const char *arg, Status *end) {
         name_file(c, path);
         if (kv) st = conversation_save_kv(c->talk, beside.data);
         if (kv && !st.code) c->has_kv = true;
-        if (!st.code) fprintf(stderr, "%s: %d messages\n", path, c->talk->messages.n);
+        if (!st.code) screen_note("%s: %d messages", path, c->talk->messages.n);
     }
     buf_free(&beside);
     return st;
@@ -353,7 +353,7 @@ Status commands_load(Chat *c, const char *path, bool given) {
         st = load_settings(c, path, json, given);
     }
     buf_free(&text);
-    if (!st.code && !c->config->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->messages.n);
+    if (!st.code && !c->config->quiet) screen_note("%s: %d messages", path, c->talk->messages.n);
     return st;
 }
 

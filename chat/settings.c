@@ -7,6 +7,7 @@
 
 #include "answer/option_files.h"
 #include "answer/transcript.h"
+#include "base/control.h"
 #include "base/jsonio.h"
 #include "cli/values.h"
 
@@ -44,6 +45,7 @@ static void show(const Option *row, const AnswerConfig *config) {
     Buf value = {0};
     cli_long_name(row, name);
     cli_answer_value(row, config, &value);
+    if (value.n) control_replace(value.data);
     bool other = row->fallback && strcmp(value.data, row->fallback) != 0, usual = cli_answer_usual(row, config);
     fprintf(stderr, "%-18s %s", name, value.data);
     if (other && usual) fprintf(stderr, " (from the model's file)\n");

@@ -305,13 +305,15 @@ static unsigned char paste(EditLine *el, int key) {
     (void)key;
     Lines *l = lines_of(el);
     Buf text = {0};
-    wchar_t c;
+    wchar_t c, last = 0;
     int got = 1;
     l->pasting = true;
     while (got == 1 && !ends_with(&text, "\033[201~")) {
         got = el_wgetc(el, &c);
-        if (c == '\r') c = '\n'; // terminals send \r for a line end
-        if (got == 1) narrow(&c, 1, &text);
+        bool second = got == 1 && c == '\n' && last == '\r';
+        last = c;
+        if (c == '\r') c = '\n'; // terminals send \r for a line end; a text from elsewhere may have \r\n
+        if (got == 1 && !second) narrow(&c, 1, &text);
     }
     l->pasting = false;
     if (got != 1) {

@@ -76,11 +76,13 @@ void screen_note(const char *format, ...) {
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     Wrap w = {.columns = terminal_columns(STDERR_FILENO)};
-    Buf out = {0};
-    wrap_text(&w, (Str){text, n < 0 ? 0 : strlen(text)}, &out);
+    Buf out = {0}, clean = {0};
+    add_clean((Str){text, n < 0 ? 0 : strlen(text)}, &clean);
+    wrap_text(&w, str_of_buf(&clean), &out);
     wrap_text(&w, str_of("\n"), &out);
     fwrite(out.data, 1, out.n, stderr);
     buf_free(&out);
+    buf_free(&clean);
     wrap_free(&w);
 }
 

@@ -245,7 +245,7 @@ prompt
 send "second thing\r"
 expect "user\r\nsecond thing<|im_end|>"
 prompt
-send "\e[200~two\rlines\e[201~\r"
+send "\e[200~two\r\nlines\e[201~\r"
 expect "user\r\ntwo\r\nlines<|im_end|>"
 EOF
     [ "$(cat state/quill/history)" = 'first thing
@@ -1453,4 +1453,15 @@ EOF
     printf '%s\n' '/load --kv talk.json' 'next one' /stats | again >loaded 2>>errors
     tail -n 1 whole | cmp - <(tail -n 1 loaded)
     [ "$(awk '$2 == 79 && $3 == 51' errors | wc -l)" = 2 ]
+}
+
+@test "names of files and loaded settings reach stderr without control characters" {
+    local odd=$'a\033[31mX'
+    echo text >"$odd"
+    printf '/read %s\n/undo\nhi\n/save %s.json\n/load %s.json\n/set regex\n/exit\n' "$odd" "$odd" "$odd" |
+        "$QUILL" -i -n 2 --regex $'\033?[a-z ]+' >out 2>errors || true
+    grep -q 'bytes, the beginning of the next message' errors
+    grep -q '2 messages' errors
+    grep -q '^regex ' errors
+    ! grep -q $'\033' errors
 }
