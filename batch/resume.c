@@ -102,7 +102,7 @@ static Status append_to(const char *path, int fd, size_t n, size_t end, bool ope
 }
 
 Status resume_open(const char *path, Resume *out) {
-    Buf text = {0};
+    FileMap map = {0}; // an output may be larger than memory
     *out = (Resume){.answered = json_object()};
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) return io_error(path, "open");
@@ -116,17 +116,19 @@ Status resume_open(const char *path, Resume *out) {
         return status_error(
             QUILL_IO, "--resume %.500s: a file that no other quill is writing expected; wait for it to end", path);
     }
-    Status st = fd_read_all(fd, path, &text);
+    Status st = file_map(path, &map);
+    Str text = {(const char *)map.data, map.n};
     size_t end = 0;
     long long number = 0;
-    if (!st.code && !read_answers(out, str_of_buf(&text), &end, &number))
+    if (!st.code && !read_answers(out, text, &end, &number))
         st = status_error(QUILL_USAGE,
                           "--resume %.500s: line %lld: an answer of quill batch expected, found something else; the "
                           "file was not changed",
                           path, number);
-    if (!st.code) st = append_to(path, fd, text.n, end, end > 0 && text.data[end - 1] != '\n');
+    bool open_line = end > 0 && text.data[end - 1] != '\n';
+    file_unmap(&map);
+    if (!st.code) st = append_to(path, fd, text.n, end, open_line);
     close(fd);
-    buf_free(&text);
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "kv/kvdir.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/guard.h"
 #include "base/note.h"
@@ -9,8 +10,11 @@
 
 static const char no_more_kept[] = "the answer is complete, but no more K and V are saved there";
 
-static void note(const KvDir *k, Status st, const char *what) {
-    if (st.code) note_print(k->quiet, "--kv-dir: %s; %s", st.message, what);
+// Does not repeat the last note: many requests may begin with one file that cannot be read.
+static void note(KvDir *k, Status st, const char *what) {
+    if (!st.code || strcmp(st.message, k->noted.message) == 0) return;
+    note_print(k->quiet, "--kv-dir: %s; %s", st.message, what);
+    k->noted = st;
 }
 
 // Policy.fetch: loads blocks for the request, about `most` slots. True: there is nothing more to load.

@@ -10,6 +10,7 @@ typedef struct {
     KvStore *store; // NULL: there is no directory, and every call does nothing
     KvCache *kv;
     bool quiet;    // no notes on stderr
+    Status noted;  // the last error that was noted
     Policy policy; // Policy.fetch loads blocks; everything else is left to its `next`
 } KvDir;
 

@@ -28,10 +28,9 @@ struct KvStore {
     int block;
     KvHead head; // of every block's file
     ChainHash root;
-    bool refused;            // writing has failed: the store only reads
-    size_t look;             // the directory is listed again when saved_bytes is larger
-    size_t file_bytes;       // bytes of one block's file; 0: none was written
-    double clock_difference; // from clock_now() to the time of day
+    bool refused;      // writing has failed: the store only reads
+    size_t look;       // the directory is listed again when saved_bytes is larger
+    size_t file_bytes; // bytes of one block's file; 0: none was written
     KvStoreStats stats;
 };
 
@@ -134,9 +133,21 @@ static int open_block(const char *path, Status *st) {
     return fd;
 }
 
+// A block counts as a little older than the one before it, so that of one sequence the last goes first.
+// `used`: of clock_now(), which stands still while the machine sleeps.
+static void mark_used(const char *path, double used, int nth) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t ago = (int64_t)(1e9 * (clock_now() - used)) + (int64_t)nth * 1000;
+    int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - ago;
+    struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at},
+              AT_SYMLINK_NOFOLLOW); // fails for another user's file, whose time stays
+}
+
 // Loads one block and advances the sequence past it, unless the file lacks the states of recurrent layers. False: there
 // is no file or no free block, or *st says what is wrong with the file.
-static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
+static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, double now, Status *st) {
     char *path = path_of(s, &p->name, KVSTORE_BLOCK);
     int fd = open_block(path, st);
     bool good = fd >= 0 && kvcache_reserve_loaded(kv, q, p->first + s->block), goes_on = false;
@@ -145,6 +156,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *
         *st = read_block(s, &r, kv, q, p, &goes_on);
         good = !st->code;
         kvreader_free(&r);
+        if (good) mark_used(path, now, p->first / s->block);
         if (st->code == QUILL_MODEL) unlink(path); // so that a good one is written in its place
     }
     if (fd >= 0) close(fd);
@@ -162,7 +174,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     BlockCursor p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
-    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && p.first + 2 * s->block < q->n_tokens);
+    while (load_block(s, kv, q, &p, start, &st) && q->n_cached - had < most && p.first + 2 * s->block < q->n_tokens);
     kvcache_truncate(kv, q, q->n_tokens); // gives back slots reserved for a block that was not loaded
     kvcache_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;
@@ -246,14 +258,6 @@ static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const
     return OK;
 }
 
-// A block counts as a little older than the one before it, so that of one sequence the last goes first.
-static void mark_used(const KvStore *s, const char *path, double used, int nth) {
-    int64_t ns = (int64_t)(1e9 * (used + s->clock_difference)) - (int64_t)nth * 1000;
-    struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at},
-              AT_SYMLINK_NOFOLLOW); // fails for another user's file, whose time stays
-}
-
 // ---- keeping the directory within most_bytes ------------------------------------------------------------------------
 
 typedef struct {
@@ -324,7 +328,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
         bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
         s->refused = s->refused || st.code;
-        mark_used(s, path, began, i);
+        mark_used(path, began, i);
         free(path);
         *first = p.first + s->block;
     }
@@ -344,7 +348,7 @@ const ChainHash *kvstore_root(const KvStore *s) { return &s->root; }
 int kvstore_open_file(const KvStore *s, const ChainHash *name, const char *ending, char **path, Status *st) {
     *path = path_of(s, name, ending);
     int fd = open_block(*path, st);
-    if (fd >= 0) mark_used(s, *path, clock_now(), 0);
+    if (fd >= 0) mark_used(*path, clock_now(), 0);
     return fd;
 }
 
@@ -398,9 +402,6 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                    .head = *like,
                    .root = root_of(*like, kernels)};
     s->head.n_tokens = s->head.n_slots = (uint32_t)block;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    s->clock_difference = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - clock_now();
     *out = s;
     return OK;
 }

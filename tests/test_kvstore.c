@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 // ---- saving and loading ---------------------------------------------------------------------------------------------
@@ -127,6 +128,30 @@ static void test_modes(void **state) {
     assert_int_equal(info.st_mode & 0777, 0700); // only the user may read prompts
     assert_int_equal(stat(block_path(&s, &like, q.tokens, 0), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
+    sequence_free(&q);
+    store_close(&s);
+}
+
+// A block that is loaded counts as used, before the answer ends; of one sequence the last is the oldest.
+static void test_loading_is_use(void **state) {
+    (void)state;
+    Store s;
+    Sequence q = {0};
+    struct timespec last = {0};
+    store_open(&s, 1 << 30);
+    save_one(&s, 40, 5);
+    push(&q, 40, 5);
+    for (int i = 0; i < 5; i++)
+        utimensat(AT_FDCWD, block_path(&s, &like, q.tokens, i), (struct timespec[2]){{1, 0}, {1, 0}}, 0);
+    load_one(&s, 60, 5, NULL);
+    for (int i = 4; i >= 0; i--) {
+        struct stat info;
+        assert_int_equal(stat(block_path(&s, &like, q.tokens, i), &info), 0);
+        assert_true(labs((long)(info.st_mtim.tv_sec - time(NULL))) < 60);
+        assert_true(info.st_mtim.tv_sec > last.tv_sec ||
+                    (info.st_mtim.tv_sec == last.tv_sec && info.st_mtim.tv_nsec >= last.tv_nsec) || i == 4);
+        last = info.st_mtim;
+    }
     sequence_free(&q);
     store_close(&s);
 }
@@ -357,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_where_it_begins),
         cmocka_unit_test(test_small_cache),
         cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_loading_is_use),
         cmocka_unit_test(test_every_flipped_byte),
         cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_other_blocks),
