@@ -28,7 +28,6 @@ typedef struct {
     int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
     float *mass;   // (n_layers, n_kv_heads, n_slots) by Layer.index: to each the step adds the softmax weights of its
                    // rows, summed over the query heads of the KV head
-    float *scores; // (n_kv_heads, n_slots) scratch
     float *device; // the mass of the device's layers, in the device's memory (DeviceMemory.probe_new)
 } Probe;
 

@@ -107,17 +107,19 @@ static double bytes_of(const Ops *o) {
     const Batch *b = &o->step.batch;
     if (o->op == OP_SAMPLING) return (double)b->n_out * m->c.n_vocab * (double)sizeof(float);
     if (o->op == OP_HEAD) return costs_matrix_bytes(NULL, &m->ends.head, b->n_out);
-    if (o->op == OP_ATTENTION) return costs_attention(m, o->e.kv.pool, b).bytes;
-    double n = 0;
+    double n = o->op == OP_ATTENTION ? costs_attention(m, o->e.kv.pool, b).bytes : 0;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *in[] = {&l->wq, &l->wk, &l->wv, &l->q_a, &l->k_b, &l->w_mix, &l->w_z, &l->w_beta, &l->w_alpha};
-        const Tensor *out[] = {&l->v_b, &l->wo};
+        const Tensor *in[] = {&l->wq, &l->wk, &l->wv, &l->q_a, &l->w_mix, &l->w_z, &l->w_beta, &l->w_alpha};
+        const Tensor *out[] = {&l->wo};
         const Tensor *up[] = {&l->w_gate, &l->w_up, &l->router, &l->shared_gate, &l->shared_up, &l->shared_route};
         const Tensor *down[] = {&l->w_down, &l->shared_down, &l->per_gate, &l->per_out};
         const Tensor *const *all[] = {in, NULL, out, up, down};
         const size_t counts[] = {ARRAY_LEN(in), 0, ARRAY_LEN(out), ARRAY_LEN(up), ARRAY_LEN(down)};
         for (size_t k = 0; k < counts[o->op]; k++) n += costs_matrix_bytes(l, all[o->op][k], b->n_rows);
+        // The matrices of compressed K and V for each head: the CPU's attention multiplies with them.
+        if (o->op == (m->device ? OP_ATTN_IN : OP_ATTENTION)) n += costs_matrix_bytes(l, &l->k_b, b->n_rows);
+        if (o->op == (m->device ? OP_ATTN_OUT : OP_ATTENTION)) n += costs_matrix_bytes(l, &l->v_b, b->n_rows);
     }
     return n;
 }

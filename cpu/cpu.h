@@ -220,6 +220,8 @@ typedef struct {
     AttendKernel attend;
     const AttendKernel *attend_16bit; // replaces `attend` in layers whose products round to bf16 or int8, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run; the order of sums depends only on a row's slot
+    // Adds the softmax weights of the task's pairs to mass[slot]. Has the scratch of `attend`; t->out is not used.
+    void (*attend_mass)(const AttendTask *t, float *mass);
     // Products with many rows. int8 kernels also quantise the activations. NULL: there is no such kernel, or not for
     // this type of weights; then matvec replaces int8_rows and int8_tiles.
     const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32

@@ -169,6 +169,20 @@ static void attend(const AttendTask *t) {
     for (int pair = t->first; pair < t->last; pair++) attend_pair(t, pair, t->slot[pair / group]);
 }
 
+static void attend_mass(const AttendTask *t, float *mass) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    ((Groups *)t->scratch)->group[0] = -1;
+    for (int pair = t->first; pair < t->last; pair++) {
+        const float *q = t->q + attend_query(t, pair);
+        int slot = t->slot[pair / group], first = attend_first(t, slot);
+        float max = -INFINITY, sum = 0;
+        for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
+        for (int s = first; s <= slot; s++) sum += expf(score(t, q, s) - max);
+        sum += attend_sink_weight(t, pair, max);
+        for (int s = first; s <= slot; s++) mass[s] += expf(score(t, q, s) - max) / sum;
+    }
+}
+
 // ---- recurrences ----------------------------------------------------------------------------------------------------
 
 // The input of channel c, `back` rows before row i.
@@ -228,4 +242,5 @@ const CpuKernels cpu_scalar = {
     .delta_in_order = delta,
     .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8, .gives_lse = true},
     .attend_in_order = attend,
+    .attend_mass = attend_mass,
 };

@@ -181,14 +181,19 @@ static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
     }
 }
 
+// scores(key, lane) of n keys.
+static void score_tile(const AttendTask *t, const QueryTile *s, QueryLanes *l, int n) {
+    memset(l->scores, 0, sizeof l->scores);
+    for (int k = 0; k < n; k += NF)
+        multiply_tile(t->heads->head_dim, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, l->queries, l->scores + k * T,
+                      NULL);
+    if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
+}
+
 static void add_scores(const AttendTask *t, QueryTile *s, int first, int n) {
     for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
         if (!lanes_see(l, first, n)) continue;
-        memset(l->scores, 0, sizeof l->scores);
-        for (int k = 0; k < n; k += NF)
-            multiply_tile(t->heads->head_dim, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, l->queries,
-                          l->scores + k * T, NULL);
-        if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
+        score_tile(t, s, l, n);
         softmax_tile(t, l, first, n);
     }
 }
@@ -209,19 +214,26 @@ static void add_values(const AttendTask *t, QueryTile *s, int first, int n) {
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
 }
 
+// Loads the task's queries. *first, *last: the slots that they see.
+static void load_lanes(const AttendTask *t, QueryTile *s, int *first, int *last) {
+    *first = INT_MAX;
+    *last = 0;
+    s->n_lanes = (t->last - t->first + T - 1) / T;
+    for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++) {
+        load_queries(t, l, t->first + (int)(l - s->lanes) * T);
+        *first = int_min(*first, l->first);
+        *last = int_max(*last, l->last);
+    }
+}
+
 // Tiles end at multiples of KEYS, wherever the first one begins, so that the order of sums does not depend on which
 // queries share the pass over the keys.
 static void attend_many(const AttendTask *t, const AttendProducts *products) {
     QueryTile *s = t->scratch;
-    int first = INT_MAX, last = 0, n;
-    s->n_lanes = (t->last - t->first + T - 1) / T;
+    int first, last, n;
+    load_lanes(t, s, &first, &last);
     QueryLanes *l = s->lanes, *end = l + s->n_lanes;
-    for (l = s->lanes; l < end; l++) {
-        load_queries(t, l, t->first + (int)(l - s->lanes) * T);
-        if (products->begin) products->begin(t, l);
-        first = int_min(first, l->first);
-        last = int_max(last, l->last);
-    }
+    for (l = s->lanes; l < end && products->begin; l++) products->begin(t, l);
     for (int k0 = first; k0 <= last; k0 += n) {
         n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
         vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
@@ -231,6 +243,62 @@ static void attend_many(const AttendTask *t, const AttendProducts *products) {
     }
     for (l = s->lanes; l < end; l++) write_queries(t, l, t->first + (int)(l - s->lanes) * T);
 }
+
+// ---- sums of weights ------------------------------------------------------------------------------------------------
+
+// Replaces the lanes' sums by the factors of their exponentials, 0 for a lane without a query.
+static void finish_sums(const AttendTask *t, QueryTile *s) {
+    for (int lane = 0; lane < s->n_lanes * T; lane++) {
+        QueryLanes *l = &s->lanes[lane / T];
+        int pair = t->first + lane;
+        float *sum = &l->sum[lane % T], sink = pair < t->last ? attend_sink_weight(t, pair, l->max[lane % T]) : 0;
+        *sum = pair < t->last ? 1 / (*sum + sink) : 0;
+    }
+}
+
+// Adds the weights of a lane's queries for n slots from `first` on to mass[slot].
+static void add_mass(const AttendTask *t, const QueryTile *s, QueryLanes *l, int first, int n, float *mass) {
+    score_tile(t, s, l, n);
+    for (int k = 0; k < n; k++) {
+        float each[VL];
+        vf total = {0};
+        for (int half = 0; half < T; half += VL) {
+            vi slot, oldest, key = (vi){0} + (first + k);
+            memcpy(&slot, l->slot + half, sizeof slot);
+            memcpy(&oldest, l->oldest + half, sizeof oldest);
+            vf p = vexp(vload(l->scores + k * T + half) - vload(l->max + half)) * vload(l->sum + half);
+            total += vselect((key <= slot) & (key >= oldest), p, vset(0));
+        }
+        vstore(each, total);
+        for (int i = 0; i < VL; i++) mass[first + k] += each[i];
+    }
+}
+
+static void add_masses(const AttendTask *t, float *mass) {
+    QueryTile *s = t->scratch;
+    int first, last, n;
+    load_lanes(t, s, &first, &last);
+    for (int again = 0; again < 2; again++) {
+        for (int k0 = first; k0 <= last; k0 += n) {
+            n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
+            vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
+            if (!again) add_scores(t, s, k0, n);
+            for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes && again; l++)
+                if (lanes_see(l, k0, n)) add_mass(t, s, l, k0, n, mass);
+        }
+        if (!again) finish_sums(t, s);
+    }
+}
+
+void vector_attend_mass(const AttendTask *t, float *mass) {
+    AttendTask part = *t;
+    for (; part.first < t->last; part.first = part.last) {
+        part.last = int_min(part.first + LANE_TILES * T, t->last);
+        add_masses(&part, mass);
+    }
+}
+
+// ---- the kernel -----------------------------------------------------------------------------------------------------
 
 static const AttendProducts f32_products = {.add_scores = add_scores, .add_values = add_values};
 

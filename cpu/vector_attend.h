@@ -8,6 +8,7 @@
 
 #define vector_attend VECTOR_NAME(attend)
 #define vector_attend_many VECTOR_NAME(attend_many)
+#define vector_attend_mass VECTOR_NAME(attend_mass)
 #define vector_attend_with VECTOR_NAME(attend_with)
 #define vector_attend_row VECTOR_NAME(attend_row)
 #define vector_attend_load_tile VECTOR_NAME(load_tile)
@@ -29,9 +30,9 @@ typedef struct {
     float out[HEAD_PAD * T];                  // (v_dim padded to NF, T)
     float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
-    float scale[T]; // of queries that are integers
+    float scale[T];         // of queries that are integers
     int slot[T], oldest[T]; // the newest and the oldest slot that a lane sees
-    int first, last; // range of the slots that at least one of them sees
+    int first, last;        // range of the slots that at least one of them sees
 } QueryLanes;
 
 // The scratch of a task: tiles of keys and values are made once for all its queries.
@@ -44,6 +45,8 @@ typedef struct {
     uint8_t room[SEAL_MOST];
 } QueryTile;
 
+// CpuKernels.attend_mass.
+void vector_attend_mass(const AttendTask *t, float *mass);
 // AttendKernel.run: one of the two below.
 void vector_attend(const AttendTask *t);
 // Many queries: lanes are queries; uses the inner loop of the matrix kernel. The order of sums depends only on a row's

@@ -21,5 +21,6 @@ const CpuKernels vector_kernels = {
                .in_parts = true,
                .gives_lse = true},
     .attend_in_order = vector_attend_many,
+    .attend_mass = vector_attend_mass,
     .f32_panels = &vector_matmul,
 };

@@ -255,7 +255,6 @@ static Status make_room(Evict *e) {
     }
     e->probe.n_slots = e->capacity;
     e->probe.mass = mem_alloc(heads * capacity * sizeof *e->probe.mass);
-    e->probe.scores = mem_alloc(kv_heads * capacity * sizeof *e->probe.scores);
     return n_device > 0 ? e->m->device->memory->probe_new(&e->probe, e->m->n_device, pool->n_kv_heads) : OK;
 }
 
@@ -308,7 +307,6 @@ void evict_free(Evict *e) {
     free(e->sinks);
     free(e->rows);
     free(e->probe.mass);
-    free(e->probe.scores);
     free(e);
 }
 

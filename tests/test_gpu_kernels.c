@@ -283,7 +283,6 @@ static void check_attention(GpuCaseRig *r) {
     size_t heads = (size_t)r->kv.n_kv_heads;
     Probe probe = {.first_row = r->b.n_rows / 3, .n_slots = n_slots};
     probe.mass = calloc(2 * heads * (size_t)n_slots, sizeof *probe.mass);
-    probe.scores = calloc(heads * (size_t)n_slots, sizeof *probe.scores);
     bool probed = r->c->n_seqs == 1 && !r->kv.tail_of;
     r->b.probe = probed ? &probe : NULL;
     l->be->attention(&r->w, l, &r->kv, &r->b);
@@ -303,7 +302,6 @@ static void check_attention(GpuCaseRig *r) {
     if (gpu_flash_can(&r->l.heads, &r->dkv)) check_flash(r, q);
     check_keep(r);
     free(probe.mass);
-    free(probe.scores);
 }
 
 // Adds a product to x as prefill does.
