@@ -100,18 +100,20 @@ typedef struct {
 
 // Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
 // count as running, each with a block of its own. But its own branches need no place among the sequences of a step:
-// they take places as older requests end, and newer ones wait for them.
+// they take places as older requests end, and newer ones wait for them. If older requests are about to begin in the
+// same step, r leaves them places for all of its sequences, and blocks for the next slots of these.
 static bool may_begin(Scheduler *s, Request *r, const PrefillPass *pass) {
-    int others = pass->n_seqs, spare = request_n_coming(r) + pass->n_blocks;
+    int others = pass->n_seqs, all = request_n_sequences(r) + request_n_coming(r);
+    int own = others > 0 ? all : int_max(request_n_sequences(r), r->width);
+    int spare = request_n_coming(r) + pass->n_blocks + (others > 0 ? request_n_sequences(r) : 0);
     for (Request *q = s->first; q; q = q->next) {
         if (!request_has_blocks(q)) continue;
         others += request_n_sequences(q) + request_n_coming(q);
         spare += request_n_coming(q) + request_n_growing(q, s->kv);
     }
     if (others == 0) return true;
-    int most = kvcache_most_sequences(s->kv, s->shape.max_rows), own = int_max(request_n_sequences(r), r->width);
-    if (others + own > s->shape.max_seqs || s->kv->n_free <= spare) return false;
-    if (others + request_n_sequences(r) + request_n_coming(r) > most) return false;
+    int most = kvcache_most_sequences(s->kv, s->shape.max_rows);
+    if (others + own > s->shape.max_seqs || others + all > most || s->kv->n_free <= spare) return false;
     kvcache_match_prefix(s->kv, r->seq);
     if (s->kv->n_free >= request_blocks_to_begin(r, s->kv) + spare) return true;
     kvcache_release(s->kv, r->seq);

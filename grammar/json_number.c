@@ -245,3 +245,26 @@ Status json_number_rules(Rules *r, const NumberBounds *b, int *expr) {
     if (b->multiple != 0) *expr = rules_both(r, *expr, other);
     return OK;
 }
+
+// ---- single numbers -------------------------------------------------------------------------------------------------
+
+static bool is_multiple(double x, double of) {
+    if (x == floor(x) && of == floor(of)) return fmod(x, of) == 0;
+    double times = x / of; // fractions are rounded: 0.3 is a multiple of 0.1
+    return fabs(times - round(times)) <= fmin(1e-3, 1e-9 * fmax(1, fabs(times))) && (round(times) != 0 || x == 0);
+}
+
+bool json_number_within(json_t *schema, double x) {
+    static const char *const keys[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+    bool fits = true;
+    for (int i = 0; i < (int)ARRAY_LEN(keys); i++) {
+        const json_t *value = json_object_get(schema, keys[i]);
+        if (!json_is_number(value)) continue;
+        double y = json_number_value(value);
+        if (strcmp(keys[i], "multipleOf") == 0 && !(y > 0)) continue; // stays, and is an error
+        bool ok[] = {x >= y, x <= y, x > y, x < y, is_multiple(x, y)};
+        fits &= ok[i];
+        json_object_del(schema, keys[i]);
+    }
+    return fits;
+}

@@ -5,6 +5,8 @@
 #ifndef QUILL_JSON_NUMBER_H
 #define QUILL_JSON_NUMBER_H
 
+#include <jansson.h>
+
 #include "grammar/rules.h"
 
 typedef struct {
@@ -16,5 +18,9 @@ typedef struct {
 
 // QUILL_USAGE: bounds or multiples that are not supported.
 Status json_number_rules(Rules *r, const NumberBounds *b, int *expr);
+
+// Whether a number is within the bounds of `schema`, and a multiple where that is asked for. Removes these keywords: as
+// texts, an automaton could compare only numbers of few digits.
+bool json_number_within(json_t *schema, double x);
 
 #endif

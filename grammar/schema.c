@@ -425,34 +425,11 @@ static bool build(SchemaWalk *w, const Rules *rules, Nfa *nfa) {
     return !st.code && !w->failed.code;
 }
 
-static bool is_multiple(double x, double of) {
-    if (x == floor(x) && of == floor(of)) return fmod(x, of) == 0;
-    double times = x / of; // fractions are rounded: 0.3 is a multiple of 0.1
-    return fabs(times - round(times)) <= fmin(1e-3, 1e-9 * fmax(1, fabs(times))) && (round(times) != 0 || x == 0);
-}
-
-// Whether a number is within the bounds of `schema`, and a multiple where that is asked for. Removes these keywords: as
-// texts, an automaton could compare only numbers of few digits.
-static bool is_within(json_t *schema, double x) {
-    static const char *const keys[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
-    bool fits = true;
-    for (int i = 0; i < (int)ARRAY_LEN(keys); i++) {
-        const json_t *value = json_object_get(schema, keys[i]);
-        if (!json_is_number(value)) continue;
-        double y = json_number_value(value);
-        if (strcmp(keys[i], "multipleOf") == 0 && !(y > 0)) continue; // stays, and is an error
-        bool ok[] = {x >= y, x <= y, x > y, x < y, is_multiple(x, y)};
-        fits &= ok[i];
-        json_object_del(schema, keys[i]);
-    }
-    return fits;
-}
-
 // Whether the keywords beside an enum admit one of its values: its text is one of theirs.
 static bool admits(SchemaWalk *w, const json_t *schema, const json_t *value) {
     if (w->failed.code) return false;
     json_t *rest = json_copy((json_t *)without(w, schema, "enum"));
-    if (json_is_number(value) && !is_within(rest, json_number_value(value))) {
+    if (json_is_number(value) && !json_number_within(rest, json_number_value(value))) {
         json_decref(rest);
         return false;
     }
@@ -577,32 +554,6 @@ static const json_t *resolved(SchemaWalk *w, const json_t *schema) {
     return schema;
 }
 
-// An object schema that requires its properties with one possible value too: they are the tags of alternatives, which
-// some writers leave out of `required` because they have a default.
-static const json_t *with_tags(SchemaWalk *w, const json_t *schema) {
-    const char *key;
-    json_t *value;
-    const json_t *properties = json_is_object(schema) ? get(schema, "properties") : NULL;
-    json_t *out = json_is_object(schema) ? json_copy((json_t *)schema) : json_incref((json_t *)schema), *required;
-    json_object_foreach((json_t *)properties, key, value) {
-        bool tag = get(value, "const") || json_array_size(get(value, "enum")) == 1;
-        if (!tag || schema_requires(out, key)) continue;
-        required = json_copy(json_object_get(out, "required"));
-        if (!required) required = json_array();
-        jsonio_append(required, json_string(key));
-        jsonio_put(out, "required", required);
-    }
-    return keep(w, out);
-}
-
-// Whether each two alternatives of oneOf exclude each other. If not, these are number *a and *b.
-static bool exclusive(const json_t *all, size_t *a, size_t *b) {
-    for (*b = 0; *b < json_array_size(all); ++*b)
-        for (*a = 0; *a < *b; ++*a)
-            if (!schema_merge_disjoint(json_array_get(all, *b), json_array_get(all, *a))) return false;
-    return true;
-}
-
 // The alternatives of oneOf without references. If they exclude each other only by tags, with these required.
 static const json_t *one_of(SchemaWalk *w, const json_t *list) {
     json_t *plain = keep(w, json_array()), *tagged = keep(w, json_array()), *one;
@@ -611,10 +562,10 @@ static const json_t *one_of(SchemaWalk *w, const json_t *list) {
         if (w->failed.code) return list;
         const json_t *schema = resolved(w, one);
         jsonio_append(plain, json_incref((json_t *)schema));
-        jsonio_append(tagged, json_incref((json_t *)with_tags(w, schema)));
+        jsonio_append(tagged, schema_merge_tagged(schema));
     }
-    if (exclusive(plain, &a, &b)) return list;
-    if (exclusive(tagged, &a, &b)) return tagged;
+    if (schema_merge_exclusive(plain, &a, &b)) return list;
+    if (schema_merge_exclusive(tagged, &a, &b)) return tagged;
     fail(w,
          "oneOf: alternatives that exclude each other expected (by type, const, or a property with different "
          "constants), found overlap of %zu and %zu; use anyOf",

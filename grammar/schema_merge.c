@@ -397,6 +397,8 @@ static bool requires(const json_t *schema, const char *name) {
     return found;
 }
 
+static bool disjoint(const json_t *a, const json_t *b);
+
 // shared: also compares the properties that both have, which needs to be done once for a pair of schemas.
 static bool disjoint_properties(const json_t *a, const json_t *b, bool shared) {
     const char *key;
@@ -407,13 +409,35 @@ static bool disjoint_properties(const json_t *a, const json_t *b, bool shared) {
         bool closed = !other && json_is_false(json_object_get(b, "additionalProperties"));
         if (requires(a, key) && closed) return true;
         bool both = shared && other && requires(a, key) && requires(b, key);
-        if (both && schema_merge_disjoint(value, other)) return true;
+        if (both && disjoint(value, other)) return true;
     }
     return false;
 }
 
-bool schema_merge_disjoint(const json_t *a, const json_t *b) {
+static bool disjoint(const json_t *a, const json_t *b) {
     if (json_is_false(a) || json_is_false(b)) return true;
     return disjoint_types(a, b) || disjoint_values(a, b) || below(a, b) || below(b, a) || shorter(a, b) ||
            shorter(b, a) || disjoint_properties(a, b, true) || disjoint_properties(b, a, false);
+}
+
+bool schema_merge_exclusive(const json_t *all, size_t *a, size_t *b) {
+    for (*b = 0; *b < json_array_size(all); ++*b)
+        for (*a = 0; *a < *b; ++*a)
+            if (!disjoint(json_array_get(all, *b), json_array_get(all, *a))) return false;
+    return true;
+}
+
+json_t *schema_merge_tagged(const json_t *schema) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(schema)) return json_incref((json_t *)schema);
+    json_t *out = json_copy((json_t *)schema), *had = json_object_get(schema, "required");
+    json_t *required = had ? json_copy(had) : json_array();
+    json_object_foreach(json_object_get(schema, "properties"), key, value) {
+        bool tag = json_object_get(value, "const") || json_array_size(json_object_get(value, "enum")) == 1;
+        if (tag && !requires(schema, key)) jsonio_append(required, json_string(key));
+    }
+    if (json_array_size(required)) jsonio_put(out, "required", required);
+    else json_decref(required);
+    return out;
 }

@@ -34,7 +34,11 @@ unsigned schema_merge_bits(const json_t *value);
 unsigned schema_merge_types(const json_t *root, const json_t *schema);
 // The merged schema, a new reference. QUILL_USAGE: two keywords cannot be combined.
 Status schema_merge(const json_t *a, const json_t *b, json_t **out);
-// True: no value can match both. Compares only types, constants, bounds and the constants of required properties.
-bool schema_merge_disjoint(const json_t *a, const json_t *b);
+// Whether no value can match two schemas of a list. If false, these are number *a and *b. Compares only types,
+// constants, bounds and the constants of required properties.
+bool schema_merge_exclusive(const json_t *all, size_t *a, size_t *b);
+// The schema of an object that also requires its properties with one possible value, as a new reference: they are the
+// tags of alternatives, which some writers leave out of `required` because they have a default.
+json_t *schema_merge_tagged(const json_t *schema);
 
 #endif

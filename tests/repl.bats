@@ -1463,5 +1463,5 @@ EOF
     grep -q 'bytes, the beginning of the next message' errors
     grep -q '2 messages' errors
     grep -q '^regex ' errors
-    ! grep -q $'\033' errors
+    [ "$(grep -c $'\033' errors)" -eq 0 ]
 }

@@ -78,8 +78,8 @@ static void test_refused_floats(void **state) {
                                        "llama.rope.scaling.attn_factor"};
     const float values[] = {0, -1, NAN, INFINITY, -INFINITY};
     for (size_t k = 0; k < ARRAY_LEN(keys); k++)
-        for (size_t v = 0; v < ARRAY_LEN(values); v++) {
-            Gguf *g = tiny_model(&(TinyModel){.seed = 1, .rope = "yarn"});
+        for (size_t v = strstr(keys[k], "scaling.factor") || strstr(keys[k], "linear"); v < ARRAY_LEN(values); v++) {
+            Gguf *g = tiny_model(&(TinyModel){.seed = 1, .rope = "yarn"}); // these two: 0 means no scaling
             gguf_set_f32(g, keys[k], values[v]);
             assert_refused(g, keys[k]);
             gguf_close(g);

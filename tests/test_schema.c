@@ -96,6 +96,31 @@ static void test_numbers(void **state) {
     check_examples(all, ARRAY_LEN(all));
 }
 
+// Schemas as other programs write them.
+static void test_of_other_programs(void **state) {
+    (void)state;
+    static const Example all[] = {
+        {"{\"type\":\"string\",\"format\":\"password\",\"minLength\":2}", "\"ab\"", "\"a\"|2"},
+        {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"string\"},\"additionalProperties\":{\"type\":\"integer\"}"
+         "}",
+         "{}|{\"a\":1,\"b\":2}", "{\"a\":\"x\"}"},
+        // pydantic's tags have a default and are not required
+        {"{\"discriminator\":{\"propertyName\":\"t\"},\"oneOf\":[{\"$ref\":\"#/$defs/A\"},{\"$ref\":\"#/$defs/B\"}],"
+         "\"$defs\":{\"A\":{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"a\",\"default\":\"a\"}}},"
+         "\"B\":{\"type\":\"object\",\"properties\":{\"t\":{\"enum\":[\"b\"]},\"n\":{\"type\":\"integer\"}}}}}",
+         "{\"t\":\"a\"}|{\"t\":\"b\"}|{\"t\":\"b\",\"n\":3}", "{}|{\"n\":3}|{\"t\":\"c\"}"},
+        // items of one schema apply to prefixItems of the other
+        {"{\"allOf\":[{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"null\"]}},{\"prefixItems\":[{\"type\":["
+         "\"string\",\"integer\"]}],\"minItems\":2,\"maxItems\":3}]}",
+         "[1,null]|[1,2,3]", "[\"a\",1]|[null,1]|[1]"},
+        {"{\"allOf\":[{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"integer\"}]},{"
+         "\"prefixItems\":"
+         "[{\"minimum\":5}],\"minItems\":2}]}",
+         "[5,1]|[9,0]", "[4,1]|[5]"},
+    };
+    check_examples(all, ARRAY_LEN(all));
+}
+
 static void test_values(void **state) {
     (void)state;
     static const Example all[] = {
@@ -136,23 +161,6 @@ static void test_values(void **state) {
          "\":::\"|\"1:2:3\"|\"1::2::3\"|\"12345::\"|\"1:2:3:4:5:6:7:8:9\""},
         {"{\"type\":\"string\",\"format\":\"duration\"}", "\"P1D\"|\"PT5M\"|\"P1Y2M3DT4H5M6S\"|\"P3W\"",
          "\"P\"|\"PT\"|\"1D\"|\"P1DT\""},
-        {"{\"type\":\"string\",\"format\":\"password\",\"minLength\":2}", "\"ab\"", "\"a\"|2"},
-        {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"string\"},\"additionalProperties\":{\"type\":\"integer\"}"
-         "}",
-         "{}|{\"a\":1,\"b\":2}", "{\"a\":\"x\"}"},
-        // pydantic's tags have a default and are not required
-        {"{\"discriminator\":{\"propertyName\":\"t\"},\"oneOf\":[{\"$ref\":\"#/$defs/A\"},{\"$ref\":\"#/$defs/B\"}],"
-         "\"$defs\":{\"A\":{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"a\",\"default\":\"a\"}}},"
-         "\"B\":{\"type\":\"object\",\"properties\":{\"t\":{\"enum\":[\"b\"]},\"n\":{\"type\":\"integer\"}}}}}",
-         "{\"t\":\"a\"}|{\"t\":\"b\"}|{\"t\":\"b\",\"n\":3}", "{}|{\"n\":3}|{\"t\":\"c\"}"},
-        // items of one schema apply to prefixItems of the other
-        {"{\"allOf\":[{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"null\"]}},{\"prefixItems\":[{\"type\":["
-         "\"string\",\"integer\"]}],\"minItems\":2,\"maxItems\":3}]}",
-         "[1,null]|[1,2,3]", "[\"a\",1]|[null,1]|[1]"},
-        {"{\"allOf\":[{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"integer\"}]},{"
-         "\"prefixItems\":"
-         "[{\"minimum\":5}],\"minItems\":2}]}",
-         "[5,1]|[9,0]", "[4,1]|[5]"},
         {"{\"type\":\"string\",\"format\":\"json-pointer\"}", "\"\"|\"/a/0\"|\"/a~1b\"", "\"a\"|\"/~2\""},
         {"true", "1|[{\"a\":[]}]|\"x\"|-2.5e3", "[1,]|{a:1}"},
         {"{\"anyOf\":[{\"type\":\"integer\"},{\"const\":\"x\"}]}", "12|\"x\"", "\"y\""},
@@ -409,6 +417,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_of_other_programs),
         cmocka_unit_test(test_bounds_by_comparison),
         cmocka_unit_test(test_objects_and_arrays),
         cmocka_unit_test(test_references_and_merges),
