@@ -54,20 +54,13 @@ static Status check_room(const EngineConfig *config, size_t n) {
     return st;
 }
 
-// Refuses a file that --no-mmap cannot read, before it is read.
-static Status check_in_memory(const EngineConfig *config) {
+// Refuses a part of a split model before it is read. Where the file cannot be mapped, its metadata is not checked yet.
+static Status check_parts(const EngineConfig *config) {
     FileMap map;
     Gguf *g;
     uint32_t parts;
-    Status st = file_map(config->model, &map);
-    if (st.code || map.n < 4 || memcmp(map.data, "GGUF", 4) != 0) {
-        if (!st.code) file_unmap(&map);
-        if (st.code && access(config->model, F_OK) != 0) return status_error(QUILL_MODEL, "%s", st.message);
-        return status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
-                            config->model);
-    }
-    if (config->tokenizer) st = model_file_own_vocabulary(config->model, "GGUF");
-    if (!st.code) st = gguf_open_memory(config->model, map.data, map.n, &g);
+    if (file_map(config->model, &map).code) return OK;
+    Status st = gguf_open_memory(config->model, map.data, map.n, &g);
     if (!st.code) {
         st = gguf_u32(g, "split.count", &parts, false, 1);
         if (!st.code && parts > 1)
@@ -80,14 +73,26 @@ static Status check_in_memory(const EngineConfig *config) {
     return st;
 }
 
+// Opens a file for --no-mmap, which must be GGUF.
+static Status open_whole(const EngineConfig *config, int *fd, size_t *n) {
+    struct stat info;
+    Status st = file_open(config->model, 0, fd, &info);
+    if (!info.st_mode) return status_error(QUILL_MODEL, "%s", st.message);
+    char magic[4] = "";
+    *n = (size_t)info.st_size;
+    if (st.code || pread(*fd, magic, 4, 0) != 4 || memcmp(magic, "GGUF", 4) != 0)
+        return status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
+                            config->model);
+    if (config->tokenizer) return model_file_own_vocabulary(config->model, "GGUF");
+    return check_parts(config);
+}
+
 // --no-mmap: reads the whole file into allocated memory.
 static Status open_in_memory(const EngineConfig *config, Gguf **out) {
-    int fd;
-    struct stat info;
+    int fd = -1;
+    size_t n = 0;
     uint8_t *bytes = NULL;
-    TRY(check_in_memory(config));
-    Status st = file_open(config->model, 0, &fd, &info);
-    size_t n = (size_t)info.st_size;
+    Status st = open_whole(config, &fd, &n);
     if (!st.code) st = check_room(config, n);
     if (!st.code) st = read_pages(config, fd, n, &bytes);
     if (fd >= 0) close(fd);

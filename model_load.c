@@ -244,6 +244,11 @@ static Status check_causal(const Loader *l) {
                         l->file, key);
 }
 
+// Whether a tensor is K or V of a layer that uses those of an earlier layer: checkpoints of Gemma 4 have them.
+static bool is_shared_kv(const Loader *l, int layer, const char *name) {
+    return l->source[layer] != layer && (strstr(name, ".attn_k") || strstr(name, ".attn_v"));
+}
+
 // Tensors of a layer that are not used would change the results, and so would a bias of the head. Some files have
 // frequencies of RoPE that the program computes, and both forms of compressed K and V.
 static Status check_unused(const Loader *l) {
@@ -256,6 +261,7 @@ static Status check_unused(const Loader *l) {
         bool head = str_is(name, "output.bias") || str_is(name, "output.scale");
         bool part = sscanf(text, "blk.%d.", &layer) == 1 && layer < l->m->c.n_layers;
         for (size_t k = 0; k < ARRAY_LEN(spare); k++) part &= !str_has_suffix(name, spare[k]);
+        part = part && !is_shared_kv(l, layer, text);
         if ((head || part) && !l->m->used[i])
             return status_error(QUILL_MODEL,
                                 "%s: tensor %s: none expected, one found: its values change the results, and quill "

@@ -357,10 +357,11 @@ static void check_listed(CallRules *c, const Tool *tool, const json_t *schema) {
         for (size_t i = 0; i < ARRAY_LEN(known); i++) fine |= strcmp(key, known[i]) == 0;
         if (!fine)
             pass(c, tool, NULL,
-                 status_error(QUILL_USAGE,
-                              "at #: type, properties, required and additionalProperties expected, as the "
-                              "model writes arguments one by one, found \"%.60s\"",
-                              key));
+                 status_error(
+                     QUILL_USAGE,
+                     "at #: type, properties, required, additionalProperties and propertyNames expected, as the "
+                     "model writes arguments one by one, found \"%.60s\"",
+                     key));
     }
     if (type && !(schema_merge_types(schema, schema) & SCHEMA_OBJECT))
         pass(c, tool, NULL, status_error(QUILL_USAGE, "at #: type: object expected, found another"));

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/guard.h"
 #include "base/jsonio.h"
 
 // Appends the key of a job: its id, or without one its line number. Appends nothing if it has neither.
@@ -125,6 +126,7 @@ Status resume_open(const char *path, Resume *out) {
                           "--resume %.500s: line %lld: an answer of quill batch expected, found something else; the "
                           "file was not changed",
                           path, number);
+    if (!st.code) st = guard_lost(); // bytes that could not be read are zeros
     bool open_line = end > 0 && text.data[end - 1] != '\n';
     file_unmap(&map);
     if (!st.code) st = append_to(path, fd, text.n, end, open_line);

@@ -256,21 +256,20 @@ static void finish_sums(const AttendTask *t, QueryTile *s) {
     }
 }
 
-// Adds the weights of a lane's queries for n slots from `first` on to mass[slot].
+// Adds the weights of a lane's queries for n slots from `first` on to mass[slot], query by query, so that the sums do
+// not depend on which queries share a tile.
 static void add_mass(const AttendTask *t, const QueryTile *s, QueryLanes *l, int first, int n, float *mass) {
     score_tile(t, s, l, n);
     for (int k = 0; k < n; k++) {
-        float each[VL];
-        vf total = {0};
+        float each[T];
         for (int half = 0; half < T; half += VL) {
             vi slot, oldest, key = (vi){0} + (first + k);
             memcpy(&slot, l->slot + half, sizeof slot);
             memcpy(&oldest, l->oldest + half, sizeof oldest);
             vf p = vexp(vload(l->scores + k * T + half) - vload(l->max + half)) * vload(l->sum + half);
-            total += vselect((key <= slot) & (key >= oldest), p, vset(0));
+            vstore(each + half, vselect((key <= slot) & (key >= oldest), p, vset(0)));
         }
-        vstore(each, total);
-        for (int i = 0; i < VL; i++) mass[first + k] += each[i];
+        for (int lane = 0; lane < T; lane++) mass[first + k] += each[lane];
     }
 }
 

@@ -247,7 +247,8 @@ static int by_offset(const void *a, const void *b) {
 // Advice for a file whose name says that it was cut by other tools than GGUF's: "model.gguf.part1of2".
 static const char *part_advice(const char *name) {
     const char *part = strstr(file_base(name), ".part");
-    return part && strstr(part, "of") ? ", or join its parts with cat" : "";
+    int no, count;
+    return part && sscanf(part, ".part%dof%d", &no, &count) == 2 ? ", or join its parts with cat" : "";
 }
 
 // Sets the data of all tensors. They may be in any order and have gaps between them, as some writers leave them. Two

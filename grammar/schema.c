@@ -386,23 +386,6 @@ static int value_text(SchemaWalk *w, const json_t *value) {
     return rules_pair(w->r, e, text(w, w->end));
 }
 
-static bool has_type(const json_t *type, const json_t *value) {
-    const char *is = schema_merge_type(value);
-    size_t i;
-    json_t *one;
-    if (!type) return true;
-    if (json_is_string(type)) {
-        const char *name = json_string_value(type);
-        if (strcmp(name, "integer") == 0 && json_is_real(value))
-            return floor(json_real_value(value)) == json_real_value(value);
-        return strcmp(name, is) == 0 || (strcmp(name, "number") == 0 && json_is_integer(value));
-    }
-    json_array_foreach(type, i, one) {
-        if (has_type(one, value)) return true;
-    }
-    return false;
-}
-
 static bool speaks_of_values(const json_t *schema) { // whether keywords besides type and enum restrict values
     const char *key;
     json_t *value;
@@ -467,7 +450,7 @@ static int values_of(SchemaWalk *w, const json_t *schema, const json_t *list) {
     size_t i;
     json_t *value;
     json_array_foreach(list, i, value) {
-        if (has_type(get(schema, "type"), value) && (!more || admits(w, schema, value)))
+        if (schema_merge_has_type(get(schema, "type"), value) && (!more || admits(w, schema, value)))
             ways[n++] = value_text(w, value);
     }
     int e = rules_alt(w->r, ways, n);
@@ -518,29 +501,38 @@ static const json_t *target_of(SchemaWalk *w, const json_t *ref) {
     return at;
 }
 
-static int reference(SchemaWalk *w, const json_t *schema) {
-    const json_t *ref = get(schema, "$ref"), *target = target_of(w, ref);
-    if (!target) return 0;
-    bool alone = true;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)schema, key, value) alone &=
-        schema_merge_key(key) == KEY_REMARK || strcmp(key, "$ref") == 0;
-    if (!alone) return value_of(w, merged(w, without(w, schema, "$ref"), target));
-    if (w->end) return value_of(w, target);
+// A call of the rule of a reference's target. kind: tells apart rules of the same reference.
+static int rule_of(SchemaWalk *w, const char *ref, const char *kind, const json_t *target) {
     Buf name = {0};
-    buf_printf(&name, "%s%s", w->scope, json_string_value(ref));
+    buf_printf(&name, "%s%s%s", w->scope, ref, kind);
     int rule = rules_rule(w->r, str_of_buf(&name));
     buf_free(&name);
     if (w->r->rules[rule].expr == -1) {
         rules_define(w->r, rule, -2); // marks the rule as being defined
         size_t had = w->path.n;
-        buf_printf(&w->path, " -> %.100s", json_string_value(ref));
+        buf_printf(&w->path, " -> %.100s", ref);
         int e = value_of(w, target);
         if (!w->failed.code) w->path.data[w->path.n = had] = 0;
         rules_define(w->r, rule, e);
     }
     return rules_call(w->r, rule);
+}
+
+// Whether a schema has no keyword but this one and remarks.
+static bool has_only(const json_t *schema, const char *name) {
+    const char *key;
+    json_t *value;
+    bool alone = true;
+    json_object_foreach((json_t *)schema, key, value) alone &=
+        schema_merge_key(key) == KEY_REMARK || strcmp(key, name) == 0;
+    return alone;
+}
+
+static int reference(SchemaWalk *w, const json_t *schema) {
+    const json_t *ref = get(schema, "$ref"), *target = target_of(w, ref);
+    if (!target) return 0;
+    if (!has_only(schema, "$ref")) return value_of(w, merged(w, without(w, schema, "$ref"), target));
+    return w->end ? value_of(w, target) : rule_of(w, json_string_value(ref), "", target);
 }
 
 // Resolves references and allOf as far as comparing alternatives needs it.
@@ -554,23 +546,23 @@ static const json_t *resolved(SchemaWalk *w, const json_t *schema) {
     return schema;
 }
 
-// The alternatives of oneOf without references. If they exclude each other only by tags, with these required.
+// NULL: the alternatives of oneOf exclude each other. If they do so only by tags: the alternatives with these required.
 static const json_t *one_of(SchemaWalk *w, const json_t *list) {
     json_t *plain = keep(w, json_array()), *tagged = keep(w, json_array()), *one;
     size_t i, a, b;
     json_array_foreach((json_t *)list, i, one) {
-        if (w->failed.code) return list;
+        if (w->failed.code) return NULL;
         const json_t *schema = resolved(w, one);
         jsonio_append(plain, json_incref((json_t *)schema));
         jsonio_append(tagged, schema_merge_tagged(schema));
     }
-    if (schema_merge_exclusive(plain, &a, &b)) return list;
+    if (schema_merge_exclusive(plain, &a, &b)) return NULL;
     if (schema_merge_exclusive(tagged, &a, &b)) return tagged;
     fail(w,
          "oneOf: alternatives that exclude each other expected (by type, const, or a property with different "
          "constants), found overlap of %zu and %zu; use anyOf",
          a, b);
-    return list;
+    return NULL;
 }
 
 static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
@@ -579,12 +571,17 @@ static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
     if (n == 0) return fail(w, "%s: a list of schemas expected", key);
     if (n > MOST_ONE_OF && strcmp(key, "oneOf") == 0)
         return fail(w, "oneOf: %d alternatives at most expected, found more", (int)MOST_ONE_OF);
-    if (strcmp(key, "oneOf") == 0) list = one_of(w, list);
+    const json_t *tagged = strcmp(key, "oneOf") == 0 ? one_of(w, list) : NULL;
     int *ways = mem_alloc(n * sizeof *ways);
     for (size_t i = 0; i < n && !w->failed.code; i++) {
-        const json_t *one = json_array_get(list, i);
+        const json_t *one = json_array_get(list, i), *ref = get(one, "$ref");
         char at[24];
         snprintf(at, sizeof at, "%zu", i);
+        if (tagged) one = json_array_get(tagged, i);
+        if (tagged && ref && !w->end && has_only(json_array_get(list, i), "$ref") && has_only(base, "")) {
+            ways[i] = rule_of(w, json_string_value(ref), " tagged", one); // it may contain itself
+            continue;
+        }
         bool bare = json_object_size(base) == 0 || !(json_is_object(one) || json_is_true(one));
         ways[i] = w->failed.code ? 0 : part_of(w, key, at, bare ? one : merged(w, base, one));
     }

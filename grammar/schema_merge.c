@@ -270,6 +270,8 @@ static unsigned type_bits(const char *name) {
 
 unsigned schema_merge_bits(const json_t *value) { return type_bits(schema_merge_type(value)); }
 
+enum { MOST_VISITS = 10000 }; // schemas that types_at reads; of further ones any type counts
+
 // The types of the keywords that apply to one type only; all if there are none.
 static unsigned types_of_keywords(const json_t *schema) {
     static const unsigned bits[] = {[KEY_OBJECT] = SCHEMA_OBJECT,
@@ -286,20 +288,20 @@ static unsigned types_of_keywords(const json_t *schema) {
     return all ? all : SCHEMA_ANY;
 }
 
-static unsigned types_at(const json_t *root, const json_t *schema, int depth) {
+static unsigned types_at(const json_t *root, const json_t *schema, int depth, int *visits) {
     const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"), *one;
     const json_t *fixed = json_object_get(schema, "const"), *all = json_object_get(schema, "allOf");
     static const char *const ways[] = {"anyOf", "oneOf"};
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
     unsigned types = json_is_false(schema) ? 0 : SCHEMA_ANY, some = 0;
     size_t i;
-    if (depth > 8 || !json_is_object(schema)) return types;
-    if (ref) types &= types_at(root, json_pointer(root, ref), depth + 1);
-    json_array_foreach(all, i, one) types &= types_at(root, one, depth + 1);
+    if (depth > 8 || ++*visits > MOST_VISITS || !json_is_object(schema)) return types;
+    if (ref) types &= types_at(root, json_pointer(root, ref), depth + 1, visits);
+    json_array_foreach(all, i, one) types &= types_at(root, one, depth + 1, visits);
     for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
         const json_t *way = json_object_get(schema, ways[k]);
         some = 0;
-        json_array_foreach(way, i, one) some |= types_at(root, one, depth + 1);
+        json_array_foreach(way, i, one) some |= types_at(root, one, depth + 1, visits);
         if (way) types &= some;
     }
     some = type_bits(json_string_value(type));
@@ -313,7 +315,24 @@ static unsigned types_at(const json_t *root, const json_t *schema, int depth) {
     return types;
 }
 
-unsigned schema_merge_types(const json_t *root, const json_t *schema) { return types_at(root, schema, 0); }
+unsigned schema_merge_types(const json_t *root, const json_t *schema) { return types_at(root, schema, 0, &(int){0}); }
+
+bool schema_merge_has_type(const json_t *type, const json_t *value) {
+    const char *is = schema_merge_type(value);
+    size_t i;
+    json_t *one;
+    if (!type) return true;
+    if (json_is_string(type)) {
+        const char *name = json_string_value(type);
+        if (strcmp(name, "integer") == 0 && json_is_real(value))
+            return floor(json_real_value(value)) == json_real_value(value);
+        return strcmp(name, is) == 0 || (strcmp(name, "number") == 0 && json_is_integer(value));
+    }
+    json_array_foreach(type, i, one) {
+        if (schema_merge_has_type(one, value)) return true;
+    }
+    return false;
+}
 
 // ---- schemas that exclude each other --------------------------------------------------------------------------------
 

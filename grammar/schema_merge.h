@@ -30,6 +30,8 @@ enum {
     SCHEMA_ANY = 127,
 };
 unsigned schema_merge_bits(const json_t *value);
+// Whether a value has one of the types that `type` names; NULL: any type.
+bool schema_merge_has_type(const json_t *type, const json_t *value);
 // The types that a value of the schema may have. root: the document that references point into.
 unsigned schema_merge_types(const json_t *root, const json_t *schema);
 // The merged schema, a new reference. QUILL_USAGE: two keywords cannot be combined.

@@ -157,8 +157,8 @@ static const char *find_repo(const HubNames *repos, const char *asked, bool *the
     bool clear = n == 1 || (n > 1 && strcmp(repo, asked) == 0);
     if (n == 0) *st = status_error(QUILL_MODEL, "%s: a model in the cache expected, none found", asked);
     else if (!clear)
-        *st = status_error(QUILL_MODEL, "%s: one model in the cache expected, found %.700s: add the user's name", asked,
-                           found.data);
+        *st = status_error(QUILL_MODEL, "%s: one model in the cache expected, found %.700s: %s", asked, found.data,
+                           strchr(asked, '/') ? "write it as quill models does" : "add the user's name");
     buf_free(&found);
     return clear ? repo : NULL;
 }

@@ -130,16 +130,20 @@ static Status read_rest(Transfer *t) {
     return st;
 }
 
-Status hub_fetch_check_room(const char *root, const char *what, uint64_t missing) {
+Status hub_fetch_check_room(const HubFetch *f, const char *what, uint64_t missing) {
     struct statvfs disk;
     char need[24], have[24];
-    if (statvfs(root, &disk) != 0) return OK; // writing will report the error
+    Buf blobs = {0};
+    buf_printf(&blobs, "%s/blobs", f->folder);
+    bool known = statvfs(blobs.data, &disk) == 0; // otherwise writing will report the error
+    buf_free(&blobs);
+    if (!known) return OK;
     double room = (double)disk.f_bavail * (double)disk.f_frsize;
     if ((double)missing <= room) return OK;
     return status_error(QUILL_IO,
                         "%s: %s more are needed on the disk of %s, %s are free; make room, or set HF_HUB_CACHE to a "
                         "directory on another disk",
-                        what, units_bytes((double)missing, need), root, units_bytes(room, have));
+                        what, units_bytes((double)missing, need), f->root, units_bytes(room, have));
 }
 
 // Fetches the missing bytes, and continues after interrupted connections. OK: the server has sent everything; the
@@ -183,7 +187,7 @@ static bool is_wrong(Transfer *t, Buf *why) {
 
 static Status fill(Transfer *t, const char *url) {
     TRY(read_rest(t));
-    TRY(hub_fetch_check_room(t->f->root, t->what, t->size - t->have));
+    TRY(hub_fetch_check_room(t->f, t->what, t->size - t->have));
     for (int again = 0;; again++) {
         Buf why = {0};
         TRY(transfer(t, url));

@@ -30,8 +30,8 @@ typedef struct {
 // refuses it; QUILL_IO: network, disk, or wrong bytes again; a signal, after which blobs/ETAG.incomplete stays.
 Status hub_fetch_file(HubFetch *f, const HubFile *file);
 
-// QUILL_IO: the disk of `root` has less room than `missing` bytes. `what` begins the message.
-Status hub_fetch_check_room(const char *root, const char *what, uint64_t missing);
+// QUILL_IO: the disk of the repository's blobs has less room than `missing` bytes. `what` begins the message.
+Status hub_fetch_check_room(const HubFetch *f, const char *what, uint64_t missing);
 
 // ---- for the tests ----
 

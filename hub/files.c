@@ -51,8 +51,8 @@ static bool is_hash(const char *s) {
 static void read_sibling(const json_t *one, HubFiles *out) {
     const char *path = json_string_value(json_object_get(one, "rfilename"));
     json_int_t size = json_integer_value(json_object_get(one, "size"));
-    const char *blob = json_string_value(json_object_get(json_object_get(one, "lfs"), "sha256"));
-    if (!blob) blob = json_string_value(json_object_get(one, "blobId"));
+    const json_t *large = json_object_get(one, "lfs"); // blobId is then that of a pointer to it
+    const char *blob = json_string_value(large ? json_object_get(large, "sha256") : json_object_get(one, "blobId"));
     if (!path || !hub_name_is_safe_path(path)) return;
     HubFile *f = hub_files_add(out, path, size > 0 ? (uint64_t)size : 0);
     if (blob && is_hash(blob)) f->blob = mem_copy(blob, strlen(blob));

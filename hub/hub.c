@@ -108,7 +108,7 @@ static Status make_room(const Pull *p, bool *reached) {
     Status st = hub_cache_make_dirs(p->fetch.root, p->name.repo);
     if (st.code) *reached = false;
     TRY(st);
-    return hub_fetch_check_room(p->fetch.root, p->name.repo, bytes);
+    return hub_fetch_check_room(&p->fetch, p->name.repo, bytes);
 }
 
 // Refuses a directory that quill cannot run before its weights are fetched. config.json is there.
@@ -123,15 +123,20 @@ static Status check_directory(const Pull *p) {
 }
 
 static Status fetch_all(Pull *p, bool *reached) {
+    int n;
     TRY(make_room(p, reached));
     TRY(read_index(p));
     say_choice(p);
     TRY(make_room(p, reached)); // with the files that the index names
+    missing(p, &n);
     p->fetch.meter.all = p->model->bytes;
     for (int i = 0; i < p->model->n; i++) {
         TRY(hub_fetch_file(&p->fetch, p->model->files[i]));
         if (i == 0 && p->model->directory) TRY(check_directory(p));
     }
+    Status writable = hub_cache_make_dirs(p->fetch.root, p->name.repo);
+    if (n == 0 && writable.code) return OK; // a cache that others fill
+    TRY(writable);
     return hub_cache_set_main(p->fetch.folder, p->files.commit);
 }
 

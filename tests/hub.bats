@@ -476,6 +476,8 @@ EOF
     pull ME/Tiny | cmp - path
     [ "$(requests ' GET /.*gguf')" -eq 0 ]
     [ "$("$QUILL" models --names)" = me/tiny:Q4_K_M ]
+    rm -r "$folder/refs" # a download of a commit makes none
+    pull me/tiny | cmp - path
     # other tools have made two folders of one repository
     cp -r "$folder" "$HF_HOME/hub/models--ME--tiny"
     [ "$(code "$QUILL" models rm -y Me/Tiny:Q4_K_M)" -eq 3 ]
@@ -522,6 +524,8 @@ EOF
     pull me/tiny >path
     rm -r "$HF_HOME/hub/.locks"
     find "$HF_HOME/hub" -type d -exec chmod a-w {} +
+    pull me/tiny | cmp - path
+    chmod u+w "$folder/refs" && rm "$folder/refs/main" && chmod a-w "$folder/refs"
     pull me/tiny | cmp - path
     echo beef000000000000000000000000000000000000 >"$HUB/me/tiny/.commit"
     pull me/tiny >newer

@@ -473,7 +473,7 @@ EOF
     done
     echo '[{"name": "f", "parameters": {"type": "object", "anyOf": [{"required": ["a"]}]}}]' >bad.json
     [ "$(code "$QUILL" --chat-template-file typed.jinja --tools bad.json --json hi </dev/null)" -eq 2 ]
-    grep -q 'type, properties, required and additionalProperties expected.*found "anyOf"' errors
+    grep -q 'type, properties, required, additionalProperties and propertyNames expected.*found "anyOf"' errors
 }
 
 @test "a stop string is no part of the text beside calls" {

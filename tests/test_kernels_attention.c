@@ -270,11 +270,13 @@ static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_
     float *merged = calloc((size_t)n, sizeof *merged);
     void *scratch = poisoned(k->scratch);
     for (int part = 0; part < PARTS; part++)
-        for (int h = 0; h < N_KV_HEADS; h++) {
-            AttendTask t = attend_task(c, h, 0, c->s.group, out + part * n, scratch);
-            t.from = cut[part], t.end = cut[part + 1], t.lse = lse + part * heads;
-            k->run(&t);
-        }
+        for (int h = 0; h < N_KV_HEADS; h++)
+            for (int first = 0; first < c->s.group; first += k->pairs) {
+                int last = int_min(c->s.group, first + k->pairs);
+                AttendTask t = attend_task(c, h, first, last, out + part * n, scratch);
+                t.from = cut[part], t.end = cut[part + 1], t.lse = lse + part * heads;
+                k->run(&t);
+            }
     for (int i = 0; i < n; i++) {
         double sum = 0, value = 0;
         for (int part = 0; part < PARTS; part++) {
@@ -293,6 +295,25 @@ static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_
     free(scratch);
 }
 
+// The sums of a head's weights from some row on must be the scalar ones.
+static void check_attend_mass(const AttendCase *c, int isa, uint64_t *random) {
+    int n_slots = c->slot[c->s.n_rows - 1] + 1, first = pick(random, c->s.n_rows) * c->s.group;
+    const CpuKernels *all[] = {&cpu_scalar, kernels(isa)};
+    for (int h = 0; h < N_KV_HEADS; h++) {
+        float *mass[2];
+        for (int i = 0; i < 2; i++) {
+            void *scratch = poisoned(all[i]->attend.scratch);
+            AttendTask t = attend_task(c, h, first, c->s.n_rows * c->s.group, NULL, scratch);
+            mass[i] = calloc((size_t)n_slots, sizeof *mass[i]);
+            all[i]->attend_mass(&t, mass[i]);
+            free(scratch);
+        }
+        for (int s = 0; s < n_slots; s++) assert_true(fabsf(mass[1][s] - mass[0][s]) <= 1e-4f * (mass[0][s] + 0.01f));
+        free(mass[0]);
+        free(mass[1]);
+    }
+}
+
 static void attend_shape(const AttendShape *s) {
     AttendCase c = attend_new(s);
     uint64_t random = s->seed;
@@ -304,6 +325,7 @@ static void attend_shape(const AttendShape *s) {
         check_attend(&c, choice, 1 + pick(&random, most)); // the pairs divided differently, also inside a row
         if (c.s.v_dim == c.s.head_dim) check_attend_range(&c, choice, &random);
         check_attend_parts(&c, choice, &random);
+        if (!choice.rounds) check_attend_mass(&c, choice.isa, &random);
     }
     attend_free(&c);
 }

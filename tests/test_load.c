@@ -192,7 +192,8 @@ static void test_refused_rope_freqs(void **state) {
 // is not causal.
 static void test_refused_arithmetic(void **state) {
     (void)state;
-    static const char *const tensors[] = {"output.bias", "blk.1.attn_q.scale", "blk.0.attn_norm.bias"};
+    static const char *const tensors[] = {"output.bias", "blk.1.attn_q.scale", "blk.0.attn_norm.bias",
+                                          "blk.0.attn_sinks.weight"};
     static const float ones[64] = {1};
     for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
         Gguf *g = tiny_model(&(TinyModel){.seed = 1});
@@ -201,8 +202,9 @@ static void test_refused_arithmetic(void **state) {
         gguf_close(g);
     }
     Gguf *g = tiny_model(&(TinyModel){.seed = 1});
-    gguf_add_tensor(g, "blk.2.attn_q.scale", TYPE_F32, 1, 0, ones, NULL, 0); // behind the layers
-    gguf_add_tensor(g, "mm.0.bias", TYPE_F32, 1, 0, ones, NULL, 0);          // of another model in the file
+    gguf_add_tensor(g, "blk.2.attn_q.scale", TYPE_F32, 1, 0, ones, NULL, 0);         // behind the layers
+    gguf_add_tensor(g, "mm.0.bias", TYPE_F32, 1, 0, ones, NULL, 0);                  // of another model in the file
+    gguf_add_tensor(g, "blk.0.attn_rot_embd.weight", TYPE_F32, 1, 0, ones, NULL, 0); // computed instead
     gguf_set_bool(g, "llama.attention.causal", true);
     assert_ok(load(g));
     gguf_set_bool(g, "llama.attention.causal", false);
@@ -237,6 +239,20 @@ static void test_refused_expert_bias(void **state) {
         assert_non_null(strstr(load(g).message, "for expert 5"));
         gguf_close(g);
     }
+}
+
+// Checkpoints of Gemma 4 have K and V in all layers, also in those that use an earlier layer's.
+static void test_spare_shared_kv(void **state) {
+    (void)state;
+    static const float ones[64] = {1};
+    Gguf *g = tiny_model(&(TinyModel){.arch = "gemma4", .n_layers = 6, .n_shared = 2, .window = 5, .seed = 1});
+    gguf_add_tensor(g, "blk.5.attn_k.weight", TYPE_F32, 1, 0, ones, NULL, 0);
+    gguf_add_tensor(g, "blk.5.attn_v.weight", TYPE_F32, 1, 0, ones, NULL, 0);
+    gguf_add_tensor(g, "blk.5.attn_k_norm.weight", TYPE_F32, 1, 0, ones, NULL, 0);
+    assert_ok(load(g));
+    gguf_add_tensor(g, "blk.5.attn_gate.weight", TYPE_F32, 1, 0, ones, NULL, 0);
+    assert_refused(g, "blk.5.attn_gate.weight");
+    gguf_close(g);
 }
 
 // Layers that have K and V of their own cannot use those of others.
@@ -543,6 +559,7 @@ int main(void) {
         cmocka_unit_test(test_refused_arithmetic),
         cmocka_unit_test(test_refused_expert_bias),
         cmocka_unit_test(test_refused_shared_kv),
+        cmocka_unit_test(test_spare_shared_kv),
         cmocka_unit_test(test_refused_wide_experts),
         cmocka_unit_test(test_vocabulary_and_embedding),
         cmocka_unit_test(test_accepted_oddities),

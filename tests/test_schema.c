@@ -109,6 +109,13 @@ static void test_of_other_programs(void **state) {
          "\"$defs\":{\"A\":{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"a\",\"default\":\"a\"}}},"
          "\"B\":{\"type\":\"object\",\"properties\":{\"t\":{\"enum\":[\"b\"]},\"n\":{\"type\":\"integer\"}}}}}",
          "{\"t\":\"a\"}|{\"t\":\"b\"}|{\"t\":\"b\",\"n\":3}", "{}|{\"n\":3}|{\"t\":\"c\"}"},
+        {"{\"$ref\":\"#/$defs/"
+         "N\",\"$defs\":{\"L\":{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"l\",\"default\":\"l\"}}},"
+         "\"N\":{\"type\":\"object\",\"properties\":{\"t\":{\"const\":\"n\",\"default\":\"n\"},\"left\":{"
+         "\"discriminator\":{},"
+         "\"oneOf\":[{\"$ref\":\"#/$defs/L\"},{\"$ref\":\"#/$defs/N\"}]}},\"required\":[\"left\"]}}}",
+         "{\"left\":{\"t\":\"l\"}}|{\"t\":\"n\",\"left\":{\"t\":\"n\",\"left\":{\"t\":\"n\",\"left\":{\"t\":\"l\"}}}}",
+         "{\"left\":{}}|{\"t\":\"n\"}"},
         // items of one schema apply to prefixItems of the other
         {"{\"allOf\":[{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"null\"]}},{\"prefixItems\":[{\"type\":["
          "\"string\",\"integer\"]}],\"minItems\":2,\"maxItems\":3}]}",
