@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "kv/kvchunk.h"
 #include "kv/kvrows.h"
 
 struct ChunkBytes {
@@ -170,7 +171,7 @@ static Status write_chunk(void *arg, KvWriter *w) {
     head.n_tokens = head.n_slots = (uint32_t)c->q->n_cached;
     TRY(kvwriter_head(w, &head));
     TRY(kvwriter_tokens(w, c->q->tokens));
-    TRY(kvwriter_chunk(w, c->kv, c->q, 0, c->q->n_cached, 0));
+    TRY(kvchunk_write(w, c->kv, c->q, 0, c->q->n_cached, 0));
     TRY(kvrows_intact(c->kv->pool));
     return kvwriter_end(w);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kv/fingerprint.h"
+#include "kv/kvchunk.h"
 #include "kv/kvrows.h"
 
 enum { CHUNK = 64 }; // slots per frame: some hundred KB for a large model
@@ -54,7 +55,7 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
     for (int first = (int)w->s.next.first, n; first < ready; first += n) {
         n = int_min(CHUNK, n_slots - first);
         if (first + n > ready) break; // waits for the next step
-        TRY(kvwriter_chunk(w, &e->kv, s, first, n, first));
+        TRY(kvchunk_write(w, &e->kv, s, first, n, first));
     }
     return OK;
 }

@@ -147,15 +147,6 @@ Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n
     return send_frame(w);
 }
 
-Status kvwriter_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n, int at) {
-    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
-        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)at, (uint32_t)n});
-        kvcache_load_rows(kv, s, layer, first, n, room);
-        TRY(kvwriter_rows(w));
-    }
-    return OK;
-}
-
 Status kvwriter_states(KvWriter *w, const KvStates *states, int state) {
     const StatePool *p = &states->pool;
     if (p->n_layers == 0 || state < 0) return OK;

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "kvcache.h"
+#include "kv/kvstates.h"
 
 enum { KV_START = 12 };               // bytes before the first frame: a magic number and the format's version
 void kv_start(uint8_t out[KV_START]); // the start that this program writes and accepts
@@ -99,9 +99,6 @@ bool kv_frame_holds(const KvHead *h, size_t n);
 // then those of the next chunk.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began
-// Writes a chunk of all layers: K and V of a sequence's slots [first, first + n), which are slots `at` to at + n - 1 of
-// the stream.
-Status kvwriter_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n, int at);
 // Writes the state of a recurrent layer after the last slot (n floats); layers in order.
 Status kvwriter_state(KvWriter *w, uint32_t layer, const float *values, size_t n);
 // Writes a state of all recurrent layers, of which some may be on a device; -1 or no such layers: nothing.

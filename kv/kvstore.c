@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/tempfile.h"
+#include "kv/kvchunk.h"
 #include "kv/kvrows.h"
 
 enum {
@@ -201,7 +202,7 @@ static Status write_block(void *arg, KvWriter *w) {
     TRY(kvwriter_head(w, &b->s->head));
     TRY(kvwriter_link(w, &link));
     TRY(kvwriter_tokens(w, b->q->tokens + first));
-    TRY(kvwriter_chunk(w, kv, b->q, first, block, 0));
+    TRY(kvchunk_write(w, kv, b->q, first, block, 0));
     int state = kv->states.pool.n_layers ? kv->states.of_block[b->q->blocks[first / block]] : -1;
     TRY(kvwriter_states(w, &kv->states, state));
     TRY(kvrows_intact(kv->pool));
