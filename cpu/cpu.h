@@ -193,7 +193,7 @@ typedef struct {
         *unit; // the unit that multiplies, by its name in bench/roofline.h; NULL: the best of its instruction set
 } MatrixKernel;
 
-// Attention of the pairs of a task, up to `pairs` of them. With `in_parts` a task may have only a part of its row's keys
+// Attention of the pairs of a task, up to `pairs` of them. With `in_parts` a task may have only a part of its keys
 // (`from`, `end`).
 typedef struct {
     void (*run)(const AttendTask *t);
