@@ -56,22 +56,19 @@ INLINE vf gated(Activation act, vf gate, vf up) {
     return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up;
 }
 
-// Loads the first n floats, at most a vector; the others are 0. load_part and store_part keep the arithmetic of the
+// Loads the first n floats, fewer than a vector; the others are 0. load_part and store_part keep the arithmetic of the
 // last elements of a row the same as of all others.
 INLINE vf load_part(const float *p, int n) {
     float part[VL] = {0};
-    if (n >= VL) return vload(p);
     memcpy(part, p, (size_t)n * sizeof *part);
     return vload(part);
 }
-INLINE void store_part(float *p, vf v, int n) {
-    if (n >= VL) vstore(p, v);
-    else memcpy(p, &v, (size_t)n * sizeof *p);
-}
+INLINE void store_part(float *p, vf v, int n) { memcpy(p, &v, (size_t)n * sizeof *p); }
 
 INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i += VL)
-        store_part(gate + i, gated(act, load_part(gate + i, n - i), load_part(up + i, n - i)), n - i);
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(gate + i, gated(act, vload(gate + i), vload(up + i)));
+    if (i < n) store_part(gate + i, gated(act, load_part(gate + i, n - i), load_part(up + i, n - i)), n - i);
 }
 
 void vector_gate(Activation act, float *gate, const float *up, int n) {
@@ -82,7 +79,9 @@ void vector_gate(Activation act, float *gate, const float *up, int n) {
 }
 
 void vector_softcap(float *v, int n, float cap) {
-    for (int i = 0; i < n; i += VL) store_part(v + i, vcap(load_part(v + i, n - i), cap), n - i);
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(v + i, vcap(vload(v + i), cap));
+    if (i < n) store_part(v + i, vcap(load_part(v + i, n - i), cap), n - i);
 }
 
 // NaN stays NaN: it is not above 0.
@@ -92,7 +91,9 @@ INLINE vf xielu_of(const Xielu *x, vf v) {
 }
 
 void vector_xielu(const Xielu *x, float *v, int n) {
-    for (int i = 0; i < n; i += VL) store_part(v + i, xielu_of(x, load_part(v + i, n - i)), n - i);
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(v + i, xielu_of(x, vload(v + i)));
+    if (i < n) store_part(v + i, xielu_of(x, load_part(v + i, n - i)), n - i);
 }
 
 void vector_to_kv(void *out, int type, const float *x, int n) {
