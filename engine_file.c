@@ -54,19 +54,23 @@ static Status check_room(const EngineConfig *config, size_t n) {
     return st;
 }
 
-// Refuses a part of a split model before it is read. Where the file cannot be mapped, its metadata is not checked yet.
-static Status check_parts(const EngineConfig *config) {
+// Refuses a part of a split model.
+static Status check_parts(const EngineConfig *config, const Gguf *g) {
+    uint32_t parts;
+    TRY(gguf_u32(g, "split.count", &parts, false, 1));
+    if (parts <= 1) return OK;
+    return status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
+                        config->model);
+}
+
+// Checks the metadata before the whole file is read, if the file can be mapped.
+static Status check_mapped(const EngineConfig *config) {
     FileMap map;
     Gguf *g;
-    uint32_t parts;
     if (file_map(config->model, &map).code) return OK;
     Status st = gguf_open_memory(config->model, map.data, map.n, &g);
     if (!st.code) {
-        st = gguf_u32(g, "split.count", &parts, false, 1);
-        if (!st.code && parts > 1)
-            st =
-                status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
-                             config->model);
+        st = check_parts(config, g);
         gguf_close(g);
     }
     file_unmap(&map);
@@ -84,7 +88,7 @@ static Status open_whole(const EngineConfig *config, int *fd, size_t *n) {
         return status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
                             config->model);
     if (config->tokenizer) return model_file_own_vocabulary(config->model, "GGUF");
-    return check_parts(config);
+    return check_mapped(config);
 }
 
 // --no-mmap: reads the whole file into allocated memory.
@@ -104,8 +108,10 @@ static Status open_in_memory(const EngineConfig *config, Gguf **out) {
         return st;
     }
     gguf_own_pages(g, bytes, n);
-    *out = g;
-    return OK;
+    st = check_parts(config, g);
+    if (st.code) gguf_close(g);
+    else *out = g;
+    return st;
 }
 
 static Status open_builtin(const EngineConfig *config, Gguf **out) {
