@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/falling.h"
 #include "base/log_sum_exp.h"
 #include "base/race.h"
 
@@ -140,14 +141,6 @@ static void heap_sink(Candidate *heap, int n, int i) {
         heap[i] = heap[child];
     }
     heap[i] = sinks;
-}
-
-// A number that is smaller for a larger logit. -0 and 0 have the same.
-static uint32_t falling_bits(float logit) {
-    float v = logit + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits >> 31 ? bits : ~bits & 0x7fffffff;
 }
 
 // Sorts s->cands, which are in the order of their ids, as compare_logit does: by radix, as a vocabulary is large.

@@ -18,6 +18,7 @@ typedef struct {
     size_t at;
     char name[TOOLS_LONGEST_NAME + 1], id[16], key[CALL_LONGEST_KEY + 1];
     json_t *arguments; // of the current call
+    json_t *schema;    // of the arguments that are being read, without references at its root; NULL: not known
     json_t *calls;
 } CallReader;
 
@@ -61,13 +62,8 @@ static bool match(CallReader *c, const char *s, size_t n);
 // The types that an argument of the current call may have.
 static unsigned types_of_argument(const CallReader *c) {
     const Tool *tool = tools_find(c->tools, str_of(c->name));
-    json_t *schema = NULL;
-    if (!tool || !tool->parameters) return SCHEMA_ANY;
-    Status st = schema_flat(tool->parameters, &schema);
-    const json_t *argument = json_object_get(json_object_get(schema, "properties"), c->key);
-    unsigned types = !st.code && argument ? schema_merge_types(tool->parameters, argument) : SCHEMA_ANY;
-    json_decref(schema);
-    return types;
+    const json_t *argument = json_object_get(json_object_get(c->schema, "properties"), c->key);
+    return argument ? schema_merge_types(tool->parameters, argument) : SCHEMA_ANY;
 }
 
 // Reads the value at c->at that `end` follows. Returns its length; -1: there is no `end`. *j: the value; a string
@@ -126,10 +122,15 @@ static bool read_argument(CallReader *c) {
 }
 
 static bool read_arguments(CallReader *c) {
+    const Tool *tool = tools_find(c->tools, str_of(c->name));
     json_decref(c->arguments);
     c->arguments = json_object();
+    if (tool && tool->parameters && schema_flat(tool->parameters, &c->schema).code)
+        json_decref(c->schema), c->schema = NULL;
     for (size_t before = c->at; read_argument(c) || (c->at = before, false); before = c->at) {
     }
+    json_decref(c->schema);
+    c->schema = NULL;
     return true;
 }
 

@@ -14,7 +14,7 @@
 // AMX unit multiplies the values of the block before and the scores of the block after, four tile products at a time.
 // Online softmax: Milakov and Gimelshein, 2018; its tiling: Dao, FlashAttention-2, 2023.
 #define QUILL_SIMD 512
-#include "cpu/cpu.h"
+#include "cpu/attention.h"
 
 #include "cpu/amx.h"
 
@@ -385,15 +385,6 @@ static bool in_tiles(const AttendTask *t) {
 
 static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
 
-// Runs the task in parts of at most `most` pairs.
-static void few_at_a_time(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
-    AttendTask part = *t;
-    for (; part.first < t->last; part.first = part.last) {
-        part.last = int_min(part.first + most, t->last);
-        run(&part);
-    }
-}
-
 // Whether cpu/amx_row.c is faster for this row.
 static bool row_is_deep(const AttendTask *t) {
     int slot = t->slot[(t->last - 1) / (t->heads->n_heads / t->heads->n_kv_heads)];
@@ -407,12 +398,12 @@ static void attend(const AttendTask *t) {
         AttendTiles *s = t->scratch;
         s->steps = (t->heads->head_dim + STEP - 1) / STEP;
         tiles_configure(2 * STEP);
-        few_at_a_time(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
+        attention_by_pairs(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
         _tile_release();
     } else if (halves && row_is_deep(t)) {
         assert(cpu_amx_row.scratch <= sizeof(AttendTiles));
         cpu_amx_row.run(t);
-    } else few_at_a_time(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
+    } else attention_by_pairs(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
 }
 
 const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(AttendTiles), .pairs = TASK, .in_parts = true};

@@ -100,10 +100,8 @@ static void part_task(void *arg, int task, int thread) {
     t.lse = t.out + a->w->q_dim;
     t.sinks = NULL; // merge_parts adds them
     t.scratch = tasks_scratch(a->w, thread);
-    for (int group = h->n_heads / h->n_kv_heads; t.first < group; t.first = t.last) {
-        t.last = int_min(t.first + a->attend.pairs, group);
-        a->attend.run(&t);
-    }
+    t.last = h->n_heads / h->n_kv_heads;
+    attention_by_pairs(&t, a->attend.pairs, a->attend.run);
 }
 
 // w->a = the parts' outputs, weighted by their lse.

@@ -8,6 +8,15 @@
 // (sealed types) to tail pages.
 void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
 
+// Runs a kernel for at most `most` pairs of the task at a time.
+static inline void attention_by_pairs(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
+    AttendTask part = *t;
+    for (; part.first < t->last; part.first = part.last) {
+        part.last = int_min(part.first + most, t->last);
+        run(&part);
+    }
+}
+
 // The kernel for the rows of a layer.
 const AttendKernel *attention_kernel(const Layer *l);
 

@@ -214,7 +214,7 @@ static void add_values(const AttendTask *t, QueryTile *s, int first, int n) {
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
 }
 
-// Loads the task's queries. *first, *last: the slots that they see.
+// Loads the task's queries. *first, *last: the oldest and the newest slot that one of them sees.
 static void load_lanes(const AttendTask *t, QueryTile *s, int *first, int *last) {
     *first = INT_MAX;
     *last = 0;

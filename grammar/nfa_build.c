@@ -13,7 +13,7 @@ enum {
 typedef struct {
     NfaBuild *b;
     uint8_t *colour; // (n_rules) 0: not visited, 1: being visited, 2: done
-    int *height;     // (n_exprs) nesting of expressions and inlined rules below an expression with a known size
+    int *height;     // (n_exprs) depth of the expressions and inlined rules in an expression whose size is known
     int missing;     // a rule that is not defined, -1: none
     bool too_deep;
 } NfaPlan;
@@ -44,16 +44,6 @@ static int size_of_rule(NfaPlan *p, int rule, int depth) {
     return p->b->size[r->expr];
 }
 
-// The nesting below an expression whose kids have known sizes.
-static int height_of(const NfaPlan *p, const Expr *e, const int *kids) {
-    const Rules *r = p->b->rules;
-    int height = 0, n = e->kind == EXPR_ALT || e->kind == EXPR_SEQ || e->kind == EXPR_BOTH ? e->n : 0;
-    if (e->kind == EXPR_REPEAT) n = 1;
-    if (e->kind == EXPR_RULE && p->colour[e->n] == 2 && p->b->inlined[e->n]) height = p->height[r->rules[e->n].expr];
-    for (int i = 0; i < n; i++) height = int_max(height, p->height[kids[i]]);
-    return height + 1;
-}
-
 static int size_of(NfaPlan *p, int expr, int depth) {
     const Rules *r = p->b->rules;
     const Expr *e = &r->exprs[expr];
@@ -62,21 +52,25 @@ static int size_of(NfaPlan *p, int expr, int depth) {
     if (known) return p->b->size[expr];
     if (p->too_deep) return 1;
     const int *kids = rules_kids(r, e);
-    int size = 0;
+    int size = 0, height = 0;
     if (e->kind == EXPR_TEXT) size = e->n;
     else if (e->kind == EXPR_UNTIL) size = 8 * e->n + 4;
     else if (e->kind == EXPR_CLASS) size = size_plus((int64_t)e->n * 3, 1);
-    else if (e->kind == EXPR_RULE) size = size_of_rule(p, e->n, depth);
-    else
-        for (int i = 0; i < (e->kind == EXPR_REPEAT ? 1 : e->n); i++)
+    else if (e->kind == EXPR_RULE) {
+        size = size_of_rule(p, e->n, depth);
+        if (p->colour[e->n] == 2 && p->b->inlined[e->n]) height = p->height[r->rules[e->n].expr];
+    } else
+        for (int i = 0; i < (e->kind == EXPR_REPEAT ? 1 : e->n); i++) {
             size = size_plus(size, (int64_t)size_of(p, kids[i], depth + 1) + (e->kind == EXPR_ALT));
+            height = int_max(height, p->height[kids[i]]);
+        }
     if (e->kind == EXPR_BOTH) size = size_plus(size, 64); // a product; its size is not known yet
     if (e->kind == EXPR_REPEAT) {
         int copies = e->most < 0 ? e->least + 1 : e->most;
         bool own = copies > 4 && size > 64;
         size = own ? copies : size_plus((int64_t)size * copies, copies + 1);
     }
-    p->height[expr] = height_of(p, e, kids);
+    p->height[expr] = height + 1;
     return p->b->size[expr] = size;
 }
 

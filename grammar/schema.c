@@ -518,7 +518,7 @@ static int rule_of(SchemaWalk *w, const char *ref, const char *kind, const json_
     return rules_call(w->r, rule);
 }
 
-// Whether a schema has no keyword but this one and remarks.
+// Whether `name` is the only keyword of a schema, apart from annotations.
 static bool has_only(const json_t *schema, const char *name) {
     const char *key;
     json_t *value;

@@ -268,11 +268,20 @@ static unsigned type_bits(const char *name) {
     return 0;
 }
 
+// The types that `type` names: one name or a list.
+static unsigned named_types(const json_t *type) {
+    const json_t *one;
+    size_t i;
+    unsigned types = type_bits(json_string_value(type));
+    json_array_foreach(type, i, one) types |= type_bits(json_string_value(one));
+    return types;
+}
+
 unsigned schema_merge_bits(const json_t *value) { return type_bits(schema_merge_type(value)); }
 
 enum { MOST_VISITS = 10000 }; // schemas that types_at reads; of further ones any type counts
 
-// The types of the keywords that apply to one type only; all if there are none.
+// The types whose own keywords a schema has: strings for minLength. Any type if it has no such keyword.
 static unsigned types_of_keywords(const json_t *schema) {
     static const unsigned bits[] = {[KEY_OBJECT] = SCHEMA_OBJECT,
                                     [KEY_ARRAY] = SCHEMA_ARRAY,
@@ -304,9 +313,7 @@ static unsigned types_at(const json_t *root, const json_t *schema, int depth, in
         json_array_foreach(way, i, one) some |= types_at(root, one, depth + 1, visits);
         if (way) types &= some;
     }
-    some = type_bits(json_string_value(type));
-    json_array_foreach(type, i, one) some |= type_bits(json_string_value(one));
-    if (type) types &= some;
+    if (type) types &= named_types(type);
     some = 0;
     json_array_foreach(list, i, one) some |= schema_merge_bits(one);
     if (list) types &= some;
@@ -318,20 +325,8 @@ static unsigned types_at(const json_t *root, const json_t *schema, int depth, in
 unsigned schema_merge_types(const json_t *root, const json_t *schema) { return types_at(root, schema, 0, &(int){0}); }
 
 bool schema_merge_has_type(const json_t *type, const json_t *value) {
-    const char *is = schema_merge_type(value);
-    size_t i;
-    json_t *one;
-    if (!type) return true;
-    if (json_is_string(type)) {
-        const char *name = json_string_value(type);
-        if (strcmp(name, "integer") == 0 && json_is_real(value))
-            return floor(json_real_value(value)) == json_real_value(value);
-        return strcmp(name, is) == 0 || (strcmp(name, "number") == 0 && json_is_integer(value));
-    }
-    json_array_foreach(type, i, one) {
-        if (schema_merge_has_type(one, value)) return true;
-    }
-    return false;
+    bool fraction = json_is_real(value) && floor(json_real_value(value)) != json_real_value(value);
+    return !type || named_types(type) & (fraction ? SCHEMA_NUMBER & ~SCHEMA_INTEGER : schema_merge_bits(value));
 }
 
 // ---- schemas that exclude each other --------------------------------------------------------------------------------

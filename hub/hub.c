@@ -28,7 +28,9 @@ typedef struct {
     Buf folder; // HubFetch.folder
     HubFiles files;
     HubModels models;
-    HubModel *model; // the chosen one
+    HubModel *model;  // the chosen one
+    int n_missing;    // number of its files that the snapshot does not have
+    uint64_t missing; // and their bytes that the cache does not have, as far as the Hub has said their sizes
 } Pull;
 
 static Status read_files(Pull *p) {
@@ -42,7 +44,7 @@ static Status read_files(Pull *p) {
     return st;
 }
 
-// Bytes of a file that the cache does not have, as far as the Hub has said its size and the name of its blob.
+// Bytes of a file that the cache does not have.
 static uint64_t missing_bytes(const Pull *p, const HubFile *file) {
     Buf path = {0};
     struct stat info;
@@ -56,26 +58,24 @@ static uint64_t missing_bytes(const Pull *p, const HubFile *file) {
     return there || have > file->size ? 0 : file->size - have;
 }
 
-// Bytes of the model's files that the snapshot does not have. *n: the number of these files.
-static uint64_t missing(const Pull *p, int *n) {
-    uint64_t bytes = 0;
-    *n = 0;
+// Sets n_missing and missing.
+static void count_missing(Pull *p) {
+    p->n_missing = 0;
+    p->missing = 0;
     for (int i = 0; i < p->model->n; i++) {
         Buf path = {0};
         buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->files[i]->path);
-        if (access(path.data, F_OK) != 0) bytes += missing_bytes(p, p->model->files[i]), ++*n;
+        if (access(path.data, F_OK) != 0) p->missing += missing_bytes(p, p->model->files[i]), p->n_missing++;
         buf_free(&path);
     }
-    return bytes;
 }
 
 // Notes the chosen model if the name did not choose it, and every transfer before it begins.
 static void say_choice(const Pull *p) {
     char size[24];
     Buf others = {0};
-    int n_missing, which = (int)(p->model - p->models.at);
-    missing(p, &n_missing);
-    bool there = n_missing == 0;
+    int which = (int)(p->model - p->models.at);
+    bool there = p->n_missing == 0;
     if (p->way.quiet || (there && *p->name.tag)) return;
     hub_models_list(&p->models, which, &others);
     const char *type = p->model->type[0] ? p->model->type : file_base(p->model->files[0]->path);
@@ -102,13 +102,11 @@ static Status read_index(Pull *p) {
 // Makes the directories for files that are missing. *reached becomes false if the cache cannot be written: the model
 // may be in it as an older version.
 static Status make_room(const Pull *p, bool *reached) {
-    int n;
-    uint64_t bytes = missing(p, &n);
-    if (n == 0) return OK;
+    if (p->n_missing == 0) return OK;
     Status st = hub_cache_make_dirs(p->fetch.root, p->name.repo);
     if (st.code) *reached = false;
     TRY(st);
-    return hub_fetch_check_room(&p->fetch, p->name.repo, bytes);
+    return hub_fetch_check_room(&p->fetch, p->name.repo, p->missing);
 }
 
 // Refuses a directory that quill cannot run before its weights are fetched. config.json is there.
@@ -123,20 +121,19 @@ static Status check_directory(const Pull *p) {
 }
 
 static Status fetch_all(Pull *p, bool *reached) {
-    int n;
+    count_missing(p);
     TRY(make_room(p, reached));
     TRY(read_index(p));
+    count_missing(p); // with the files that the index names
     say_choice(p);
-    TRY(make_room(p, reached)); // with the files that the index names
-    missing(p, &n);
+    TRY(make_room(p, reached));
     p->fetch.meter.all = p->model->bytes;
     for (int i = 0; i < p->model->n; i++) {
         TRY(hub_fetch_file(&p->fetch, p->model->files[i]));
         if (i == 0 && p->model->directory) TRY(check_directory(p));
     }
-    Status writable = hub_cache_make_dirs(p->fetch.root, p->name.repo);
-    if (n == 0 && writable.code) return OK; // a cache that others fill
-    TRY(writable);
+    // Nothing is recorded in a cache that has everything and cannot be written: others fill it.
+    if (p->n_missing == 0 && hub_cache_make_dirs(p->fetch.root, p->name.repo).code) return OK;
     return hub_cache_set_main(p->fetch.folder, p->files.commit);
 }
 

@@ -5,8 +5,8 @@
 #include "kv/kvframes.h"
 #include "kvcache.h"
 
-// Writes a chunk of all layers, a ROWS frame for each: slots [first, first + n) of s, which are slots `at` to at + n -
-// 1 of the stream. Errors of the kvwriter functions.
+// Writes a chunk of all layers, a ROWS frame for each: n slots of s from `first` on. In the stream they begin at slot
+// `at`. Errors of the kvwriter functions.
 Status kvchunk_write(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n, int at);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/falling.h"
+
 // Limit the memory that a hostile file can take: its strings may be empty, but each token takes some 40 bytes here.
 // They are four times the largest vocabularies in use.
 enum { MAX_TOKENS = 1 << 20, MAX_MERGES = 4 << 20 };
@@ -233,12 +235,7 @@ static Status load_scores(Vocab *v, const Gguf *g) {
     float *scores = mem_alloc((size_t)v->n * sizeof *scores);
     Status st = value ? read_scores(v, g, value, scores) : OK;
     v->priority = mem_alloc((size_t)v->n * sizeof *v->priority);
-    for (int i = 0; i < v->n && !st.code; i++) {
-        float score = isnan(scores[i]) ? -INFINITY : scores[i] + 0.0f; // + 0 turns -0 into 0
-        uint32_t bits;
-        memcpy(&bits, &score, sizeof bits);
-        v->priority[i] = bits >> 31 ? bits : ~bits & 0x7fffffff; // orders by falling score
-    }
+    for (int i = 0; i < v->n && !st.code; i++) v->priority[i] = falling_bits(isnan(scores[i]) ? -INFINITY : scores[i]);
     free(scores);
     return st;
 }
