@@ -243,15 +243,16 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     }
 }
 
-// Converts the sums of n keys (padded to `padded`) to weights. Scores are capped unless `cap` is 0. Earlier sums are
-// rescaled if a maximum has grown.
+// Converts the sums of n keys (padded to `padded`, whose weights are 0) to weights. Scores are capped unless `cap` is 0.
+// Earlier sums are rescaled if a maximum has grown.
 static void soften(AttendRowTiles *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
-    for (int k = n; k < padded; k++) vstore(s->sums[k], vset(masked));
     for (int k = 0; k < padded; k += 4) UNROLL(2)
     for (int i = 0; i < 2; i++) {
+        int left = n - (k + 2 * i); // of the pair's keys, those before n
         vf score = score_pair((const float(*)[16])s->sums[k + 2 * i]);
         if (cap != 0) score = vcap(score, cap);
+        if (left < 2) score = (vf)_mm512_mask_blend_ps(lanes(left * HEADS), (__m512)vset(masked), (__m512)score);
         vstore(s->scores[k / 2 + i], score);
         tops[i] = vmax(tops[i], score);
     }

@@ -416,6 +416,29 @@ static void test_attend_large_scores(void **state) {
     }
 }
 
+// Scores near 0 under a low cap: a key that fills up a tile must have no weight, where e^-cap would be a third of a key.
+static void test_attend_low_softcap(void **state) {
+    (void)state;
+    for (int context = 97; context <= 161; context += 32) {
+        AttendCase c = attend_new(&(AttendShape){.head_dim = 64,
+                                                 .group = 4,
+                                                 .block = 16,
+                                                 .context = context,
+                                                 .n_rows = 1,
+                                                 .softcap = 1,
+                                                 .type_k = TYPE_F16,
+                                                 .type_v = TYPE_F16,
+                                                 .seed = 6});
+        for (int i = 0; i < c.heads.n_heads * 64; i++) c.q[i] *= 0.01f;
+        reference(&c);
+        for (int i = 0; i < 2 * isa_count(); i++) {
+            AttendChoice choice = attend_choice(i / 2, i % 2);
+            if (choice.kernel) check_attend(&c, choice, choice.kernel->pairs);
+        }
+        attend_free(&c);
+    }
+}
+
 static void check_nan(const AttendCase *c, const AttendKernel *k, bool one_element, const char *what, const char *isa) {
     size_t n = (size_t)(c->s.n_rows * c->heads.n_heads * 64);
     float *out = poisoned(n * sizeof *out);
@@ -454,6 +477,7 @@ int main(void) {
         cmocka_unit_test(test_attend),
         cmocka_unit_test(test_attend_narrow_values),
         cmocka_unit_test(test_attend_large_scores),
+        cmocka_unit_test(test_attend_low_softcap),
         cmocka_unit_test(test_attend_nan),
         cmocka_unit_test(test_attend_windows_apart),
     };
