@@ -36,7 +36,7 @@ AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
 VBMI    := $(VNNI) -mavx512vbmi -mgfni -mbmi2
 BF16    := $(AVX512) -mavx512bf16
-AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+AMX     := $(AVX512) -mavx512vbmi -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 # Changed flags rebuild everything; a changed list of objects rebuilds an archive.
 CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) $(AMX)

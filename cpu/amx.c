@@ -23,8 +23,7 @@
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
-#include "cpu/amx.h"
-#include "cpu/unpack.h"
+#include "cpu/amx_unpack.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -114,7 +113,7 @@ typedef struct {
     uint16_t *to;
     int first, n_features; // range of rows of w
     int k0, n;             // range of elements [k0, k0 + n) of each row
-    size_t block_bytes;    // bytes of 32 weights
+    size_t bytes;          // of DEPTH weights of a row
     bool i8_whole;
     const char *then; // the weights that are prefetched meanwhile, of the first feature; those of the others follow
 } Panel;
@@ -126,7 +125,7 @@ INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_
                    .n_features = n_features,
                    .k0 = k0,
                    .n = n,
-                   .block_bytes = w->row_bytes * 32 / (size_t)w->n_in,
+                   .bytes = w->row_bytes * DEPTH / (size_t)w->n_in,
                    .i8_whole = type == TYPE_I8G && i8_whole_blocks(w)};
 }
 
@@ -148,14 +147,19 @@ INLINE void fill_block(int type, const Panel *p, int f, int step, SuperblockScal
 
 // The address of the panel's first feature in the file.
 static const char *panel_source(const Panel *p) {
-    return (const char *)p->w->data + (size_t)p->first * p->w->row_bytes + (size_t)(p->k0 / 32) * p->block_bytes;
+    return (const char *)p->w->data + (size_t)p->first * p->w->row_bytes + (size_t)(p->k0 / DEPTH) * p->bytes;
 }
 
-// Unpacks feature f, by whole super-blocks if the type has them, so that offsets inside them are constants.
+// Unpacks feature f, and prefetches the weights that follow.
 INLINE void fill_feature(int type, const Panel *p, int f) {
-    SuperblockScales c;
     const char *then = p->then + (size_t)f * p->w->row_bytes;
-    for (size_t i = 0; i < STEPS * p->block_bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
+    for (size_t i = 0; i < p->bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
+    if (p->n == DEPTH && has_superblocks(type)) {
+        const char *from = panel_source(p) + (size_t)f * p->w->row_bytes;
+        unpack_superblock(type, (const uint8_t *)from, p->to + (size_t)(f / 16) * UNIT + f % 16 * STEP);
+        return;
+    }
+    SuperblockScales c;
     if (p->n == DEPTH) UNROLL(8)
     for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
     else for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c); }
@@ -358,33 +362,34 @@ INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
 INLINE Panel few_panel(int type, const AmxTask *t, int i) {
     const Tensor *w = t->w[0];
     int depths = (w->n_in + DEPTH - 1) / DEPTH, f0 = t->first + i / depths * GROUP, k0 = i % depths * DEPTH;
-    Panel p = panel_of(type, w, (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0, int_min(GROUP, t->last - f0), k0,
-                       int_min(DEPTH, w->n_in - k0));
-    p.then = panel_source(&p) + 4 * w->row_bytes;
-    return p;
+    return panel_of(type, w, (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0, int_min(GROUP, t->last - f0), k0,
+                    int_min(DEPTH, w->n_in - k0));
 }
 
-// Multiplies such a task: the sums stay in tiles over the whole depth; each panel stays in L1, and the next one is
-// unpacked between the products.
+// Multiplies such a task: the sums stay in tiles over the whole depth; each panel stays in L1. Between the products the
+// next panel is unpacked, and the weights of the one after it are prefetched.
 INLINE void run_few(int type, const AmxTask *t) {
     __attribute__((aligned(64))) float sums[GROUP * ROWS];
     int n_in = t->w[0]->n_in, halves = t->n_rows > 16 ? 2 : 1;
     int n = (t->last - t->first + GROUP - 1) / GROUP * ((n_in + DEPTH - 1) / DEPTH);
-    Panel now, next = few_panel(type, t, 0);
+    Panel now, next = few_panel(type, t, 0), then = few_panel(type, t, int_min(1, n - 1));
+    next.then = panel_source(&then);
     clear_panel(&next);
     fill_panel(type, &next);
     for (int i = 0; i < n; i++) {
         now = next;
+        next = then;
         tiles_filled(); // also after the loads of the panel that is overwritten now
         if (i + 1 < n) {
-            next = few_panel(type, t, i + 1);
+            then = few_panel(type, t, int_min(i + 2, n - 1));
+            next.then = panel_source(&then);
             clear_panel(&next);
         } else next.n_features = 0;
         if (now.k0 == 0) zero_sums();
         const uint16_t *x = tile_rows(t, 0) + (size_t)now.k0 * ROWS;
         int filled = 0, each = (next.n_features * STEP + now.n - 1) / now.n;
         for (int s = 0; s * STEP < now.n; s++) {
-            multiply_units(now.to + s * 2 * UNIT, false, x + s * 2 * UNIT, false, halves);
+            multiply_units(now.to + s * 2 * UNIT, false, x + s * 2 * UNIT, true, halves);
             for (int to = int_min(next.n_features, filled + each); filled < to; filled++)
                 fill_feature(type, &next, filled);
         }
@@ -544,17 +549,21 @@ static void run_glu(const MatrixTask *t) {
     }
 
 const MatrixKernel *cpu_amx_matrix(int type) {
-    static const MatrixKernel from_3 = KERNEL(3), from_4 = KERNEL(4), from_9 = KERNEL(9), from_10 = KERNEL(10),
-                              from_12 = KERNEL(12), from_16 = KERNEL(16);
+    static const MatrixKernel from_3 = KERNEL(3), from_4 = KERNEL(4), from_6 = KERNEL(6), from_8 = KERNEL(8),
+                              from_9 = KERNEL(9), from_13 = KERNEL(13);
     switch (type) {
     case TYPE_F32: return NULL;
     case TYPE_BF16: return &from_3;
     case TYPE_F16: return &from_4;
     case TYPE_Q4_K:
-    case TYPE_Q5_K: return &from_10;
+    case TYPE_Q6_K: return &from_6;
     case TYPE_Q5_0:
-    case TYPE_Q3_K:
-    case TYPE_IQ4_XS: return &from_12;
-    default: return cpu_vnni_books(type) ? &from_16 : is_book(type) ? &from_12 : &from_9;
+    case TYPE_Q5_1:
+    case TYPE_Q2_K:
+    case TYPE_MXFP4: return &from_9;
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S: return &from_13;
+    default: return &from_8;
     }
 }

@@ -1,8 +1,9 @@
 // cpu/amx_int8.c: products of several rows in integers on Intel's AMX unit: quantised weights times activations in
 // int8.
 //
-// The arithmetic is that of cpu/int8_vnni.c on another unit: sums of 32 (or 16) products are exact integers, and scales
-// are applied once a block, in f32. Weights are the left operand, sixteen features of a block: since the unit loads
+// The arithmetic is that of cpu/int8_vnni.c on another unit: sums of 32 products are exact integers, and scales are
+// applied once a block, in f32. Types with scales for 16 elements have twice as many sums: their weights are unpacked
+// to bf16 in less time (cpu/amx.c). Weights are the left operand, sixteen features of a block: since the unit loads
 // rows of that operand from any address, Q8_0 is multiplied directly from the file. Activations are the right operand,
 // packed and transposed once for all tasks; weights would have to be transposed each time. The features of a group are
 // far apart, so that each is a memory stream of its own, as in cpu/int8_vnni.c: this reaches 84 to 88% of a plain
@@ -25,7 +26,7 @@ enum {
     AHEAD = 1024,    // bytes to prefetch ahead in each of a group's rows
     BEHIND = 2,      // products between storing sums and using them: a load right after the store would stall
     RING = 4,        // stored sums that are not used yet, at most
-    MOST_TILES = 3,  // the most tiles of rows of a task
+    MOST_TILES = 2,  // the most tiles of rows of a task
 };
 
 // 256 elements of a tile of rows. A tile of up to PAIRED_ROWS rows is paired: row r has columns 2 r for even blocks and
@@ -34,13 +35,12 @@ enum {
 typedef struct {
     int8_t q[8][8][COLUMNS][4];               // (block of 32, four elements, column, element)
     float scale[8][COLUMNS], sum[8][COLUMNS]; // of 32
-    float sum16[16][COLUMNS];
 } PackedInt8;
 
 // 256 weights of a group, as bytes; signed unless the type has a minimum.
 typedef struct {
     uint8_t q[GROUP][SUPERBLOCK];
-    float scale[GROUP][16], minimum[GROUP][16]; // scale and by_sum16 of Int8Weights
+    float scale[GROUP][16]; // of Int8Weights
 } Int8Superblock;
 
 typedef struct {
@@ -80,28 +80,18 @@ static void pack_paired(const Int8Activations *a, PackedInt8 *p) {
 static void pack_single(const Int8Activations *a, PackedInt8 *p) {
     for (int k = 0; k < SUPERBLOCK; k += 64) turn(a, (size_t)k, false, p->q[k / 32]);
     turn(a, offsetof(Int8Activations, scale), false, p->scale); // also transposes the sums, which follow the scales
-    turn(a, offsetof(Int8Activations, sum16), false, p->sum16);
 }
 
-INLINE void pack_rows(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, int paired) {
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     PackedInt8 *p = (PackedInt8 *)packed + (size_t)tile * superblocks_of(n_in);
     Int8Activations a[COLUMNS];
     memset(a, 0, sizeof a);
     for (int i = 0; i < n_in; i += SUPERBLOCK, p++) {
         for (int r = 0; r < n_rows; r++)
             quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
-        if (n_rows <= paired) pack_paired(a, p);
+        if (n_rows <= PAIRED_ROWS) pack_paired(a, p);
         else pack_single(a, p);
     }
-}
-
-static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    pack_rows(packed, tile, x, x_stride, n_rows, n_in, PAIRED_ROWS);
-}
-
-// The `pack` of types with scales of 16 elements.
-static void pack16(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    pack_rows(packed, tile, x, x_stride, n_rows, n_in, 0);
 }
 
 // ---- weights --------------------------------------------------------------------------------------------------------
@@ -113,7 +103,6 @@ INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
     UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_store_si512(to->q[f] + 64 * i, _mm512_sub_epi8(w.u[i], bytes(offset)));
     _mm512_store_ps(to->scale[f], w.scale);
-    if (type == TYPE_Q2_K) _mm512_store_ps(to->minimum[f], w.by_sum16);
 }
 
 // Loads only the scales of Q8_0, for features `stride` bytes apart.
@@ -130,7 +119,7 @@ INLINE void load_q8_scales(const uint8_t *from, size_t stride, Int8Superblock *t
         _mm256_store_ps(to->scale[f], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d[f])));
 }
 
-// A group's superblock as the unit's operand: features are `stride` bytes apart, parts of 32 or 16 elements `step`.
+// A group's superblock as the unit's operand: features are `stride` bytes apart, blocks of 32 elements `step`.
 typedef struct {
     const Int8Superblock *superblock; // scales, and weights that cannot be used directly from the file
     const uint8_t *q;
@@ -150,14 +139,14 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
         SuperblockRoom room;
         unpack(type, superblock_whole(type, from, left, room), to, i);
     }
-    return (Operand){to, to->q[0], SUPERBLOCK, scales_16(type) ? 16 : 32};
+    return (Operand){to, to->q[0], SUPERBLOCK, 32};
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
 #define PRODUCT(SUM, LEFT, RIGHT, I)                                                                                   \
     _tile_loadd(LEFT, w->q + (size_t)(I)*w->step, w->stride);                                                          \
-    _tile_loadd(RIGHT, x + (I)*part * COLUMNS, 64);                                                                    \
+    _tile_loadd(RIGHT, x + (I)*32 * COLUMNS, 64);                                                                      \
     if (type_has_minimum(type)) _tile_dpbusd(SUM, LEFT, RIGHT);                                                        \
     else _tile_dpbssd(SUM, LEFT, RIGHT)
 #define PRODUCTS(SUM, LEFT, RIGHT)                                                                                     \
@@ -170,10 +159,9 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
     }                                                                                                                  \
     _tile_stored(SUM, products, 64)
 
-// products (16 features, 16 columns) = part i of a superblock times that of the activations; if paired, parts 2 i and
+// products (16 features, 16 columns) = block i of a superblock times that of the activations; if paired, blocks 2 i and
 // 2 i + 1. `turn` selects one of the tiles, whose number must be a constant.
-INLINE void multiply_part(int type, bool paired, int turn, int i, const Operand *w, const int8_t *x, void *products) {
-    const int part = scales_16(type) ? 16 : 32;
+INLINE void multiply_block(int type, bool paired, int turn, int i, const Operand *w, const int8_t *x, void *products) {
     switch (turn) {
     case 0: PRODUCTS(0, 4, 6); break;
     case 1: PRODUCTS(1, 5, 7); break;
@@ -190,17 +178,16 @@ INLINE __m512 spread(bool paired, const float *of, int i) {
     return _mm512_castpd_ps(_mm512_set1_pd(pair));
 }
 
-// sums += products of part i (if paired: of a pair of parts) times their scales.
-INLINE void add_part(int type, bool paired, int i, const int32_t *products, const Int8Superblock *w,
-                     const PackedInt8 *x, __m512 sums[GROUP]) {
-    __m512 scale = _mm512_load_ps(x->scale[scales_16(type) ? i / 2 : i]);
-    __m512 sum = _mm512_load_ps(scales_16(type) ? x->sum16[i] : x->sum[i]);
+// sums += products of block i (if paired: of a pair of blocks) times their scales.
+INLINE void add_block(int type, bool paired, int i, const int32_t *products, const Int8Superblock *w,
+                      const PackedInt8 *x, __m512 sums[GROUP]) {
+    __m512 scale = _mm512_load_ps(x->scale[i]), sum = _mm512_load_ps(x->sum[i]);
     UNROLL(16)
     for (int f = 0; f < GROUP; f++) {
         __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(products + COLUMNS * f)), scale);
         sums[f] = _mm512_fmadd_ps(dot, spread(paired, w->scale[f], i), sums[f]);
         if (!type_has_minimum(type)) continue;
-        __m512 minimum = spread(paired, type == TYPE_Q2_K ? w->minimum[f] : w->scale[f] + 8, i);
+        __m512 minimum = spread(paired, w->scale[f] + 8, i);
         if (sum_factor(type) < 0) sums[f] = _mm512_fnmadd_ps(sum, minimum, sums[f]);
         else sums[f] = _mm512_fmadd_ps(sum, minimum, sums[f]);
     }
@@ -225,21 +212,21 @@ INLINE void fetch(int type, const WeightPrefetch *ahead, int f0, int f1) {
 INLINE void multiply_superblock(int type, bool paired, const Operand *w, const PackedInt8 *x,
                                 const WeightPrefetch *ahead, Int8TileScratch *scratch, float (*held)[COLUMNS],
                                 int apart) {
-    const int parts = (scales_16(type) ? 16 : 8) / (paired ? 2 : 1), each = GROUP / parts;
+    const int blocks = paired ? 4 : 8, each = GROUP / blocks;
     __m512 sums[GROUP];
     UNROLL(16)
     for (int f = 0; f < GROUP; f++) sums[f] = _mm512_load_ps(held[f * apart]);
-    for (int i = 0; i < parts; i += RING) UNROLL(4)
+    for (int i = 0; i < blocks; i += RING) UNROLL(4)
     for (int k = 0; k < RING; k++) {
-        multiply_part(type, paired, k, i + k, w, x->q[0][0][0], scratch->products[k]);
+        multiply_block(type, paired, k, i + k, w, x->q[0][0][0], scratch->products[k]);
         fetch(type, ahead, (i + k) * each, (i + k + 1) * each);
         if (i + k >= BEHIND)
-            add_part(type, paired, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->superblock, x,
-                     sums);
+            add_block(type, paired, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->superblock, x,
+                      sums);
     }
     UNROLL(2)
-    for (int i = parts - BEHIND; i < parts; i++)
-        add_part(type, paired, i, scratch->products[i % RING][0], w->superblock, x, sums);
+    for (int i = blocks - BEHIND; i < blocks; i++)
+        add_block(type, paired, i, scratch->products[i % RING][0], w->superblock, x, sums);
     UNROLL(16)
     for (int f = 0; f < GROUP; f++) _mm512_store_ps(held[f * apart], sums[f]);
 }
@@ -266,9 +253,7 @@ static void write_tile(const float (*sums)[COLUMNS], const Int8TileTask *t, int 
 }
 
 // Whether the tile that begins with `row` is paired.
-INLINE bool is_paired(int type, const Int8TileTask *t, int row) {
-    return !scales_16(type) && t->n_rows - row <= PAIRED_ROWS;
-}
+INLINE bool is_paired(const Int8TileTask *t, int row) { return t->n_rows - row <= PAIRED_ROWS; }
 
 // Multiplies `apart` groups of n features, from feature f on.
 INLINE void multiply_groups(int type, const Int8TileTask *t, int f, int apart, int n, Int8TileScratch *scratch) {
@@ -290,18 +275,18 @@ INLINE void multiply_groups(int type, const Int8TileTask *t, int f, int apart, i
         for (int i = 0; i * COLUMNS < t->n_rows; i++, ahead.at = NULL) {
             const PackedInt8 *x = t->x + i * n_superblocks + s;
             float(*sums)[COLUMNS] = &scratch->sums[i][group];
-            if (is_paired(type, t, i * COLUMNS)) multiply_superblock(type, true, &now, x, &ahead, scratch, sums, apart);
+            if (is_paired(t, i * COLUMNS)) multiply_superblock(type, true, &now, x, &ahead, scratch, sums, apart);
             else multiply_superblock(type, false, &now, x, &ahead, scratch, sums, apart);
         }
     }
     for (int at = 0; at < n * apart; at += GROUP)
         for (int i = 0; i * COLUMNS < t->n_rows; i++)
-            write_tile(&scratch->sums[i][at], t, f + at, i * COLUMNS, is_paired(type, t, i * COLUMNS));
+            write_tile(&scratch->sums[i][at], t, f + at, i * COLUMNS, is_paired(t, i * COLUMNS));
 }
 
 INLINE void run_type(int type, const Int8TileTask *t, Int8TileScratch *scratch) {
     int apart, f = t->first;
-    tiles_configure(scales_16(type) ? 16 : 32);
+    tiles_configure(32);
     for (; t->last - f >= GROUP; f += GROUP * apart) {
         apart = int_min(APART, (t->last - f) / GROUP);
         multiply_groups(type, t, f, apart, GROUP, scratch);
@@ -312,16 +297,24 @@ INLINE void run_type(int type, const Int8TileTask *t, Int8TileScratch *scratch) 
 
 typedef void RunTask(const Int8TileTask *t, Int8TileScratch *scratch);
 
+// The types of the unit: those with scales for 32 elements, but not IQ2 and IQ3, which the vector units multiply faster
+// by few rows (cpu/int8_books.c).
+// clang-format off
+#define EACH_TILE_TYPE(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_IQ4_NL) \
+    X(TYPE_IQ4_XS) X(TYPE_MXFP4) X(TYPE_IQ1_S) X(TYPE_TQ1_0) X(TYPE_TQ2_0)
+// clang-format on
+
 #define DEFINE_RUN(TYPE)                                                                                               \
     static __attribute__((noinline)) void run_##TYPE(const Int8TileTask *t, Int8TileScratch *scratch) {                \
         run_type(TYPE, t, scratch);                                                                                    \
     }
-EACH_QUANTISED(DEFINE_RUN)
+EACH_TILE_TYPE(DEFINE_RUN)
 
 #define RUN_CASE(TYPE)                                                                                                 \
     case TYPE: return run_##TYPE;
 static RunTask *run_of(int type) {
-    switch (type) { EACH_QUANTISED(RUN_CASE) }
+    switch (type) { EACH_TILE_TYPE(RUN_CASE) }
     return NULL;
 }
 
@@ -338,17 +331,16 @@ static void run_amx_int8(const MatrixTask *t) {
     run_of(t->w->type)(&task, t->scratch);
 }
 
-// Fewer than MIN_ROWS rows are faster on the vector unit, measured with weights in memory.
-#define KERNEL(MIN_ROWS, PACK)                                                                                         \
+// Fewer than five rows are faster on the vector unit, more than most_rows as bf16, measured with weights in memory.
+#define KERNEL(MOST_ROWS)                                                                                              \
     {                                                                                                                  \
-        .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .scratch = sizeof(Int8TileScratch),       \
-        .packed_bytes = packed_bytes, .pack = PACK, .run = run_amx_int8,                                               \
+        .min_rows = 5, .most_rows = MOST_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS,                          \
+        .scratch = sizeof(Int8TileScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run_amx_int8,           \
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
-    static const MatrixKernel kernel = KERNEL(5, pack), of_sixteens = KERNEL(7, pack16);
-    static const MatrixKernel books = KERNEL(11, pack), books_of_sixteens = KERNEL(11, pack16);
+    static const MatrixKernel to_16 = KERNEL(COLUMNS), to_32 = KERNEL(MOST_TILES * COLUMNS);
     if (!run_of(type)) return NULL;
-    if (cpu_vnni_books(type)) return scales_16(type) ? &books_of_sixteens : &books;
-    return scales_16(type) ? &of_sixteens : &kernel;
+    bool slow_in_bf16 = type == TYPE_Q8_0 || type == TYPE_Q5_0 || type == TYPE_Q5_1 || type == TYPE_Q5_K;
+    return slow_in_bf16 ? &to_32 : &to_16;
 }

@@ -61,7 +61,7 @@ bool cpuid_has_fast_bf16(void) { return cpuid_has_bf16() && !features()->intel; 
 
 bool cpuid_has_amx(void) {
     const CpuFeatures *f = features();
-    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->d7 >> 25 & 1);
+    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->d7 >> 25 & 1) && (f->c7 >> 1 & 1);
     return there && cpuid_has_bf16() && os_saves(0x60000);
 }
 #endif

@@ -49,7 +49,8 @@ static const MatrixKernel *kernel_exact(const CpuKernels *k, int n_rows) {
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
     const MatrixKernel *bf16 = kernel_of(k->bf16_panels, t->type), *tiles = kernel_of(k->int8_tiles, t->type),
                        *rows = kernel_of(k->int8_rows, t->type), *panels = vector_panels(k, t->type);
-    if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
+    int most = tiles && decodes ? tiles->most_rows : bf16 ? bf16->min_rows - 1 : 0; // rows up to which tiles are used
+    if (tiles && !k->in_order && n_rows >= tiles->min_rows && n_rows <= most) return tiles;
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
@@ -75,6 +76,7 @@ enum { MOST_LAYOUTS = 10 };
 // Lists the layouts of products of up to max_rows rows, whose matrices may have any type; returns their number.
 static int list_layouts(const CpuKernels *k, int max_rows, PackedLayout out[MOST_LAYOUTS]) {
     int few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), n = 0;
+    const MatrixKernel *tiles = kernel_of(k->int8_tiles, TYPE_Q8_0); // no type has larger most_rows
     const PackedLayout all[MOST_LAYOUTS] = {
         {k->f32_panels, max_rows},
         {kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows},
@@ -82,7 +84,7 @@ static int list_layouts(const CpuKernels *k, int max_rows, PackedLayout out[MOST
         {kernel_of(k->int8_rows, TYPE_Q4_K), few},  // K types with two blocks in a byte
         {kernel_of(k->int8_rows, TYPE_Q6_K), few},  // other K types
         {kernel_of(k->int8_rows, TYPE_IQ3_S), few}, // IQ2 and IQ3
-        {kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX)},
+        {tiles, tiles ? int_min(max_rows, tiles->most_rows) : 0},
         {vector_panels(k, TYPE_Q8_0), max_rows}, // words
         {vector_panels(k, TYPE_Q4_0), max_rows}, // bytes
         {vector_panels(k, TYPE_BF16), max_rows},

@@ -10,13 +10,12 @@
 
 enum { MATMUL_JOBS = 4 }; // the most jobs in one call
 
-// Number of rows up to which the int8 kernels are faster than panels of weights in f32 (INT8_ROWS_MAX) or bf16
-// (INT8_TILES_MAX, with a matrix unit). Without a matrix unit f32 panels cost as much for one row as for a tile of 16
-// or 32. With one, int8 weights are multiplied directly from the file, at a cost for every 16 rows; unpacking to bf16
-// costs more, but only once. If the vector units multiply bytes or bf16 (int8_panels, bf16_lanes), these panels are
-// used from their min_rows on. INT8_TILES_MAX applies to decoding: short prompts use bf16, which keeps a model's
-// perplexity within 0.1% of the reference.
-enum { INT8_ROWS_MAX = 32, INT8_TILES_MAX = 48 };
+// Number of rows up to which the int8 kernels are faster than panels of weights in f32, which cost as much for one row
+// as for a tile of 16 or 32. If the vector units multiply bytes or bf16 (int8_panels, bf16_lanes), these panels are
+// used from their min_rows on. With a matrix unit int8 weights are multiplied directly from the file up to their
+// most_rows, at a cost for every 16 rows; unpacking to bf16 costs more, but only once. This applies to decoding: short
+// prompts use bf16 from its min_rows on, which keeps a model's perplexity within 0.1% of the reference.
+enum { INT8_ROWS_MAX = 32 };
 
 // y (+)= W x for one matrix. Up to MATMUL_JOBS jobs that share x run together. With a gate, y is act(gate x) * (W x),
 // packed.

@@ -1,5 +1,5 @@
 // tests/test_amx.c: bf16 products on the AMX unit: weights that are multiplied directly from the file, against those
-// that are unpacked to panels.
+// that are unpacked to panels; and what they are unpacked to.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
@@ -31,7 +31,41 @@ static void test_direct(void **state) {
     matrix_free(&m);
 }
 
+// Products with the rows of a unit matrix give the weights that the unit has multiplied. They must be those that the
+// AVX-512 kernels unpack, rounded to bf16.
+static void check_unpacked(int type, uint64_t *random) {
+    enum { OUT = 67, N_IN = 512 };
+    const CpuKernels *k = kernels(isa_count() - 1);
+    const MatrixKernel *matrix = k->bf16_panels(type);
+    TestMatrix m;
+    if (!matrix || !matrix_new(&m, (WeightsKind){type, type == TYPE_I8G ? 64 : 0}, OUT, N_IN, random)) return;
+    float *x = calloc(N_IN * N_IN, sizeof *x), *y = malloc(N_IN * OUT * sizeof *y), weights[N_IN];
+    for (int i = 0; i < N_IN; i++) x[i * N_IN + i] = 1;
+    void *packed = pack_all(matrix, x, N_IN, N_IN, N_IN), *scratch = poisoned(matrix->scratch);
+    run_part(matrix, &m.t, 0, OUT, packed, N_IN, y, scratch);
+    for (int f = 0; f < OUT; f++) {
+        k->embed(&m.t, f, weights);
+        for (int i = 0; i < N_IN; i++)
+            if (bf16_float(float_bf16(weights[i])) != y[i * OUT + f])
+                fail_msg("%s: weight %d of row %d is %a, expected %a", type_name(type), i, f, (double)y[i * OUT + f],
+                         (double)bf16_float(float_bf16(weights[i])));
+    }
+    free(x);
+    free(y);
+    free(packed);
+    free(scratch);
+    matrix_free(&m);
+}
+
+static void test_unpacked(void **state) {
+    (void)state;
+    uint64_t random = 3;
+    if (!cpu_has_isa("amx")) skip();
+#define CHECK_UNPACKED(TYPE) check_unpacked(TYPE, &random);
+    EACH_TYPE(CHECK_UNPACKED)
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct), cmocka_unit_test(test_unpacked)};
     return cmocka_run_group_tests(tests, isa_print, NULL);
 }

@@ -416,7 +416,8 @@ static void test_attend_large_scores(void **state) {
     }
 }
 
-// Scores near 0 under a low cap: a key that fills up a tile must have no weight, where e^-cap would be a third of a key.
+// Scores near 0 under a low cap: a key that fills up a tile must have no weight, where e^-cap would be a third of a
+// key.
 static void test_attend_low_softcap(void **state) {
     (void)state;
     for (int context = 97; context <= 161; context += 32) {

@@ -39,7 +39,8 @@ static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
                        *few = k->int8_rows ? k->int8_rows(type) : NULL;
     if (k->int8_panels && k->int8_panels(type) && !k->in_order && n_rows >= k->int8_panels(type)->min_rows) return INT8;
     if (k->bf16_lanes && k->bf16_lanes(type) && !k->in_order && n_rows >= k->bf16_lanes(type)->min_rows) return BF16;
-    bool bytes = way->rows == 1 && k->int8_tiles && k->int8_tiles(type);
+    const MatrixKernel *tiles = way->rows == 1 && k->int8_tiles ? k->int8_tiles(type) : NULL;
+    bool bytes = tiles && n_rows <= tiles->most_rows;
     if (many && (k->in_order || (n_rows >= many->min_rows && !bytes))) return BF16;
     return few && (k->in_order || n_rows <= FEW_ROWS) ? INT8 : EXACT;
 }
