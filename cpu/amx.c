@@ -23,6 +23,7 @@
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
+#include "cpu/amx.h"
 #include "cpu/amx_unpack.h"
 
 #include <sys/syscall.h>
@@ -156,7 +157,8 @@ INLINE void fill_feature(int type, const Panel *p, int f) {
     for (size_t i = 0; i < p->bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
     if (p->n == DEPTH && has_superblocks(type)) {
         const char *from = panel_source(p) + (size_t)f * p->w->row_bytes;
-        unpack_superblock(type, (const uint8_t *)from, p->to + (size_t)(f / 16) * UNIT + f % 16 * STEP);
+        Bf16Blocks to = {p->to + (size_t)(f / 16) * UNIT + f % 16 * STEP, 2 * UNIT};
+        unpack_superblock(type, (const uint8_t *)from, to);
         return;
     }
     SuperblockScales c;

@@ -23,7 +23,7 @@ enum {
     PAIRED_ROWS = 8, // up to so many rows have two columns each, for even and for odd blocks
     GROUP = 16,      // features that go together: rows of the left operand
     APART = 16,      // the most rows of weights between neighbouring features of a group
-    AHEAD = 1024,    // bytes to prefetch ahead in each of a group's rows
+    AHEAD = 704,     // bytes to prefetch ahead in each of a group's rows
     BEHIND = 2,      // products between storing sums and using them: a load right after the store would stall
     RING = 4,        // stored sums that are not used yet, at most
     MOST_TILES = 2,  // the most tiles of rows of a task

@@ -10,13 +10,19 @@
 #ifndef QUILL_AMX_UNPACK_H
 #define QUILL_AMX_UNPACK_H
 
-#include "cpu/amx.h"
 #include "cpu/int8_weights.h"
 
 #include <stddef.h>
 
-// Stores block b (0..7) of 32 weights. The blocks of a feature are two unit tiles apart.
-INLINE void put_block(uint16_t *to, int b, __m512i weights) { _mm512_storeu_si512(to + (size_t)b * 2 * UNIT, weights); }
+// Where 256 weights go: eight blocks of 32, each `apart` elements from the one before.
+typedef struct {
+    uint16_t *at;
+    size_t apart;
+} Bf16Blocks;
+
+INLINE void put_block(Bf16Blocks to, int b, __m512i weights) {
+    _mm512_storeu_si512(to.at + (size_t)b * to.apart, weights);
+}
 
 INLINE __m512i bf16_of(__m512 first, __m512 second) {
     __m512bh both = _mm512_cvtne2ps_pbh(second, first);
@@ -88,7 +94,7 @@ INLINE void nibbles_of_two(int type, const uint8_t *from, int b, __m512i nibbles
     nibbles[1] = nibble_words(first + apart);
 }
 
-INLINE void unpack_nibbles(int type, const uint8_t *from, uint16_t *to) {
+INLINE void unpack_nibbles(int type, const uint8_t *from, Bf16Blocks to) {
     const __m512i four_bits = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16); // half of the table
     Factors f;
     put_factors(&f, nibble_scales(type, from));
@@ -120,7 +126,7 @@ INLINE __m512 power_plus_bytes(int type, __m512i u, int i) {
     return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(power, place, at, u));
 }
 
-INLINE void unpack_bytes(int type, const uint8_t *from, uint16_t *to) {
+INLINE void unpack_bytes(int type, const uint8_t *from, Bf16Blocks to) {
     const __m512 power = _mm512_set1_ps(byte_power(type));
     const bool minimum = type_has_minimum(type);
     Int8Weights w;
@@ -155,7 +161,7 @@ INLINE bool has_superblocks(int type) {
 }
 
 // Unpacks 256 weights.
-INLINE void unpack_superblock(int type, const uint8_t *from, uint16_t *to) {
+INLINE void unpack_superblock(int type, const uint8_t *from, Bf16Blocks to) {
     if (has_nibbles(type)) unpack_nibbles(type, from, to);
     else unpack_bytes(type, from, to);
 }
