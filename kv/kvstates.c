@@ -30,6 +30,7 @@ Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) 
     s->block_of = mem_alloc(n * sizeof *s->block_of);
     s->of_block = mem_alloc((size_t)n_blocks * sizeof *s->of_block);
     for (size_t i = 0; i < n; i++) s->block_of[i] = -1;
+    s->n_left = s->pool.n_states;
     for (int i = 0; i < n_blocks; i++) s->of_block[i] = -1;
     s->every = s->block = block;
     int grid = int_max(1, shape->n_checkpoints / GRID_SHARE);
@@ -64,11 +65,14 @@ void kvstates_store(KvStates *s, int state, int layer, const float *values) {
 
 static bool is_idle(const KvStates *s, int i) { return s->refs[i] == 0 || (s->refs[i] == 1 && s->block_of[i] >= 0); }
 
-int kvstates_left(const KvStates *s) {
-    int n = 0;
-    for (int i = 0; i < s->pool.n_states; i++) n += is_idle(s, i);
-    return n;
+static void set(KvStates *s, int i, int refs, int block) {
+    s->n_left -= is_idle(s, i);
+    s->refs[i] = refs;
+    s->block_of[i] = block;
+    s->n_left += is_idle(s, i);
 }
+
+int kvstates_left(const KvStates *s) { return s->n_left; }
 
 int kvstates_take(KvStates *s) {
     int best = -1;
@@ -82,15 +86,15 @@ int kvstates_take(KvStates *s) {
     }
     assert(best >= 0);
     if (s->refs[best] > 0) kvstates_forget(s, s->block_of[best]);
-    s->refs[best] = 1;
+    set(s, best, 1, -1);
     return best;
 }
 
-void kvstates_share(KvStates *s, int state) { s->refs[state]++; }
+void kvstates_share(KvStates *s, int state) { set(s, state, s->refs[state] + 1, s->block_of[state]); }
 
 void kvstates_drop(KvStates *s, int state) {
     assert(s->refs[state] > 0);
-    s->refs[state]--;
+    set(s, state, s->refs[state] - 1, s->block_of[state]);
 }
 
 bool kvstates_is_own(KvStates *s, int state) {
@@ -101,8 +105,7 @@ bool kvstates_is_own(KvStates *s, int state) {
 void kvstates_keep(KvStates *s, int block, int state) {
     if (s->of_block[block] >= 0 || s->block_of[state] >= 0) return;
     s->of_block[block] = state;
-    s->block_of[state] = block;
-    s->refs[state]++;
+    set(s, state, s->refs[state] + 1, block);
     s->used[state] = ++s->events;
 }
 
@@ -110,8 +113,7 @@ void kvstates_forget(KvStates *s, int block) {
     if (s->pool.n_layers == 0 || s->of_block[block] < 0) return;
     int state = s->of_block[block];
     s->of_block[block] = -1;
-    s->block_of[state] = -1;
-    kvstates_drop(s, state);
+    set(s, state, s->refs[state] - 1, -1);
 }
 
 int kvstates_find(KvStates *s, int block) {
