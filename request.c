@@ -44,8 +44,8 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
     return sequence_common(a, b->tokens, b->n_tokens - 1) / kv->pool->block * kv->pool->block;
 }
 
-// Whether `later` also begins with the block that q computes next, the one after its cached slots. The block's last
-// token is compared first, since it differs most often.
+// Whether `later` also begins with the block that q computes next, the one after its cached slots, and has a token
+// behind it to compute itself. The block's last token is compared first, since it differs most often.
 static bool computes_block_of(const Sequence *q, const Sequence *later, int size) {
     int end = (q->n_cached / size + 1) * size;
     return end <= q->n_tokens && end < later->n_tokens && q->tokens[end - 1] == later->tokens[end - 1] &&

@@ -155,16 +155,20 @@ static const char *panel_source(const Panel *p) {
 INLINE void fill_feature(int type, const Panel *p, int f) {
     const char *then = p->then + (size_t)f * p->w->row_bytes;
     for (size_t i = 0; i < p->bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
-    if (p->n == DEPTH && has_superblocks(type)) {
+    if (p->n == DEPTH && is_quantised(type)) {
         const char *from = panel_source(p) + (size_t)f * p->w->row_bytes;
         Bf16Blocks to = {p->to + (size_t)(f / 16) * UNIT + f % 16 * STEP, 2 * UNIT};
-        unpack_superblock(type, (const uint8_t *)from, to);
+        superblock_to_bf16(type, (const uint8_t *)from, to);
         return;
     }
     SuperblockScales c;
-    if (p->n == DEPTH) UNROLL(8)
-    for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
-    else for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c); }
+    if (p->n == DEPTH) { // unrolled, F16 takes an eighth less
+        UNROLL(8)
+        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
+        return;
+    }
+    for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c);
+}
 
 INLINE void fill_panel(int type, const Panel *p) {
     for (int f = 0; f < p->n_features; f++) fill_feature(type, p, f);
@@ -272,7 +276,7 @@ static void gate_row(Activation act, float *gate, const float *up, int n) {
 // act(gate) * up of 16 rows and two features, packed as pairs.
 INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
     vf a = gated(act, vload(gate), vload(up)), b = gated(act, vload(gate + 16), vload(up + 16));
-    return pairs_bf16((__m512)a, (__m512)b);
+    return _mm512_castsi512_ps(pair_of((__m512)a, (__m512)b));
 }
 
 // Writes the gated sums packed. Features past the end have sums of zero and become the zeros at the end of a packed

@@ -6,7 +6,7 @@
 #ifndef QUILL_AMX_H
 #define QUILL_AMX_H
 
-#include "cpu/simd.h"
+#include "cpu/bf16_pairs.h"
 #include "cpu/transpose16.h"
 #include "base/base.h"
 
@@ -99,17 +99,7 @@ INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16
 }
 
 INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
-    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
-    memcpy(out, &bf, sizeof bf);
-}
-
-// (a[0], b[0]), (a[1], b[1]), ... as bf16.
-INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
-    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
-    __m512i halves, at = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    memcpy(&halves, &bf, sizeof halves);
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
+    _mm512_storeu_si512(out, round_32(a, b));
 }
 
 // (a[0], b[0]), (a[1], b[1]), ... truncated to bf16 with integer operations, which run on more ports than conversions;

@@ -145,7 +145,8 @@ static void load_v(const AttendTask *t, AttendTiles *s, int block, int first, in
         __m512 pairs[16]; // (pair of keys, element)
         UNROLL(16)
         for (int p = 0; p < 16; p++)
-            pairs[p] = pairs_bf16(load_half(at[2 * p], type, i, hd), load_half(at[2 * p + 1], type, i, hd));
+            pairs[p] =
+                _mm512_castsi512_ps(pair_of(load_half(at[2 * p], type, i, hd), load_half(at[2 * p + 1], type, i, hd)));
         transpose16(pairs);
         memcpy(v_at(s, block, i / STEP) + i / 16 % 2 * UNIT, pairs, sizeof pairs);
     }

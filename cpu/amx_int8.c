@@ -99,7 +99,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
 INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
     Int8Weights w;
     load_weights(type, from, &w);
-    int offset = type_has_minimum(type) ? 0 : -(int)sum_factor(type);
+    int offset = byte_offset(type);
     UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_store_si512(to->q[f] + 64 * i, _mm512_sub_epi8(w.u[i], bytes(offset)));
     _mm512_store_ps(to->scale[f], w.scale);
@@ -331,16 +331,26 @@ static void run_amx_int8(const MatrixTask *t) {
     run_of(t->w->type)(&task, t->scratch);
 }
 
-// Fewer than five rows are faster on the vector unit, more than most_rows as bf16, measured with weights in memory.
-#define KERNEL(MOST_ROWS)                                                                                              \
+// Fewer than MIN_ROWS rows are faster on the vector unit, more than MOST_ROWS as bf16, measured with weights in memory.
+#define KERNEL(MIN_ROWS, MOST_ROWS)                                                                                    \
     {                                                                                                                  \
-        .min_rows = 5, .most_rows = MOST_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS,                          \
+        .min_rows = MIN_ROWS, .most_rows = MOST_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS,                   \
         .scratch = sizeof(Int8TileScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run_amx_int8,           \
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
-    static const MatrixKernel to_16 = KERNEL(COLUMNS), to_32 = KERNEL(MOST_TILES * COLUMNS);
+    static const MatrixKernel from_5 = KERNEL(5, COLUMNS), from_6 = KERNEL(6, COLUMNS), from_7 = KERNEL(7, COLUMNS),
+                              to_32 = KERNEL(5, MOST_TILES * COLUMNS);
     if (!run_of(type)) return NULL;
-    bool slow_in_bf16 = type == TYPE_Q8_0 || type == TYPE_Q5_0 || type == TYPE_Q5_1 || type == TYPE_Q5_K;
-    return slow_in_bf16 ? &to_32 : &to_16;
+    switch (type) {
+    case TYPE_Q8_0:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+    case TYPE_Q5_K: return &to_32;
+    case TYPE_Q4_0:
+    case TYPE_Q4_1: return &from_7;
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS: return &from_6;
+    default: return &from_5;
+    }
 }

@@ -243,8 +243,8 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     }
 }
 
-// Converts the sums of n keys (padded to `padded`, whose weights are 0) to weights. Scores are capped unless `cap` is
-// 0. Earlier sums are rescaled if a maximum has grown.
+// Converts the sums of n keys (padded to `padded`: keys from n on get a weight of 0) to weights. Scores are capped
+// unless `cap` is 0. Earlier sums are rescaled if a maximum has grown.
 static void soften(AttendRowTiles *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
     for (int k = 0; k < padded; k += 4) UNROLL(2)

@@ -1,6 +1,6 @@
 // cpu/amx_unpack.h: 256 weights of any quantised type as bf16, the left operand of the matrix unit.
 //
-// The results are those of cpu/unpack.h, rounded to bf16; only a zero may have the other sign.
+// With finite scales the results are those of cpu/unpack.h, rounded to bf16; only a zero may have the other sign.
 // - Types of four bits: the sixteen weights that a block can have are computed and rounded, those of two blocks in one
 //   register of 32 bf16. Nibbles select from it.
 // - Other types: a permutation puts a byte u into the mantissa of a power of two, which gives the float power + u. One
@@ -10,6 +10,7 @@
 #ifndef QUILL_AMX_UNPACK_H
 #define QUILL_AMX_UNPACK_H
 
+#include "cpu/bf16_pairs.h"
 #include "cpu/int8_weights.h"
 
 #include <stddef.h>
@@ -22,13 +23,6 @@ typedef struct {
 
 INLINE void put_block(Bf16Blocks to, int b, __m512i weights) {
     _mm512_storeu_si512(to.at + (size_t)b * to.apart, weights);
-}
-
-INLINE __m512i bf16_of(__m512 first, __m512 second) {
-    __m512bh both = _mm512_cvtne2ps_pbh(second, first);
-    __m512i bits;
-    memcpy(&bits, &both, sizeof bits);
-    return bits;
 }
 
 // Sixteen floats in memory, from where a load broadcasts each of them. gcc would take them from the register instead,
@@ -89,6 +83,7 @@ INLINE void nibbles_of_two(int type, const uint8_t *from, int b, __m512i nibbles
         return;
     }
     size_t apart = type == TYPE_IQ4_XS ? 16 : superblock_bytes(type) / 8;
+    // The nibbles are the end of a small block.
     const uint8_t *first = from + (type == TYPE_IQ4_XS ? offsetof(BlockIQ4_XS, qs) : apart - 16) + (size_t)b * apart;
     nibbles[0] = nibble_words(first);
     nibbles[1] = nibble_words(first + apart);
@@ -101,7 +96,7 @@ INLINE void unpack_nibbles(int type, const uint8_t *from, Bf16Blocks to) {
     UNROLL(4)
     for (int b = 0; b < 8; b += 2) {
         __m512i at[2],
-            table = bf16_of(block_levels(type, f.of[b], f.of[8 + b]), block_levels(type, f.of[b + 1], f.of[9 + b]));
+            table = round_32(block_levels(type, f.of[b], f.of[8 + b]), block_levels(type, f.of[b + 1], f.of[9 + b]));
         nibbles_of_two(type, from, b, at);
         at[0] = _mm512_and_si512(at[0], four_bits);
         at[1] = _mm512_ternarylogic_epi32(at[1], four_bits, second, 0xea); // a & b | c
@@ -131,10 +126,11 @@ INLINE void unpack_bytes(int type, const uint8_t *from, Bf16Blocks to) {
     const bool minimum = type_has_minimum(type);
     Int8Weights w;
     load_weights(type, from, &w);
-    Factors scale, less; // less: minima, or the scales times power and offset
+    Factors scale, less; // what is subtracted, or added (Q4_1, Q5_1): minima, or the scales times power and offset
     put_factors(&scale, w.scale);
     if (type == TYPE_Q2_K) put_factors(&less, w.by_sum16);
-    else if (!minimum) put_factors(&less, _mm512_mul_ps(w.scale, _mm512_set1_ps(byte_power(type) - sum_factor(type))));
+    else if (minimum) put_factors(&less, _mm512_shuffle_f32x4(w.scale, w.scale, 0xee)); // the second eight
+    else put_factors(&less, _mm512_mul_ps(w.scale, _mm512_set1_ps(byte_power(type) + (float)byte_offset(type))));
     UNROLL(8)
     for (int b = 0; b < 8; b++) {
         __m512 v[2];
@@ -142,26 +138,26 @@ INLINE void unpack_bytes(int type, const uint8_t *from, Bf16Blocks to) {
         for (int half = 0; half < 2; half++) {
             int part = scales_16(type) ? 2 * b + half : b;
             __m512 u = power_plus_bytes(type, w.u[b / 2], b % 2 * 2 + half), s = _mm512_set1_ps(scale.of[part]);
-            __m512 m = _mm512_set1_ps(minimum && type != TYPE_Q2_K ? scale.of[8 + b] : less.of[part]);
+            __m512 m = _mm512_set1_ps(less.of[part]);
             if (minimum) u = _mm512_sub_ps(u, power);
             v[half] = sum_factor(type) > 0 ? _mm512_fmadd_ps(u, s, m) : _mm512_fmsub_ps(u, s, m);
         }
-        put_block(to, b, bf16_of(v[0], v[1]));
+        put_block(to, b, round_32(v[0], v[1]));
     }
 }
 
 // Whether the next function knows the type.
-INLINE bool has_superblocks(int type) {
-#define SUPERBLOCK_CASE(TYPE) case TYPE:
+INLINE bool is_quantised(int type) {
+#define QUANTISED_CASE(TYPE) case TYPE:
     switch (type) {
-        EACH_QUANTISED(SUPERBLOCK_CASE)
+        EACH_QUANTISED(QUANTISED_CASE)
         return true;
     default: return false;
     }
 }
 
-// Unpacks 256 weights.
-INLINE void unpack_superblock(int type, const uint8_t *from, Bf16Blocks to) {
+// Unpacks 256 weights of a row.
+INLINE void superblock_to_bf16(int type, const uint8_t *from, Bf16Blocks to) {
     if (has_nibbles(type)) unpack_nibbles(type, from, to);
     else unpack_bytes(type, from, to);
 }

@@ -181,7 +181,8 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
                  c->bf16_lanes ? "16-bit weights: bf16; F32: f32" : "16- and 32-bit weights: f32");
     else snprintf(panels, sizeof panels, "f32 %s panels", f32);
     if (c->int8_tiles)
-        snprintf(tiles, sizeof tiles, "up to %d sequences int8 %s; ", c->int8_tiles(TYPE_Q8_0)->most_rows, c->isa);
+        snprintf(tiles, sizeof tiles, "up to %d or %d sequences int8 %s, by type; ",
+                 c->int8_tiles(TYPE_Q4_K)->most_rows, c->int8_tiles(TYPE_Q8_0)->most_rows, c->isa);
     if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", rows, tiles, panels);
     else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, panels);
     else if (c->int8_isa && !c->bf16_panels) snprintf(out, WORDS, "%s panels) for any number of rows", rows);

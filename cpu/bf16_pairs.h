@@ -1,4 +1,5 @@
-// cpu/bf16_pairs.h: pairs of bf16 in the lanes of AVX-512 registers, the operands of vdpbf16ps.
+// cpu/bf16_pairs.h: floats rounded to bf16 in AVX-512 registers, in their order or as the pairs that vdpbf16ps and the
+// matrix unit multiply.
 #ifndef QUILL_CPU_BF16_PAIRS_H
 #define QUILL_CPU_BF16_PAIRS_H
 

@@ -174,7 +174,7 @@ typedef struct {
 // features for a block of rows. Kernels with the same `pack` share the packed activations.
 typedef struct {
     int min_rows;   // the number of rows from which the kernel is faster than its alternative
-    int most_rows;  // of int8_tiles: the number up to which it is
+    int most_rows;  // of int8_tiles: the number up to which it is, if sequences decode
     int tile;       // rows of a tile
     int features;   // the most output features of a task; 0: no limit, the caller decides by the work of a task
     int least;      // the least features of a task; all tasks but the last have a multiple of it
@@ -228,7 +228,8 @@ typedef struct {
     const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
     const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
     const MatrixKernel *(*int8_rows)(int type);   // weights directly from the file; for up to INT8_ROWS_MAX rows
-    const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to its most_rows
+    const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to its most_rows if
+                                                  // sequences decode, otherwise to where bf16_panels begin
     const MatrixKernel *(*int8_panels)(int type); // unpacked to panels of bytes; from its min_rows on
     const MatrixKernel *(*bf16_lanes)(int type);  // 16-bit weights, panels in bf16 without a matrix unit; likewise
     bool in_order;                                // one kernel for any number of rows: --deterministic

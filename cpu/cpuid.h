@@ -13,7 +13,8 @@ bool cpuid_has_vbmi(void);    // the same with VBMI, GFNI and BMI2
 bool cpuid_has_bf16(void);    // AVX-512 with BF16
 // Whether its products are faster than f32's. Intel's cores make half as many of them a second as f32 multiply-adds.
 bool cpuid_has_fast_bf16(void);
-// AMX-TILE, AMX-BF16 and AMX-INT8, with AVX512-BF16 and AVX512-VBMI. cpu_amx_enable asks the system for the tile registers.
+// AMX-TILE, AMX-BF16 and AMX-INT8, with AVX512-BF16 and AVX512-VBMI. cpu_amx_enable asks the system for the tile
+// registers.
 bool cpuid_has_amx(void);
 #endif
 

@@ -1,9 +1,9 @@
-// cpu/int8_block.h: superblocks of 256 elements for integer kernels: weights as bytes (cpu/int8_weights.h) and
-// activations in int8.
+// cpu/int8_block.h: rows of activations in int8, in superblocks of 256 elements, for the integer kernels, whose weights
+// cpu/int8_weights.h reads.
 //
-// A row of activations is quantised once, with one scale for 32 elements; the error of an element is at most half of
-// 1/127 of the largest. The offset or minimum of the weights' type is subtracted with the help of the activations' sums,
-// or from the bytes, which are then signed. Scales are applied once for 16 or 32 elements, in f32.
+// A row is quantised once, with one scale for 32 elements; the error of an element is at most half of 1/127 of the
+// largest. The offset or minimum of the weights' type is subtracted with the help of the activations' sums, or from the
+// bytes, which are then signed. Scales are applied once for 16 or 32 elements, in f32.
 #ifndef QUILL_INT8_BLOCK_H
 #define QUILL_INT8_BLOCK_H
 

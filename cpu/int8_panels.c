@@ -45,7 +45,7 @@ enum { Q3_OFFSET = 124 }; // -4 * 31: the least product of weight and scale
 // The offset that is added to the bytes of a panel.
 INLINE int block_offset(int type) {
     if (type == TYPE_Q3_K) return Q3_OFFSET;
-    return type_has_minimum(type) ? 0 : -(int)sum_factor(type);
+    return byte_offset(type);
 }
 
 // Replaces bytes q < 8 by (q - less) * s + offset, with the scale s of their 16 elements, by table look-up.

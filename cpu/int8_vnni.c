@@ -2,10 +2,10 @@
 // int8.
 //
 // The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products in a lane.
-// int8_block.h explains how both become bytes, and how offsets are subtracted. The limit is memory and not arithmetic.
-// Rows of weights that are multiplied together are far apart in memory: each is a stream of its own, in other pages,
-// and the hardware's prefetchers follow several streams at once. This reaches 88 to 93% of a plain loop's bandwidth,
-// against 66 to 75% with neighbouring rows. Software prefetches in two distances cover the rest.
+// int8_weights.h and int8_block.h explain how both become bytes, and how offsets are subtracted. The limit is memory
+// and not arithmetic. Rows of weights that are multiplied together are far apart in memory: each is a stream of its
+// own, in other pages, and the hardware's prefetchers follow several streams at once. This reaches 88 to 93% of a plain
+// loop's bandwidth, against 66 to 75% with neighbouring rows. Software prefetches in two distances cover the rest.
 #define QUILL_SIMD 512
 #include "cpu/cpuid.h"
 #include "cpu/int8_block.h"

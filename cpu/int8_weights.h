@@ -201,14 +201,16 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
 #endif
 
 #if QUILL_SIMD == 512
-// 256 weights: w = scale (u - offset) or scale u - minimum, u unsigned bytes.
+// 256 weights: scale (u - offset), scale u - minimum, or scale u + minimum (Q4_1, Q5_1); u unsigned bytes.
 typedef struct {
     __m512i u[4];
     __m512 scale; // eight scales of 32 elements, then eight factors of the activations' sums; or sixteen scales of 16
     __m512 by_sum16; // with sixteen scales: the factors of the activations' sums
+                     // These factors are the minima, or the scales if the type has an offset.
 } Int8Weights;
 
-// A further factor of the activations' sums, applied once for a row.
+// A further factor of the activations' sums, applied once for a row: minus the offset; 1 or -1 if a minimum is added or
+// subtracted.
 INLINE float sum_factor(int type) {
     switch (type) {
     case TYPE_Q4_0: return -8;
@@ -224,6 +226,9 @@ INLINE float sum_factor(int type) {
     default: return is_book(type) ? (float)-book_offset(type) : -128; // signed bytes plus 128
     }
 }
+
+// What is subtracted from the bytes of a type without a minimum.
+INLINE int byte_offset(int type) { return type_has_minimum(type) ? 0 : -(int)sum_factor(type); }
 
 INLINE __m512 join(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
 INLINE __m512i load_two(const void *low, const void *high) {

@@ -49,8 +49,10 @@ static const MatrixKernel *kernel_exact(const CpuKernels *k, int n_rows) {
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
     const MatrixKernel *bf16 = kernel_of(k->bf16_panels, t->type), *tiles = kernel_of(k->int8_tiles, t->type),
                        *rows = kernel_of(k->int8_rows, t->type), *panels = vector_panels(k, t->type);
-    int most = tiles && decodes ? tiles->most_rows : bf16 ? bf16->min_rows - 1 : 0; // rows up to which tiles are used
-    if (tiles && !k->in_order && n_rows >= tiles->min_rows && n_rows <= most) return tiles;
+    if (tiles && !k->in_order && n_rows >= tiles->min_rows) {
+        bool few = decodes ? n_rows <= tiles->most_rows : !bf16 || n_rows < bf16->min_rows;
+        if (few) return tiles;
+    }
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
@@ -76,7 +78,7 @@ enum { MOST_LAYOUTS = 10 };
 // Lists the layouts of products of up to max_rows rows, whose matrices may have any type; returns their number.
 static int list_layouts(const CpuKernels *k, int max_rows, PackedLayout out[MOST_LAYOUTS]) {
     int few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), n = 0;
-    const MatrixKernel *tiles = kernel_of(k->int8_tiles, TYPE_Q8_0); // no type has larger most_rows
+    const MatrixKernel *tiles = kernel_of(k->int8_tiles, TYPE_Q8_0); // no type has more rows, nor has a prompt
     const PackedLayout all[MOST_LAYOUTS] = {
         {k->f32_panels, max_rows},
         {kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows},

@@ -66,6 +66,7 @@ void kvstates_store(KvStates *s, int state, int layer, const float *values) {
 static bool is_idle(const KvStates *s, int i) { return s->refs[i] == 0 || (s->refs[i] == 1 && s->block_of[i] >= 0); }
 
 static void set(KvStates *s, int i, int refs, int block) {
+    assert(refs >= 0);
     s->n_left -= is_idle(s, i);
     s->refs[i] = refs;
     s->block_of[i] = block;
@@ -92,10 +93,7 @@ int kvstates_take(KvStates *s) {
 
 void kvstates_share(KvStates *s, int state) { set(s, state, s->refs[state] + 1, s->block_of[state]); }
 
-void kvstates_drop(KvStates *s, int state) {
-    assert(s->refs[state] > 0);
-    set(s, state, s->refs[state] - 1, s->block_of[state]);
-}
+void kvstates_drop(KvStates *s, int state) { set(s, state, s->refs[state] - 1, s->block_of[state]); }
 
 bool kvstates_is_own(KvStates *s, int state) {
     if (s->refs[state] == 2 && s->block_of[state] >= 0 && kvstates_left(s) == 0) kvstates_forget(s, s->block_of[state]);

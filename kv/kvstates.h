@@ -14,7 +14,7 @@ typedef struct {
     int *block_of;   // (n_states) the block whose checkpoint the state is; -1: none
     uint64_t *used;  // (n_states) value of `events` when the checkpoint was last made or found
     int *of_block;   // (n_blocks) the block's checkpoint; -1: none
-    int n_left;      // kvstates_left
+    int n_left;      // states that kvstates_take can return
     uint64_t events; // how often checkpoints were made or found
     int block;       // slots per block
     int back;        // KvShape.n_back

@@ -572,7 +572,7 @@ static void test_tiny_activations(void **state) {
     }
 }
 
-// Numbers of rows around the unit's 16 and the kernel's 64, numbers of features around its groups of 16 and the 256
+// Numbers of rows around the unit's 16 and the kernel's 32, numbers of features around its groups of 16 and the 256
 // that it computes together.
 static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
     enum { ROWS = 66, OUT = 290 };

@@ -31,7 +31,7 @@ static const Way ways[] = {
 };
 
 // The rounding of products with this type of weights, by the rules of cpu/matmul.c: the matrix unit multiplies bf16, or
-// int8 if sequences decode together; few rows are multiplied in int8, and all rows with --deterministic.
+// int8 if a few sequences decode together; few rows are multiplied in int8, and all rows with --deterministic.
 static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     enum { FEW_ROWS = 32 };
     int n_rows = way->rows * way->together;
@@ -98,15 +98,19 @@ static void case_open(RoundingCase *c) {
 
 // The costliest rounding of the products of a way: the matrices of a file may have several types.
 static Rounding costliest(const RoundingCase *c, const CpuKernels *k, const Way *way) {
-    static const char *const matrices[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
-                                           "ffn_gate", "ffn_up", "ffn_down"};
+    static const char *const matrices[] = {"blk.0.attn_q.weight",      "blk.0.attn_k.weight",   "blk.0.attn_v.weight",
+                                           "blk.0.attn_output.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
+                                           "blk.0.ffn_down.weight",    "output.weight",         "token_embd.weight"};
     Rounding most = EXACT;
+    int n = 0;
     for (size_t i = 0; i < ARRAY_LEN(matrices); i++) {
-        char name[40];
-        snprintf(name, sizeof name, "blk.0.%s.weight", matrices[i]);
-        Rounding r = rounding_of(k, gguf_tensor(c->g, name)->type, way);
+        const GgufTensor *t = gguf_tensor(c->g, matrices[i]);
+        if (!t || (i + 1 == ARRAY_LEN(matrices) && gguf_tensor(c->g, "output.weight"))) continue; // only looked up
+        Rounding r = rounding_of(k, t->type, way);
         if (c->cost[r] > c->cost[most]) most = r;
+        n++;
     }
+    assert_true(n > 0);
     return most;
 }
 
