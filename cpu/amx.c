@@ -130,18 +130,16 @@ INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_
                    .i8_whole = type == TYPE_I8G && i8_whole_blocks(w)};
 }
 
-// Unpacks block `step` of feature f. c holds the scales of its super-block, and is loaded at a super-block's beginning.
-INLINE void fill_block(int type, const Panel *p, int f, int step, SuperblockScales *c) {
-    // k0 is a multiple of 256; the mask tells the compiler.
-    int row = p->first + f, b = (p->k0 / 32 & ~7) + step, left = p->n - 32 * step;
+// Unpacks block `step` of feature f, of a type that is not quantised in blocks.
+INLINE void fill_block(int type, const Panel *p, int f, int step) {
+    int row = p->first + f, b = p->k0 / 32 + step, left = p->n - 32 * step;
     uint16_t *out = p->to + ((size_t)step * 2 + (size_t)(f / 16)) * UNIT + f % 16 * STEP;
     if (type == TYPE_BF16 && left >= 32) { // already in the unit's layout
         memcpy(out, (const uint8_t *)p->w->data + (size_t)row * p->w->row_bytes + 64 * (size_t)b, 64);
         return;
     }
     vf v[NV];
-    if (step % 8 == 0) load_scales(type, p->w, row, b, c);
-    if (left >= 32) unpack_block(type, p->w, p->i8_whole, row, b, c, v);
+    if (left >= 32) unpack_block(type, p->w, p->i8_whole, row, b, NULL, v);
     else unpack_slow(p->w, row, 32 * b, left, v);
     store_bf16(out, (__m512)v[0], (__m512)v[1]);
 }
@@ -155,19 +153,20 @@ static const char *panel_source(const Panel *p) {
 INLINE void fill_feature(int type, const Panel *p, int f) {
     const char *then = p->then + (size_t)f * p->w->row_bytes;
     for (size_t i = 0; i < p->bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
-    if (p->n == DEPTH && is_quantised(type)) {
-        const char *from = panel_source(p) + (size_t)f * p->w->row_bytes;
+    if (is_quantised(type)) { // the panel has room for a whole superblock also at the end of a row
+        const uint8_t *from = (const uint8_t *)panel_source(p) + (size_t)f * p->w->row_bytes;
+        size_t left = p->w->row_bytes - (size_t)(p->k0 / DEPTH) * p->bytes;
+        SuperblockRoom room;
         Bf16Blocks to = {p->to + (size_t)(f / 16) * UNIT + f % 16 * STEP, 2 * UNIT};
-        superblock_to_bf16(type, (const uint8_t *)from, to);
+        superblock_to_bf16(type, superblock_whole(type, from, left, room), to);
         return;
     }
-    SuperblockScales c;
     if (p->n == DEPTH) { // unrolled, F16 takes an eighth less
         UNROLL(8)
-        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
+        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i);
         return;
     }
-    for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c);
+    for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i);
 }
 
 INLINE void fill_panel(int type, const Panel *p) {

@@ -3,10 +3,10 @@
 // With finite scales the results are those of cpu/unpack.h, rounded to bf16; only a zero may have the other sign.
 // - Types of four bits: the sixteen weights that a block can have are computed and rounded, those of two blocks in one
 //   register of 32 bf16. Nibbles select from it.
-// - Other types: a permutation puts a byte u into the mantissa of a power of two, which gives the float power + u. One
-//   instruction multiplies it by the scale and subtracts the same for power and offset. This is exact: power + offset
-//   has few bits, so its product with a scale fits a float. A minimum has too many bits for that; there the power is
-//   subtracted first.
+// - Other types: a permutation puts a byte u into the mantissa of a power of two. This gives the float power + u. One
+//   instruction computes (power + u) * scale - (power + offset) * scale, which is (u - offset) * scale. It rounds once,
+//   since the second product is exact: power + offset has few bits. A minimum would have too many bits beside such a
+//   product, so types with a minimum subtract the power first.
 #ifndef QUILL_AMX_UNPACK_H
 #define QUILL_AMX_UNPACK_H
 
@@ -107,7 +107,7 @@ INLINE void unpack_nibbles(int type, const uint8_t *from, Bf16Blocks to) {
 
 // ---- other types ----------------------------------------------------------------------------------------------------
 
-// The power of two that takes a type's bytes into its mantissa: 2^15 has eight bits for them, 2^7 seven.
+// The power of two whose mantissa receives a type's bytes. 2^15 has room for bytes of eight bits, 2^7 for seven.
 INLINE float byte_power(int type) { return type == TYPE_Q8_0 ? 0x1p15f : 0x1p7f; }
 
 // The power plus bytes 16 i to 16 i + 15 of u.

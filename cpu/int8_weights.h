@@ -201,12 +201,12 @@ INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockSca
 #endif
 
 #if QUILL_SIMD == 512
-// 256 weights: scale (u - offset), scale u - minimum, or scale u + minimum (Q4_1, Q5_1); u unsigned bytes.
+// 256 weights: scale (u - offset), scale u - minimum, or scale u + minimum (Q4_1, Q5_1); u unsigned bytes. The factors
+// of the activations' sums are the minima, or the scales if the type has an offset.
 typedef struct {
     __m512i u[4];
     __m512 scale; // eight scales of 32 elements, then eight factors of the activations' sums; or sixteen scales of 16
     __m512 by_sum16; // with sixteen scales: the factors of the activations' sums
-                     // These factors are the minima, or the scales if the type has an offset.
 } Int8Weights;
 
 // A further factor of the activations' sums, applied once for a row: minus the offset; 1 or -1 if a minimum is added or
@@ -227,7 +227,7 @@ INLINE float sum_factor(int type) {
     }
 }
 
-// What is subtracted from the bytes of a type without a minimum.
+// The byte of a weight of 0. Types with a minimum have no offset, which is 0 here.
 INLINE int byte_offset(int type) { return type_has_minimum(type) ? 0 : -(int)sum_factor(type); }
 
 INLINE __m512 join(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
