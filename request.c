@@ -44,17 +44,37 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
     return sequence_common(a, b->tokens, b->n_tokens - 1) / kv->pool->block * kv->pool->block;
 }
 
-// Whether `later` also begins with the block that q computes next, the one after its cached slots, and has a token
-// behind it to compute itself. The block's last token is compared first, since it differs most often.
-static bool computes_block_of(const Sequence *q, const Sequence *later, int size) {
-    int end = (q->n_cached / size + 1) * size;
+// The end of the block that q computes next.
+static int block_end(const KvCache *kv, const Sequence *q) {
+    return (q->n_cached / kv->pool->block + 1) * kv->pool->block;
+}
+
+// The end of the next slots of q that others can share: the end of a block; with recurrent layers, a checkpoint.
+static int next_shared(const KvCache *kv, const Sequence *q) {
+    if (kv->states.pool.n_layers == 0) return block_end(kv, q);
+    return seqstates_next_checkpoint(&kv->states, &q->states, q->n_cached, q->n_tokens);
+}
+
+// Whether `later` also begins with the first `end` tokens of q, and has a token behind them to compute itself. The last
+// one is compared first, since it differs most often.
+static bool begins_with(const Sequence *later, const Sequence *q, int end) {
     return end <= q->n_tokens && end < later->n_tokens && q->tokens[end - 1] == later->tokens[end - 1] &&
            sequence_common(q, later->tokens, end) == end;
 }
 
 bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv) {
     return request_has_blocks(r) && sequence_shares(r->seq) && sequence_shares(later->seq) && !request_is_decoding(r) &&
-           computes_block_of(r->seq, later->seq, kv->pool->block);
+           begins_with(later->seq, r->seq, next_shared(kv, r->seq));
+}
+
+void request_want_checkpoint(Request *r, const KvCache *kv) {
+    if (kv->states.pool.n_layers == 0 || !kvcache_shares(kv) || !sequence_shares(r->seq)) return;
+    for (const Request *later = r->next; later; later = later->next) {
+        if (request_has_blocks(later) || !sequence_shares(later->seq)) continue;
+        if (!begins_with(later->seq, r->seq, block_end(kv, r->seq))) continue;
+        r->seq->states.wanted = common_slots(kv, r->seq, later->seq);
+        return;
+    }
 }
 
 // ---- the blocks that it needs ---------------------------------------------------------------------------------------

@@ -261,6 +261,7 @@ static bool add_next_rows(Scheduler *s, Request *r) {
 
 // Adds rows of known tokens; false: there is no block for them.
 static bool add_prefill_rows(Scheduler *s, Request *r) {
+    request_want_checkpoint(r, s->kv);
     if (!add_picked_rows(s, r) && !add_next_rows(s, r)) return false;
     begin(r);
     return true;

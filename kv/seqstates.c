@@ -16,9 +16,15 @@ void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
 }
 
 // Whether the state after the first `at` tokens should become a checkpoint. prefill: the step has several rows.
-static bool is_checkpoint(const KvStates *p, int n_tokens, int at, bool prefill) {
+static bool is_checkpoint(const KvStates *p, const SeqStates *s, int n_tokens, int at, bool prefill) {
     int last = (n_tokens - 1) / p->block * p->block; // leaves a token to compute, for its logits
-    return at > 0 && at % p->block == 0 && (at % p->every == 0 || (prefill && at == last));
+    return at > 0 && at % p->block == 0 && (at % p->every == 0 || at == s->wanted || (prefill && at == last));
+}
+
+int seqstates_next_checkpoint(const KvStates *p, const SeqStates *s, int now, int n_tokens) {
+    int at = (now / p->block + 1) * p->block;
+    while (at <= n_tokens && !is_checkpoint(p, s, n_tokens, at, true)) at += p->block;
+    return at;
 }
 
 bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts) {
@@ -29,7 +35,7 @@ bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slot
     int need = n_slots - first + 1 - in_place, spare = kvstates_left(p) - need;
     if (spare < 0) return false;
     for (int at = (now / p->block + 1) * p->block; at < first && spare > 0; at += p->block)
-        if (n_drafts >= 0 && is_checkpoint(p, n_tokens, at, n_drafts == 0)) {
+        if (n_drafts >= 0 && is_checkpoint(p, s, n_tokens, at, n_drafts == 0)) {
             push(s, at, kvstates_take(p));
             spare--;
         }
@@ -59,7 +65,7 @@ void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_token
     while (passed < s->n && s->list[passed].n_tokens <= to) passed++;
     for (int i = 0; i < s->n; i++) {
         SeqState e = s->list[i];
-        if (i < passed && e.n_tokens > from && is_checkpoint(p, n_tokens, e.n_tokens, to - from > 1))
+        if (i < passed && e.n_tokens > from && is_checkpoint(p, s, n_tokens, e.n_tokens, to - from > 1))
             kvstates_keep(p, blocks[e.n_tokens / p->block - 1], e.state);
         if (i == passed - 1) present = kept;
         if (i < passed - 1 && e.n_tokens < to - p->back) kvstates_drop(p, e.state);

@@ -14,6 +14,7 @@ typedef struct {
     // (n) by rising n_tokens: those of KvShape.n_back, the state after the computed tokens, planned ones
     SeqState *list;
     int n, cap;
+    int wanted; // set by the caller: the end of a block where the state should become a checkpoint; 0: none
 } SeqStates;
 
 // Takes states for the rows of slots [now, n_slots) of a sequence with n_tokens tokens. Without drafts: one for the
@@ -22,6 +23,8 @@ typedef struct {
 // checkpoints. n_drafts -1: the slots are loaded, not computed; only the last state is taken, and never in place.
 // False: too few states are left.
 bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slots, int n_drafts);
+// Where the next checkpoint of a prompt of n_tokens tokens will be, of which `now` are computed; above n_tokens: none.
+int seqstates_next_checkpoint(const KvStates *p, const SeqStates *s, int now, int n_tokens);
 // Takes a state for one more row after those of the last plan, which are still being computed. Never in place: the step
 // of that row may be dropped, and then the state before it is needed. False: no state is left.
 bool seqstates_plan_ahead(KvStates *p, SeqStates *s, int n_slots);

@@ -6,12 +6,27 @@
 
 enum { N_CTX = 64 };
 
-static void open_cache(KvCache *kv, int block, bool share) {
+static KvShape shape_of(int block, bool share) {
     KvShape shape = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_ctx = N_CTX, .n_seqs = 4};
     shape.type_k = shape.type_v = TYPE_F32;
     shape.block = block;
     shape.share = share;
+    return shape;
+}
+
+static void open_cache(KvCache *kv, int block, bool share) {
+    KvShape shape = shape_of(block, share);
     assert_ok(kvcache_new(kv, &shape));
+}
+
+// With a recurrent layer, whose regular checkpoints are 16 slots apart.
+static void open_recurrent(KvCache *kv, int block) {
+    KvShape shape = shape_of(block, true);
+    shape.n_recurrent = 1;
+    shape.rec = (Recurrence){.channels = 1, .taps = 2};
+    shape.n_checkpoints = 8;
+    assert_ok(kvcache_new(kv, &shape));
+    assert_int_equal(kv->states.every, 16);
 }
 
 // Tokens 0, 1, 2, ...
@@ -125,6 +140,44 @@ static void test_computing_for(void **state) {
     close_all(&kv, &s, &later);
 }
 
+// With recurrent layers, blocks are shared only up to a checkpoint. A later request waits if it begins with the tokens
+// up to the next one; where it parts from the prompt, a checkpoint can be asked for.
+static void test_computing_for_recurrent(void **state) {
+    (void)state;
+    static const struct {
+        int common, n_cached; // tokens that the prompts begin with, and computed ones of the first prompt
+        bool coming, wanted;  // whether the second waits: without a wanted checkpoint, and with one
+        int at;               // the wanted checkpoint
+    } cases[] = {{3, 0, false, false, 0},  {7, 4, false, false, 0},  {8, 0, false, true, 8},
+                 {15, 4, false, true, 12}, {16, 0, true, true, 16},  {19, 16, false, false, 0},
+                 {20, 16, true, true, 20}, {22, 12, true, true, 20}, {22, 20, false, false, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        KvCache kv;
+        Sequence s = {0}, later = {0}, running = {0}, alien = {0};
+        Request other = {.seq = &later, .max_new = 10}, foreign = {.seq = &alien, .next = &other};
+        Request begun = {.seq = &running, .next = &foreign}, r = {.seq = &s, .n_prompt = 22, .next = &begun};
+        open_recurrent(&kv, 4);
+        push(&running, 22);
+        compute(&kv, &running, 1);
+        for (int t = 0; t < 22; t++) sequence_push(&alien, &(int){99}, 1);
+        push(&s, 22);
+        push(&later, 24);
+        if (cases[i].common < 22) later.tokens[cases[i].common] = 99;
+        compute(&kv, &s, int_max(1, cases[i].n_cached));
+        assert_int_equal(request_is_computing_for(&r, &other, &kv), cases[i].coming);
+        request_want_checkpoint(&r, &kv);
+        assert_int_equal(s.states.wanted, cases[i].at);
+        assert_int_equal(request_is_computing_for(&r, &other, &kv), cases[i].wanted);
+        compute(&kv, &s, 22 - s.n_cached);
+        kvcache_commit(&kv, &s, 22);
+        if (cases[i].wanted) assert_int_equal(kvcache_match_prefix(&kv, &later), cases[i].at);
+        kvcache_release(&kv, &running);
+        sequence_free(&running);
+        sequence_free(&alien);
+        close_all(&kv, &s, &later);
+    }
+}
+
 // A decoding request computes one token a step: nobody waits for it.
 static void test_decoding_for(void **state) {
     (void)state;
@@ -147,7 +200,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_to_begin), cmocka_unit_test(test_shared_blocks_count_once),
         cmocka_unit_test(test_growing),         cmocka_unit_test(test_coming),
-        cmocka_unit_test(test_computing_for),   cmocka_unit_test(test_decoding_for),
+        cmocka_unit_test(test_computing_for),   cmocka_unit_test(test_computing_for_recurrent),
+        cmocka_unit_test(test_decoding_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
