@@ -54,7 +54,7 @@ typedef struct {
     double next_arrival;   // --rate
     uint64_t n_arrived;
     Resume resume;
-    long long n_skipped, n_lines; // jobs that --resume skipped; lines of the input, 0: unknown
+    long long n_skipped, n_lines; // jobs that --resume skipped; jobs of the input, 0: unknown
     BatchStats stats;
     Slo slo;
     Progress progress;
@@ -105,7 +105,10 @@ static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
         status_error(QUILL_USAGE, "a line of at most %d bytes expected, found a longer one", (int)FEED_LONGEST);
     BatchLine *line =
         kind == FEED_LINE ? batch_line_new(&b->context, text, number, came) : batch_line_refuse(too_long, number);
-    if (line->job.cancel) cancel_jobs(b, line->job.cancel);
+    if (line->job.cancel) {
+        cancel_jobs(b, line->job.cancel);
+        b->n_lines -= b->n_lines > 0; // it is no job
+    }
     if (line->failed.code) replies_write(&b->context, line, &line->reply);
     note_failure(b, line);
     append(b, line);

@@ -133,7 +133,7 @@ const Option cli_options[] = {
     {"-n", "N", M(KV), G_KV, INT, AT(kv.n_tokens), 1, INT_MAX, NULL, "cut: tokens to keep"},
     {"--tolerance", "R", M(KV), G_KV, REAL, AT(kv.tolerance), 0, 1e9, "0", "diff: the largest relative L2 distance of a layer's K or V that counts as equal; above it, and if tokens or shapes differ, the exit code is 1"},
 
-    {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(batch.parallel), 1, 4096, "64", "the most sequences at once; memory and the number of jobs may allow fewer"},
+    {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(batch.parallel), 1, 4096, "64", "the most sequences at once; memory, -ub and the number of jobs may allow fewer"},
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(batch.keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(batch.rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as fast as they are read"},
     {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(batch.slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
