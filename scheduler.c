@@ -193,6 +193,14 @@ static bool may_prefill(Scheduler *s, Request *r, PrefillPass *pass) {
     return true;
 }
 
+// Counts a request that may have rows of its prompt and has not got them yet.
+static void count_in_pass(const Scheduler *s, const Request *r, PrefillPass *pass) {
+    pass->n_blocks += int_max(0, request_blocks_to_begin(r, s->kv));
+    if (request_has_blocks(r)) return;
+    pass->n_seqs += request_n_sequences(r) + request_n_coming(r);
+    pass->n_blocks += request_n_coming(r);
+}
+
 // Loads saved K and V (Policy.fetch) of the requests that are about to get rows. This is done before the first row of a
 // step reserves its slots, since the block copies of a step could overwrite loaded slots.
 static void fetch_all(Scheduler *s) {
@@ -210,10 +218,7 @@ static void fetch_all(Scheduler *s) {
         if (p && !r->fetched && s->kv->n_copies == 0) r->fetched = p->fetch(p, r, alone ? INT_MAX : room);
         room -= r->seq->n_cached - had;
         alone = false;
-        pass.n_blocks += int_max(0, request_blocks_to_begin(r, s->kv));
-        if (request_has_blocks(r)) continue;
-        pass.n_seqs += request_n_sequences(r) + request_n_coming(r);
-        pass.n_blocks += request_n_coming(r);
+        count_in_pass(s, r, &pass);
     }
 }
 
@@ -270,11 +275,12 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
 // Adds prompt rows, oldest request first. A request whose K and V are not all loaded waits, unless the step would be
 // empty.
 static void add_all_prefill_rows(Scheduler *s) {
-    PrefillPass pass = {0}; // rows that are added count by their blocks
+    PrefillPass pass = {0}; // requests that get rows count by their blocks
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
         if (!may_prefill(s, r, &pass)) continue;
         bool fetched = r->fetched || !policy_with_fetch(policy_of(s, r)) || s->step->batch.n_rows == 0;
-        if (fetched && !add_prefill_rows(s, r)) return;
+        if (!fetched) count_in_pass(s, r, &pass);
+        else if (!add_prefill_rows(s, r)) return;
     }
 }
 

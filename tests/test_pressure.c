@@ -94,12 +94,20 @@ static Request *oldest(Pressure *p) {
     return NULL;
 }
 
-// Runs one step and checks the conditions of progress.
+// Whether an answer of the job has blocks.
+static bool runs(const Pressure *p, int job) {
+    for (int i = p->first[job]; i < p->first[job + 1]; i++)
+        if (p->r[i].seq->n_blocks > 0) return true;
+    return false;
+}
+
+// Runs one step and checks the conditions of progress. Further answers of a running job do not begin: they share its
+// blocks.
 static bool step(Pressure *p) {
-    bool ran[MOST];
+    bool ran[JOBS];
     Request *old = oldest(p);
-    int n = p->first[p->n_added], n_cached = old ? old->seq->n_cached : 0, n_tokens = old ? old->seq->n_tokens : 0;
-    for (int i = 0; i < n; i++) ran[i] = p->r[i].seq->n_blocks > 0;
+    int n_cached = old ? old->seq->n_cached : 0, n_tokens = old ? old->seq->n_tokens : 0;
+    for (int job = 0; job < p->n_added; job++) ran[job] = runs(p, job);
     if (!device_step(&p->d)) {
         assert_null(old);
         return false;
@@ -108,8 +116,8 @@ static bool step(Pressure *p) {
     assert_true(old->finish != RUNNING || old->seq->n_cached >= n_cached);
     if (old->seq->n_tokens > n_tokens || old->seq->n_cached > n_cached) return true;
     p->n_passed++;
-    for (int i = 0; i < n; i++)
-        if (!ran[i] && p->r[i].seq->n_blocks > 0) fail_msg("request %d begins while an older one waits", i);
+    for (int job = 0; job < p->n_added; job++)
+        if (!ran[job] && runs(p, job)) fail_msg("job %d begins while an older one waits", job);
     return true;
 }
 
