@@ -1,6 +1,7 @@
 // bench/step_costs.c: see bench/step_costs.h.
 #include "bench/step_costs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/stats.h"
@@ -10,23 +11,28 @@
 #define STEP_SHAPE "dim=2048,layers=6,heads=32,kv_heads=4,ffn=5632,vocab=512"
 enum { REPETITIONS = 7, MOST_ROWS = 32 };
 
-// The median time of a step with `rows` rows at the beginning of a text, all with logits.
-static double step_seconds(Engine *e, Sequence *q, Step *t, int rows) {
-    double times[REPETITIONS];
-    uint64_t drawn = 0;
-    for (int i = -1; i < REPETITIONS; i++) { // the first one warms up
-        kvcache_truncate(&e->kv, q, 0);
-        steps_push(e, q, rows, &drawn);
-        kvcache_reserve(&e->kv, q, rows);
-        step_clear(t);
-        StepRows *r = step_add(t, NULL, q, rows, true);
-        r->first_out = 0;
-        r->n_out = t->batch.n_out = rows;
-        double start = clock_now();
-        steps_forward(e, t);
-        if (i >= 0) times[i] = clock_now() - start;
+// The time of a step with `rows` rows at the beginning of a text, all with logits.
+static double step_seconds(Engine *e, Sequence *q, Step *t, int rows, uint64_t *drawn) {
+    kvcache_truncate(&e->kv, q, 0);
+    steps_push(e, q, rows, drawn);
+    kvcache_reserve(&e->kv, q, rows);
+    step_clear(t);
+    StepRows *r = step_add(t, NULL, q, rows, true);
+    r->first_out = 0;
+    r->n_out = t->batch.n_out = rows;
+    double start = clock_now();
+    steps_forward(e, t);
+    return clock_now() - start;
+}
+
+// The costs are medians of rounds with all numbers of rows in turn, so that another program's burst slows a round and
+// not all steps of one number. More rows cost at least as much as fewer: a slower measurement of fewer was disturbed.
+static void costs_of(double times[STEP_COSTS][REPETITIONS], StepCosts *out) {
+    double one = stats_median(times[0], REPETITIONS), least = INFINITY;
+    for (int i = STEP_COSTS - 1; i >= 0; i--) {
+        least = fmin(least, fmax(1, stats_median(times[i], REPETITIONS) / one));
+        out->at[i] = least;
     }
-    return stats_median(times, REPETITIONS);
 }
 
 Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, char unit[16]) {
@@ -40,13 +46,14 @@ Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, 
     Sequence q = {0};
     Step t;
     step_new(&t, &e.kv, MOST_ROWS, 1);
-    double one = 0;
-    for (int i = 0; i < STEP_COSTS; i++) {
-        double seconds = step_seconds(&e, &q, &t, step_cost_rows[i]);
-        if (i == 0) one = seconds;
-        out->at[i] = seconds / one;
-        if (i > 0 && out->at[i] < out->at[i - 1]) out->at[i] = out->at[i - 1];
-    }
+    double times[STEP_COSTS][REPETITIONS];
+    uint64_t drawn = 0;
+    for (int round = -1; round < REPETITIONS; round++) // the first one warms up
+        for (int i = 0; i < STEP_COSTS; i++) {
+            double seconds = step_seconds(&e, &q, &t, step_cost_rows[i], &drawn);
+            if (round >= 0) times[i][round] = seconds;
+        }
+    costs_of(times, out);
     snprintf(unit, 16, "%s", engine_prefill_unit(&e));
     step_free(&t);
     sequence_end(&e.kv, &q);
