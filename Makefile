@@ -49,7 +49,8 @@ $(BUILD)/objects: FORCE
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
 INT_VNNI := $(patsubst %,$(BUILD)/cpu/%.o,int8_vnni int8_whole int8_books int8_panels int16_attend.vnni)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT_AVX2:%.c=$(BUILD)/%.o) $(INT_VNNI)
+INT_MADD := $(patsubst %.c,$(BUILD)/%.o,$(INT_AVX2) cpu/int8_whole_avx2.c)
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT_MADD) $(INT_VNNI)
 ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o)
 else
@@ -130,7 +131,7 @@ $(BUILD)/encode/vector_%.o: override SIMD += -ffp-contract=off
 $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
-$(INT_AVX2:%.c=$(BUILD)/%.o): override CFLAGS += $(SIMD) $(AVX2)
+$(INT_MADD): override CFLAGS += $(SIMD) $(AVX2)
 $(INT_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) -c -o $@ $<

@@ -240,7 +240,8 @@ static inline const CpuKernels *cpu_kernels_of(const Backend *be) { return be->i
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c
+const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c, and with AVX2 alone also the next
+const MatrixKernel *cpu_madd_whole(int type);               // cpu/int8_whole_avx2.c: K types and IQ4_XS
 const MatrixKernel *cpu_madd_panels(int type);              // cpu/int8_panels_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type);              // AVX-512 with VNNI: chooses one of the next three by type
 const MatrixKernel *cpu_vnni_bytes(int type);               // cpu/int8_vnni.c

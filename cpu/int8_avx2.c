@@ -4,10 +4,14 @@
 // and adds two products in 16 bits. That cannot overflow here: weights of up to six bits are used as unsigned, and
 // their offset or minimum is subtracted with the help of the activations' sums; for signed weights the magnitude is
 // multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
-// scales are applied once for 16 or 32 elements, in f32; scales of 16 that are whole numbers are multiplied by the
-// instruction that widens the sums of pairs. This file is compiled twice: for AVX-VNNI, dpbusd replaces maddubs.
+// scales are applied once for 16 or 32 elements, in f32. This file is compiled twice: for AVX-VNNI, dpbusd replaces
+// maddubs. With AVX2 alone, cpu/int8_whole_avx2.c computes the types whose scales are whole numbers.
 #include "cpu/int8_block.h"
+#if defined(__AVXVNNI__)
 #define EACH_TYPE_HERE EACH_QUANTISED
+#else
+#define EACH_TYPE_HERE EACH_F32_TYPE
+#endif
 typedef Int8Activations RowActivations;
 #include "cpu/int8.h"
 
@@ -17,49 +21,14 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Whether the scales of 16 elements are multiplied as whole numbers, in place of the ones that add up pairs of sums.
-INLINE bool whole_scales(int type) {
-#if defined(__AVXVNNI__)
-    return type < 0; // dpbusd adds up its sums itself
-#else
-    return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K;
-#endif
-}
-
-// The sixteen scales of such a type, without the factor d, as 16-bit words: eight twice over, then the other eight.
-INLINE void scale_words(int type, const uint8_t *superblock, __m256i words[2]) {
-    __m128i s;
-    if (type == TYPE_Q3_K) s = scales_k3((const BlockQ3_K *)(const void *)superblock);
-    else if (type == TYPE_Q2_K)
-        s = _mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)superblock), _mm_set1_epi8(15));
-    else s = _mm_loadu_si128((const __m128i *)(const void *)((const BlockQ6_K *)(const void *)superblock)->scales);
-    __m256i all = _mm256_cvtepi8_epi16(s);
-    words[0] = _mm256_permute2x128_si256(all, all, 0x00);
-    words[1] = _mm256_permute2x128_si256(all, all, 0x11);
-}
-INLINE float whole_factor(int type, const uint8_t *superblock) {
-    const void *k = superblock;
-    return half_scale(type == TYPE_Q2_K   ? ((const BlockQ2_K *)k)->d
-                      : type == TYPE_Q3_K ? ((const BlockQ3_K *)k)->d
-                                          : ((const BlockQ6_K *)k)->d);
-}
-
-// What the sums of pairs of block j are multiplied by: ones, or the block's two scales.
-INLINE __m256i pair_factors(int type, const __m256i words[2], int j) {
-    if (!whole_scales(type)) return _mm256_set1_epi16(1);
-    short low = (short)(0x0100 + 0x0404 * (j % 4)), high = (short)(low + 0x0202); // bytes of words 2 j and 2 j + 1
-    return _mm256_shuffle_epi8(words[j / 4], _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low)));
-}
-
 // Sums of four products in each lane.
-INLINE __m256i dot4(int type, q32 w, q32 x, __m256i factors) {
+INLINE __m256i dot4(int type, q32 w, q32 x) {
     q32 u = is_signed(type) ? _mm256_abs_epi8(w) : w;
     if (is_signed(type)) x = _mm256_sign_epi8(x, w);
 #if defined(__AVXVNNI__)
-    (void)factors;
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), u, x);
 #else
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), factors);
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
 #endif
 }
 
@@ -78,8 +47,7 @@ typedef struct {
 // Computes them, and subtracts from the sums what comes from offsets and minima.
 INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
                              BlockFactors *b, vf sum[MOST_ROWS][2]) {
-    const int parts = scales_16(type) ? 2 : 1;                     // scales of a block of 32
-    const int factors = parts == 2 && !whole_scales(type) ? 2 : 1; // of which so many are applied in f32
+    const int parts = scales_16(type) ? 2 : 1; // scales of a block of 32
     SuperblockScales c;
     superblock_scales(type, superblock, &c);
     if (is_book(type)) b->c = c;
@@ -87,15 +55,12 @@ INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Acti
     for (int r = 0; r < C; r++) UNROLL(2)
     for (int i = 0; i < parts; i++) {
         const Int8Activations *x = &a[(size_t)r * a_stride];
-        if (i < factors) {
-            vf scale = vload(x->scale);
-            if (factors == 2) { // repeats each activation scale for two weight scales
-                const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-                scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
-            }
-            vf of_weights = whole_scales(type) ? vset(whole_factor(type, superblock)) : vload(c.s + VL * i);
-            vstore(b->factor[r] + VL * i, of_weights * scale);
+        vf scale = vload(x->scale);
+        if (parts == 2) { // repeats each activation scale for two weight scales
+            const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+            scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
         }
+        vstore(b->factor[r] + VL * i, vload(c.s + VL * i) * scale);
         if (type_has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
     }
     // A factor is loaded to all lanes for nothing beside the products; compilers would shuffle registers instead. The
@@ -106,16 +71,13 @@ INLINE void begin_superblock(int type, const uint8_t *superblock, const Int8Acti
 // sum += the products of a superblock with C rows of activations.
 INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
                            const BlockFactors *b, vf sum[MOST_ROWS][2]) {
-    const int factors = scales_16(type) && !whole_scales(type) ? 2 : 1;
-    __m256i words[2] = {{0}};
-    if (whole_scales(type)) scale_words(type, superblock, words);
+    const int factors = scales_16(type) ? 2 : 1;
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
         q32 w = integers(type, superblock, j, &b->c);
-        __m256i pairs = pair_factors(type, words, j);
         UNROLL(4)
         for (int r = 0; r < C; r++) {
-            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j), pairs));
+            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
             const float *f = b->factor[r] + factors * j;
             vf scale = vset(f[0]);
             if (factors == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
@@ -128,7 +90,7 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
 // computed before the products of the superblock before it, which hide their latency.
 INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations *a, size_t a_stride, int C, float *y,
                          size_t y_stride, bool add) {
-    const bool early = !whole_scales(type) && !is_book(type); // those have more to compute beside their products
+    const bool early = !is_book(type); // those have more to compute beside their products
     const uint8_t *p = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
     size_t block_bytes = superblock_bytes(type);
     int whole = t->n_in / SUPERBLOCK;
@@ -164,10 +126,12 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
 
 #if defined(__AVXVNNI__)
 #define INT8_MATRIX cpu_avxvnni_matrix
+#define INT8_OTHERS(type) NULL
 #else
 #define INT8_MATRIX cpu_madd_matrix
+#define INT8_OTHERS(type) cpu_madd_whole(type)
 #endif
 const MatrixKernel *INT8_MATRIX(int type) {
     static const MatrixKernel kernel = INT8_ROWS_KERNEL(pack_quantized);
-    return rows_function(type, 1) ? &kernel : NULL;
+    return rows_function(type, 1) ? &kernel : INT8_OTHERS(type);
 }

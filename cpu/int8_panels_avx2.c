@@ -379,14 +379,20 @@ const MatrixKernel *cpu_avxvnni_panels(int type) {
 LAYOUT_FUNCTIONS(words, true)
 
 const MatrixKernel *cpu_madd_panels(int type) {
-    static const MatrixKernel from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5), from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6);
+    static const MatrixKernel from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5), from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6),
+                              from_7 = PANEL_KERNEL(bytes, BYTES_UNIT, 7);
     static const MatrixKernel words_from_5 = PANEL_KERNEL(words, "maddwd", 5),
-                              words_from_7 = PANEL_KERNEL(words, "maddwd", 7);
+                              words_from_7 = PANEL_KERNEL(words, "maddwd", 7),
+                              words_from_12 = PANEL_KERNEL(words, "maddwd", 12);
     switch (type) {
-    case TYPE_Q2_K: return &from_6;
+    case TYPE_Q2_K: return &from_7;
+    case TYPE_Q3_K:
+    case TYPE_Q4_K:
+    case TYPE_Q5_K:
+    case TYPE_Q6_K: return &from_6;
     case TYPE_Q8_0:
-    case TYPE_IQ4_NL:
-    case TYPE_IQ4_XS: return &words_from_7;
+    case TYPE_IQ4_NL: return &words_from_7;
+    case TYPE_IQ4_XS: return &words_from_12;
     default: return !functions_of(type) ? NULL : in_words(type) ? &words_from_5 : &from_5;
     }
 }

@@ -50,11 +50,14 @@ INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t lef
 #endif
 }
 
-// Types whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others.
+// K types, whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others. On AVX2, the
+// types whose scales are multiplied as whole numbers, and those whose scales are f32.
 #define EACH_K_TYPE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
 // clang-format off
-#define EACH_OTHER_TYPE(X) \
-    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) \
+#define EACH_OTHER_TYPE(X) EACH_F32_TYPE(X) X(TYPE_IQ4_XS)
+#define EACH_WHOLE_TYPE(X) EACH_K_TYPE(X) X(TYPE_IQ4_XS)
+#define EACH_F32_TYPE(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_IQ4_NL) \
     X(TYPE_MXFP4)  X(TYPE_IQ1_S) X(TYPE_IQ1_M) X(TYPE_IQ2_XXS) X(TYPE_IQ2_XS) X(TYPE_IQ2_S) \
     X(TYPE_IQ3_XXS) X(TYPE_IQ3_S) X(TYPE_TQ1_0) X(TYPE_TQ2_0)
 // clang-format on
@@ -71,16 +74,41 @@ INLINE __m128i scales_k3(const BlockQ3_K *k) {
     high = _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
     return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
 }
-INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
+INLINE __m256i whole_scales_iq4_xs(const BlockIQ4_XS *k) { // without d
     uint32_t low4;
     memcpy(&low4, k->scales_l, sizeof low4);
     const __m256i fours = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i twos = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
     __m256i low = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low4), fours), _mm256_set1_epi32(15));
     __m256i high = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(k->scales_h), twos), _mm256_set1_epi32(3));
-    __m256i six = _mm256_or_si256(low, _mm256_slli_epi32(high, 4));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(six, _mm256_set1_epi32(32))),
-                         _mm256_set1_ps(half_scale(k->d)));
+    return _mm256_sub_epi32(_mm256_or_si256(low, _mm256_slli_epi32(high, 4)), _mm256_set1_epi32(32));
+}
+INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(whole_scales_iq4_xs(k)), _mm256_set1_ps(half_scale(k->d)));
+}
+
+// Eight words, `stride` bytes apart: word i of 16 bytes that are loaded from where word i is the wanted one. A gather
+// would take longer than the products of a row.
+INLINE __m128i words_apart(const uint8_t *p, int stride) {
+#define WORD(i) _mm_blend_epi16(v, _mm_loadu_si128((const __m128i *)(const void *)(p + (i) * (stride - 2))), 1 << (i))
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+    v = WORD(1);
+    v = WORD(2);
+    v = WORD(3);
+    v = WORD(4);
+    v = WORD(5);
+    v = WORD(6);
+    return WORD(7);
+#undef WORD
+}
+
+// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale).
+INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
+    __m128i words = words_apart(blocks, sizeof(BlockMXFP4));
+    __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(words, _mm_set1_epi16(255)));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
 // The offset that makes the signed bytes of a codebook or ternary type unsigned. It is only a little larger than the
@@ -115,6 +143,10 @@ INLINE float offset_of(int type) { // subtracted from the integers
 INLINE bool has_super_blocks(int type) {
     return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS || is_book(type);
 }
+INLINE q32 mxfp4_unsigned(q32 index) {
+    const __m128i levels = _mm_add_epi8(_mm_setr_epi8(MXFP4_VALUES), _mm_set1_epi8(16));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
+}
 // Block j (0..7) of a superblock as integers, before anything is subtracted; c as superblock_scales fills it.
 INLINE q32 integers(int type, const uint8_t *superblock, int j, const SuperblockScales *c) {
     const void *k = superblock;
@@ -126,7 +158,7 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j, const Superblock
     case TYPE_Q5_1: return q_or(q_nibbles(p + 8), q_fifth(p + 4));
     case TYPE_Q8_0: return q_load(p + 2);
     case TYPE_IQ4_NL: return q_iq4(q_nibbles(p + 2));
-    case TYPE_MXFP4: return q_sub(q_mxfp4(q_nibbles(p + 1)), -16);
+    case TYPE_MXFP4: return mxfp4_unsigned(q_nibbles(p + 1));
     case TYPE_Q2_K: return q_q2_k(k, j);
     case TYPE_Q3_K: return q_q3_k(k, j);
     case TYPE_Q4_K: return q_bits(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 4, 0);
@@ -146,37 +178,30 @@ INLINE void scaled_register(__m128i bytes, float d, float out[16]) {
     vstore(out + VL, vload_bytes(_mm_srli_si128(bytes, 8)) * d);
 }
 
-// Eight halves, `stride` bytes apart. Whole registers of them are put together outside of the vector units, which are
-// busy with products; a gather would take longer than the products of a row.
-INLINE __m128i halves_apart(const uint8_t *p, int stride) {
-    uint64_t four[2] = {0, 0};
-    UNROLL(8)
-    for (int i = 0; i < 8; i++) {
-        half_bits h;
-        memcpy(&h, p + i * stride, sizeof h);
-        four[i / 4] |= (uint64_t)h << 16 * (i % 4);
-    }
-    return _mm_set_epi64x((long long)four[1], (long long)four[0]);
-}
-
 // Reads the scales of eight small blocks, `stride` bytes apart, and their minima, which follow the scales.
 INLINE void block_heads(int type, const uint8_t *blocks, int stride, SuperblockScales *c) {
-    vstore(c->s, (vf)_mm256_cvtph_ps(halves_apart(blocks, stride)));
+    vstore(c->s, (vf)_mm256_cvtph_ps(words_apart(blocks, stride)));
     if (!type_has_minimum(type)) return;
-    vstore(c->m, -(vf)_mm256_cvtph_ps(halves_apart(blocks + 2, stride))); // these types add m: the minimum is -m
+    vstore(c->m, -(vf)_mm256_cvtph_ps(words_apart(blocks + 2, stride))); // these types add m: the minimum is -m
 }
 
 // The eight scales and eight minima of Q4_K and Q5_K (k4_scale_min), six bits each, in three words behind d and dmin.
-INLINE void scales_k4_at_once(const uint8_t *block, SuperblockScales *c) {
+INLINE __m128i whole_scales_k4(const uint8_t *block) {
     __m128i head = _mm_loadu_si128((const __m128i *)(const void *)block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // words 1, 3, 2 and 3
     __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x84), 2);                         // 1 and 2 in odd places
     low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
     high = _mm_and_si128(high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
-    __m128i six = _mm_or_si128(low, high);
-    __m128 d = _mm_cvtph_ps(head);
-    vstore(c->s, vload_bytes(six) * (vf)_mm256_broadcastss_ps(d));
-    vstore(c->m, vload_bytes(_mm_srli_si128(six, 8)) * (vf)_mm256_broadcastss_ps(_mm_movehdup_ps(d)));
+    return _mm_or_si128(low, high);
+}
+// The minima times dmin; whole: whole_scales_k4.
+INLINE vf minima_k4(const uint8_t *block, __m128i whole) {
+    return vload_bytes(_mm_srli_si128(whole, 8)) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->dmin));
+}
+INLINE void scales_k4_at_once(const uint8_t *block, SuperblockScales *c) {
+    __m128i whole = whole_scales_k4(block);
+    vstore(c->s, vload_bytes(whole) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->d)));
+    vstore(c->m, minima_k4(block, whole));
 }
 
 INLINE void scales_q2_k_at_once(const BlockQ2_K *k, SuperblockScales *c) {
@@ -189,8 +214,7 @@ INLINE void scales_q2_k_at_once(const BlockQ2_K *k, SuperblockScales *c) {
 // The eight or sixteen scales and minima of a superblock.
 INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
     const BlockQ3_K *q3 = (const BlockQ3_K *)(const void *)superblock;
-    if (type == TYPE_MXFP4)
-        for (size_t j = 0; j < 8; j++) c->s[j] = mxfp4_scale(superblock[j * sizeof(BlockMXFP4)]);
+    if (type == TYPE_MXFP4) vstore(c->s, (vf)mxfp4_scales(superblock));
     else if (!has_super_blocks(type)) block_heads(type, superblock, (int)superblock_bytes(type) / 8, c);
     else if (type == TYPE_IQ4_XS) vstore(c->s, (vf)scales_iq4_xs((const BlockIQ4_XS *)(const void *)superblock));
     else if (type == TYPE_Q3_K) scaled_register(scales_k3(q3), half_scale(q3->d), c->s);
@@ -284,17 +308,6 @@ INLINE __m512i levels_of(__m128i levels, int offset, __m512i index) {
 INLINE __m512i iq4_levels(__m512i index) { return levels_of(_mm_setr_epi8(IQ4_VALUES), 128, index); }
 INLINE __m512i mxfp4_levels(__m512i index) { // a small offset, so that sums to subtract stay small
     return levels_of(_mm_setr_epi8(MXFP4_VALUES), 16, index);
-}
-// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale). The bytes are loaded one by one into a
-// general register. A gather instruction would take as long as all products of the superblock.
-INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
-    uint64_t eight = 0;
-    UNROLL(8)
-    for (size_t i = 0; i < 8; i++) eight |= (uint64_t)blocks[i * sizeof(BlockMXFP4)] << 8 * i;
-    __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)eight));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
     uint32_t low, high;

@@ -237,7 +237,8 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == MATRIX_INT8) {
         const MatrixKernel *rows = table->int8_rows(t.type);
-        bool whole = k == rows && is_k(t.type) && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
+        bool as_k = is_k(t.type) || rows->pack == table->int8_rows(TYPE_Q4_K)->pack; // IQ4_XS on AVX2
+        bool whole = k == rows && as_k && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
         const Products *want = whole ? c->from_whole : c->from_int8;
         take_distance(FROM_INT8, isa, guarded_distance(&o, want, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     }
