@@ -66,18 +66,22 @@ INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned nint
                              (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],
                              (int)book[e[6] | (ninth << 2 & 256)], (int)book[e[7] | (ninth << 1 & 256)]);
 }
-// Negates the elements whose bit of `signs` is set.
-INLINE q32 q_negated(q32 q, uint32_t signs) {
 #if QUILL_SIMD == 512
-    return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q);
+// Negates the elements whose bit of `signs` is set.
+INLINE q32 q_negated(q32 q, uint32_t signs) { return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q); }
 #else
+// -1 for the elements whose bit of `signs` is set, 0 for the others.
+INLINE q32 q_set(uint32_t signs) {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
-    __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)signs), spread), select);
-    set = _mm256_cmpeq_epi8(set, select);
-    return _mm256_sub_epi8(_mm256_xor_si256(q, set), set);
-#endif
+    __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)signs), spread), select);
+    return _mm256_cmpeq_epi8(bits, select);
 }
+INLINE q32 q_negated(q32 q, uint32_t signs) {
+    q32 set = q_set(signs);
+    return _mm256_sub_epi8(_mm256_xor_si256(q, set), set);
+}
+#endif
 // For each eight elements: q - 1 if their bit (3, 7, 11, 15) is set, otherwise q + 1.
 INLINE q32 q_eighths(q32 q, unsigned bits) {
     const __m256i select = _mm256_setr_epi64x(8, 0x80, 0x800, 0x8000);
@@ -304,22 +308,28 @@ INLINE q32 q_iq2_xs(const BlockIQ2_XS *k, int j) {
     return q_eights(codebooks_iq2_xs, e[0] & 511, e[1] & 511, e[2] & 511, e[3] & 511);
 }
 
-// Block j (0..7) of a super-block as signed bytes; for the ternary types as codes 0 to 2.
-INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScales *c) {
-    const BlockIQ1_S *s1 = block;
+// Block j (0..7) of a super-block of IQ2 or IQ3 without the signs, which SuperblockScales has.
+INLINE q32 q_magnitudes(int type, const void *block, int j) {
     const BlockIQ2_S *s2 = block;
     const BlockIQ3_S *s3 = block;
     switch (type) {
+    case TYPE_IQ2_XXS: return q_iq2_xxs(block, j);
+    case TYPE_IQ2_XS: return q_iq2_xs(block, j);
+    case TYPE_IQ2_S: return q_with_high(codebooks_iq2_s, s2->qs + 4 * j, s2->qh[j], 2, 3);
+    case TYPE_IQ3_XXS: return q_fours(codebooks_iq3_xxs, ((const BlockIQ3_XXS *)block)->qs + 8 * j);
+    default: return q_fours_ninth(codebooks_iq3_s, s3->qs + 8 * j, s3->qh[j]);
+    }
+}
+
+// Block j (0..7) of a super-block as signed bytes; for the ternary types as codes 0 to 2.
+INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScales *c) {
+    const BlockIQ1_S *s1 = block;
+    switch (type) {
     case TYPE_IQ1_S: return q_add(q_with_high(codebooks_iq1, s1->qs + 4 * j, s1->qh[j], 3, 7), c->signs + j);
     case TYPE_IQ1_M: return q_iq1_m(block, j);
-    case TYPE_IQ2_XXS: return q_negated(q_iq2_xxs(block, j), c->signs[j]);
-    case TYPE_IQ2_XS: return q_negated(q_iq2_xs(block, j), c->signs[j]);
-    case TYPE_IQ2_S: return q_negated(q_with_high(codebooks_iq2_s, s2->qs + 4 * j, s2->qh[j], 2, 3), c->signs[j]);
-    case TYPE_IQ3_XXS:
-        return q_negated(q_fours(codebooks_iq3_xxs, ((const BlockIQ3_XXS *)block)->qs + 8 * j), c->signs[j]);
-    case TYPE_IQ3_S: return q_negated(q_fours_ninth(codebooks_iq3_s, s3->qs + 8 * j, s3->qh[j]), c->signs[j]);
     case TYPE_TQ1_0: return q_tq1(block, j);
-    default: return q_shr(q_load(((const BlockTQ2_0 *)block)->qs + j / 4 * 32), 2 * (j % 4), 3);
+    case TYPE_TQ2_0: return q_shr(q_load(((const BlockTQ2_0 *)block)->qs + j / 4 * 32), 2 * (j % 4), 3);
+    default: return q_negated(q_magnitudes(type, block, j), c->signs[j]);
     }
 }
 

@@ -21,10 +21,20 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
+// Block j as unsigned bytes. If the type is_signed, they are the weights' magnitudes, and *signs has the signs. Those
+// of IQ2 and IQ3_XXS are stored apart: they are moved to the activations without the way through signed weights.
+INLINE q32 unsigned_of(int type, const uint8_t *superblock, int j, const SuperblockScales *c, q32 *signs) {
+    if (is_book(type) && is_signed(type)) {
+        *signs = _mm256_or_si256(q_set(c->signs[j]), _mm256_set1_epi8(1)); // -1 or 1
+        return q_magnitudes(type, superblock, j);
+    }
+    *signs = integers(type, superblock, j, c);
+    return is_signed(type) ? _mm256_abs_epi8(*signs) : *signs;
+}
+
 // Sums of four products in each lane.
-INLINE __m256i dot4(int type, q32 w, q32 x) {
-    q32 u = is_signed(type) ? _mm256_abs_epi8(w) : w;
-    if (is_signed(type)) x = _mm256_sign_epi8(x, w);
+INLINE __m256i dot4(int type, q32 u, q32 signs, q32 x) {
+    if (is_signed(type)) x = _mm256_sign_epi8(x, signs);
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), u, x);
 #else
@@ -74,10 +84,10 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     const int factors = scales_16(type) ? 2 : 1;
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, superblock, j, &b->c);
+        q32 signs, u = unsigned_of(type, superblock, j, &b->c, &signs);
         UNROLL(4)
         for (int r = 0; r < C; r++) {
-            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
+            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, u, signs, q_load(a[(size_t)r * a_stride].q + 32 * j)));
             const float *f = b->factor[r] + factors * j;
             vf scale = vset(f[0]);
             if (factors == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
