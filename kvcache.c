@@ -622,5 +622,8 @@ void kvcache_commit(KvCache *kv, Sequence *s, int n_slots) {
         if (kv->names.of_block[block].named) continue; // a sequence that shares the block has named it
         ChainHash name = chain_next(parent, ids, size);
         kvnames_set(&kv->names, block, &name, parent, ids);
+        // The index has an older block with these tokens: its checkpoint is the one that others can find.
+        if (!kv->names.of_block[block].found)
+            kvstates_move(&kv->states, block, kvnames_find(&kv->names, &name, parent, ids));
     }
 }

@@ -24,7 +24,7 @@
 // Recurrent layers keep a state of each sequence after its last computed token (kv/kvstates.h) in place of K and V.
 // kvcache_reserve allocates the state after the coming rows, kvcache_advance makes it the current state of the
 // sequence, and kvcache_fork shares it. Blocks keep states as checkpoints: one every certain number
-// of slots, and one after the last whole block of the known tokens. kvcache_truncate returns to the last checkpoint
+// of slots, one after the last whole block of the known tokens, and wanted ones (SeqStates). kvcache_truncate returns to the last checkpoint
 // before the new end, and the tokens after it are computed again. A shared prefix ends at a checkpoint.
 //
 // Sealed types (kv/kvpool.h) are written in groups of SEAL slots. A shared group is copied as a whole before one of its

@@ -292,20 +292,21 @@ static Status plan_types(const MemoryPlan *p, KvShape *s) {
     return OK;
 }
 
-// Sets the most rows of a step: no more than all sequences have slots.
-static void plan_rows(MemoryPlan *p) {
-    int n_ctx = p->shape.n_ctx, n_seqs = p->needs.n_seqs;
-    p->max_rows =
-        int_min(device_plan_ubatch(p->devices, p->config), n_ctx > INT_MAX / n_seqs ? INT_MAX : n_ctx * n_seqs);
-    p->max_out = int_min(p->needs.max_out, p->max_rows);
-}
-
 // A step has a row for each sequence: no more sequences than rows run at once.
 static void bound_sequences(MemoryPlan *p) {
     if (!p->needs.pooled || p->shape.n_seqs <= p->max_rows) return;
     note_print(!p->config->verbose, "-np %d: a step has at most %d rows (-ub), one for each sequence", p->shape.n_seqs,
                p->max_rows);
     p->shape.n_seqs = p->max_rows;
+}
+
+// Sets the most rows of a step: no more than all sequences have slots.
+static void plan_rows(MemoryPlan *p) {
+    int n_ctx = p->shape.n_ctx, n_seqs = p->needs.n_seqs;
+    p->max_rows =
+        int_min(device_plan_ubatch(p->devices, p->config), n_ctx > INT_MAX / n_seqs ? INT_MAX : n_ctx * n_seqs);
+    p->max_out = int_min(p->needs.max_out, p->max_rows);
+    bound_sequences(p);
 }
 
 // Sets the shape that the cache gets if memory allows it. If no context was requested (0), that of the model, or as
@@ -324,7 +325,6 @@ static Status plan_shape(MemoryPlan *p, int asked) {
     s->share = p->needs.pooled;
     plan_checkpoints(s, (size_t)s->n_ctx);
     plan_rows(p);
-    bound_sequences(p);
     plan_partners(s, p->max_rows);
     if (p->needs.pooled) s->n_blocks = kvshape_blocks_of_one(s); // the least that plan_pool gives the pool
     return OK;

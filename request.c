@@ -49,8 +49,8 @@ static int block_end(const KvCache *kv, const Sequence *q) {
     return (q->n_cached / kv->pool->block + 1) * kv->pool->block;
 }
 
-// The end of the next slots of q that others can share: the end of a block; with recurrent layers, a checkpoint.
-static int next_shared(const KvCache *kv, const Sequence *q) {
+// The end of the next slots of q that others can share: of a block; with recurrent layers, where a checkpoint is.
+static int next_shared_end(const KvCache *kv, const Sequence *q) {
     if (kv->states.pool.n_layers == 0) return block_end(kv, q);
     return seqstates_next_checkpoint(&kv->states, &q->states, q->n_cached, q->n_tokens);
 }
@@ -64,16 +64,19 @@ static bool begins_with(const Sequence *later, const Sequence *q, int end) {
 
 bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv) {
     return request_has_blocks(r) && sequence_shares(r->seq) && sequence_shares(later->seq) && !request_is_decoding(r) &&
-           begins_with(later->seq, r->seq, next_shared(kv, r->seq));
+           begins_with(later->seq, r->seq, next_shared_end(kv, r->seq));
 }
 
-void request_want_checkpoint(Request *r, const KvCache *kv) {
+void request_want_checkpoints(Request *r, const KvCache *kv) {
+    int *next = &r->seq->states.wanted[0], *least = &r->seq->states.wanted[1];
+    *next = *least = 0;
     if (kv->states.pool.n_layers == 0 || !kvcache_shares(kv) || !sequence_shares(r->seq)) return;
     for (const Request *later = r->next; later; later = later->next) {
         if (request_has_blocks(later) || !sequence_shares(later->seq)) continue;
         if (!begins_with(later->seq, r->seq, block_end(kv, r->seq))) continue;
-        r->seq->states.wanted = common_slots(kv, r->seq, later->seq);
-        return;
+        int common = common_slots(kv, r->seq, later->seq);
+        if (*next == 0) *next = *least = common;
+        *least = int_min(*least, common);
     }
 }
 

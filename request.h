@@ -107,9 +107,9 @@ bool request_has_blocks(const Request *r); // it has begun, and was not preempte
 bool request_is_decoding(const Request *r);
 // Whether r is about to compute blocks that `later` begins with, so that `later` can share them afterwards.
 bool request_is_computing_for(const Request *r, const Request *later, const KvCache *kv);
-// Recurrent layers: asks for a checkpoint of r where the next request that has not begun parts from it, so that this
-// one can share what r computes.
-void request_want_checkpoint(Request *r, const KvCache *kv);
+// Recurrent layers: asks for checkpoints of r where requests that have not begun part from it, so that they can share
+// what r computes: where the next one parts, and where the first difference is.
+void request_want_checkpoints(Request *r, const KvCache *kv);
 
 // ---- the blocks that it needs ---------------------------------------------------------------------------------------
 

@@ -94,8 +94,8 @@ static bool prefix_is_coming(const Scheduler *s, const Request *r) {
 // What a pass over the requests, oldest first, has found so far about rows of prompts.
 typedef struct {
     bool waits;   // a request may not begin
-    int n_seqs;   // sequences of requests that will enter this step and have no blocks yet
-    int n_blocks; // blocks that all requests with prompt rows still need
+    int n_seqs;   // sequences of requests that may begin, or wait for stored K and V, and have no blocks yet
+    int n_blocks; // blocks that such requests with prompt rows still need
 } PrefillPass;
 
 // Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
@@ -266,7 +266,7 @@ static bool add_next_rows(Scheduler *s, Request *r) {
 
 // Adds rows of known tokens; false: there is no block for them.
 static bool add_prefill_rows(Scheduler *s, Request *r) {
-    request_want_checkpoint(r, s->kv);
+    request_want_checkpoints(r, s->kv);
     if (!add_picked_rows(s, r) && !add_next_rows(s, r)) return false;
     begin(r);
     return true;

@@ -107,7 +107,7 @@ static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
         kind == FEED_LINE ? batch_line_new(&b->context, text, number, came) : batch_line_refuse(too_long, number);
     if (line->job.cancel) {
         cancel_jobs(b, line->job.cancel);
-        b->n_lines -= b->n_lines > 0; // it is no job
+        if (b->n_lines > 0) b->n_lines--; // it was counted as a job
     }
     if (line->failed.code) replies_write(&b->context, line, &line->reply);
     note_failure(b, line);

@@ -26,13 +26,10 @@ static double step_seconds(Engine *e, Sequence *q, Step *t, int rows, uint64_t *
 }
 
 // The costs are medians of rounds with all numbers of rows in turn, so that another program's burst slows a round and
-// not all steps of one number. More rows cost at least as much as fewer: a slower measurement of fewer was disturbed.
+// not all steps of one number.
 static void costs_of(double times[STEP_COSTS][REPETITIONS], StepCosts *out) {
-    double one = stats_median(times[0], REPETITIONS), least = INFINITY;
-    for (int i = STEP_COSTS - 1; i >= 0; i--) {
-        least = fmin(least, fmax(1, stats_median(times[i], REPETITIONS) / one));
-        out->at[i] = least;
-    }
+    double one = stats_median(times[0], REPETITIONS), most = 1;
+    for (int i = 0; i < STEP_COSTS; i++) out->at[i] = most = fmax(most, stats_median(times[i], REPETITIONS) / one);
 }
 
 Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, char unit[16]) {

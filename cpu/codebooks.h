@@ -66,22 +66,15 @@ INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned nint
                              (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],
                              (int)book[e[6] | (ninth << 2 & 256)], (int)book[e[7] | (ninth << 1 & 256)]);
 }
-#if QUILL_SIMD == 512
 // Negates the elements whose bit of `signs` is set.
-INLINE q32 q_negated(q32 q, uint32_t signs) { return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q); }
-#else
-// -1 for the elements whose bit of `signs` is set, 0 for the others.
-INLINE q32 q_set(uint32_t signs) {
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
-    __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)signs), spread), select);
-    return _mm256_cmpeq_epi8(bits, select);
-}
 INLINE q32 q_negated(q32 q, uint32_t signs) {
-    q32 set = q_set(signs);
+#if QUILL_SIMD == 512
+    return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q);
+#else
+    q32 set = q_mask(signs);
     return _mm256_sub_epi8(_mm256_xor_si256(q, set), set);
-}
 #endif
+}
 // For each eight elements: q - 1 if their bit (3, 7, 11, 15) is set, otherwise q + 1.
 INLINE q32 q_eighths(q32 q, unsigned bits) {
     const __m256i select = _mm256_setr_epi64x(8, 0x80, 0x800, 0x8000);

@@ -240,7 +240,7 @@ static inline const CpuKernels *cpu_kernels_of(const Backend *be) { return be->i
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type);              // cpu/int8_avx2.c, and with AVX2 alone also the next
+const MatrixKernel *cpu_madd_matrix(int type);              // AVX2: cpu/int8_avx2.c; for some types the next
 const MatrixKernel *cpu_madd_whole(int type);               // cpu/int8_whole_avx2.c: K types and IQ4_XS
 const MatrixKernel *cpu_madd_panels(int type);              // cpu/int8_panels_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type);              // AVX-512 with VNNI: chooses one of the next three by type
@@ -252,7 +252,7 @@ extern const AttendKernel cpu_vnni_attend, cpu_madd_attend; // cpu/int16_attend.
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AVXVNNI) // the makefile sets it for compilers that cannot build it
 #define QUILL_AVXVNNI
-const MatrixKernel *cpu_avxvnni_matrix(int type); // the same sources again, for AVX-VNNI
+const MatrixKernel *cpu_avxvnni_matrix(int type); // cpu/int8_avx2.c again, for AVX-VNNI
 const MatrixKernel *cpu_avxvnni_panels(int type);
 extern const AttendKernel cpu_avxvnni_attend;
 #endif

@@ -5,7 +5,7 @@
 // their offset or minimum is subtracted with the help of the activations' sums; for signed weights the magnitude is
 // multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
 // scales are applied once for 16 or 32 elements, in f32. This file is compiled twice: for AVX-VNNI, dpbusd replaces
-// maddubs. With AVX2 alone, cpu/int8_whole_avx2.c computes the types whose scales are whole numbers.
+// maddubs. With AVX2 alone, cpu/int8_whole_avx2.c computes K types and IQ4_XS.
 #include "cpu/int8_block.h"
 #if defined(__AVXVNNI__)
 #define EACH_TYPE_HERE EACH_QUANTISED
@@ -21,11 +21,11 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Block j as unsigned bytes. If the type is_signed, they are the weights' magnitudes, and *signs has the signs. Those
-// of IQ2 and IQ3_XXS are stored apart: they are moved to the activations without the way through signed weights.
+// Block j as unsigned bytes. If the type is_signed, they are the weights' magnitudes, and the signs of *signs are the
+// weights'. IQ2 and IQ3_XXS store magnitudes and signs apart, so no signed weights are made.
 INLINE q32 unsigned_of(int type, const uint8_t *superblock, int j, const SuperblockScales *c, q32 *signs) {
     if (is_book(type) && is_signed(type)) {
-        *signs = _mm256_or_si256(q_set(c->signs[j]), _mm256_set1_epi8(1)); // -1 or 1
+        *signs = _mm256_or_si256(q_mask(c->signs[j]), _mm256_set1_epi8(1)); // -1 or 1
         return q_magnitudes(type, superblock, j);
     }
     *signs = integers(type, superblock, j, c);

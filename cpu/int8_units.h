@@ -8,7 +8,8 @@
 
 #include "cpu/int8_block.h"
 
-// A superblock of activations. x is about unit times q, with the number of units (`times`) of the element's block.
+// A superblock of activations. x is about unit times q, with the number of units (`times`) of the element's block. AVX2
+// reads `sum`, AVX-512 `times`, `whole` and `product`, both the others.
 typedef struct {
     int8_t q[SUPERBLOCK];             // blocks of 32 in their BlockOrder
     int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements (put_16)
@@ -20,16 +21,13 @@ typedef struct {
 enum { MOST_TIMES = 127 };
 _Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
 
-// The order of the blocks of 32 activations: that of the weights that one load of 64 bytes unpacks to.
+// The order of the blocks of 32 activations: that of the weights that one load unpacks to, of 64 bytes on AVX-512. On
+// AVX2 all types are in file order.
 typedef enum {
     IN_FILE_ORDER, // Q6_K
     EVERY_SECOND,  // Q4_K and Q5_K: 0, 2, 1, 3, 4, 6, 5, 7. The two nibbles of a byte belong to blocks b and b + 1
     BY_HALVES, // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. The four pairs of bits of a byte belong to blocks b to b + 3
 } BlockOrder;
-INLINE BlockOrder order_of(int type) {
-    if (type == TYPE_Q2_K || type == TYPE_Q3_K) return BY_HALVES;
-    return type == TYPE_Q4_K || type == TYPE_Q5_K ? EVERY_SECOND : IN_FILE_ORDER;
-}
 
 static int place_of(int block, BlockOrder order) {
     if (order == BY_HALVES) return block % 4 * 2 + block / 4;
@@ -77,6 +75,12 @@ static void quantize_whole(const float *x, WholeActivations *to, BlockOrder orde
         to->sum[b] = scale * (float)(sum[0] + sum[1]);
         for (int half = 0; half < 2; half++) put_16(to, b, half, (int)times, sum[half], order);
     }
+}
+
+// For MatrixKernel.pack, with tiles of one row. The types' rows are whole superblocks.
+INLINE void pack_whole(void *packed, int tile, const float *x, int n_in, BlockOrder order) {
+    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
+    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, order);
 }
 
 #endif

@@ -50,8 +50,8 @@ INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t lef
 #endif
 }
 
-// K types, whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others. On AVX2, the
-// types whose scales are multiplied as whole numbers, and those whose scales are f32.
+// K types, whose scales are whole multiples of a superblock's d, in blocks of 16 or 32, and the others. On AVX2,
+// cpu/int8_whole_avx2.c computes the types of EACH_WHOLE_TYPE, and cpu/int8_avx2.c those of EACH_F32_TYPE.
 #define EACH_K_TYPE(X) X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K)
 // clang-format off
 #define EACH_OTHER_TYPE(X) EACH_F32_TYPE(X) X(TYPE_IQ4_XS)
@@ -74,7 +74,7 @@ INLINE __m128i scales_k3(const BlockQ3_K *k) {
     high = _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
     return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
 }
-INLINE __m256i whole_scales_iq4_xs(const BlockIQ4_XS *k) { // without d
+INLINE __m256i six_bit_scales_iq4_xs(const BlockIQ4_XS *k) { // without d
     uint32_t low4;
     memcpy(&low4, k->scales_l, sizeof low4);
     const __m256i fours = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
@@ -84,11 +84,12 @@ INLINE __m256i whole_scales_iq4_xs(const BlockIQ4_XS *k) { // without d
     return _mm256_sub_epi32(_mm256_or_si256(low, _mm256_slli_epi32(high, 4)), _mm256_set1_epi32(32));
 }
 INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(whole_scales_iq4_xs(k)), _mm256_set1_ps(half_scale(k->d)));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(six_bit_scales_iq4_xs(k)), _mm256_set1_ps(half_scale(k->d)));
 }
 
-// Eight words, `stride` bytes apart: word i of 16 bytes that are loaded from where word i is the wanted one. A gather
-// would take longer than the products of a row.
+// Eight words, `stride` bytes apart. Load i begins 2 i bytes before the wanted word, which is word i of the register
+// then. The last load ends inside the last block. A gather would take longer than the products of a row, and general
+// registers three times as many instructions.
 INLINE __m128i words_apart(const uint8_t *p, int stride) {
 #define WORD(i) _mm_blend_epi16(v, _mm_loadu_si128((const __m128i *)(const void *)(p + (i) * (stride - 2))), 1 << (i))
     __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
@@ -104,8 +105,15 @@ INLINE __m128i words_apart(const uint8_t *p, int stride) {
 
 // 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale).
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
+#if QUILL_SIMD == 512 // through a general register
+    uint64_t eight = 0;
+    UNROLL(8)
+    for (size_t i = 0; i < 8; i++) eight |= (uint64_t)blocks[i * sizeof(BlockMXFP4)] << 8 * i;
+    __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)eight));
+#else
     __m128i words = words_apart(blocks, sizeof(BlockMXFP4));
     __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(words, _mm_set1_epi16(255)));
+#endif
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
@@ -143,7 +151,7 @@ INLINE float offset_of(int type) { // subtracted from the integers
 INLINE bool has_super_blocks(int type) {
     return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS || is_book(type);
 }
-INLINE q32 mxfp4_unsigned(q32 index) {
+INLINE q32 mxfp4_unsigned(q32 index) { // plus offset_of, which the table can have for nothing
     const __m128i levels = _mm_add_epi8(_mm_setr_epi8(MXFP4_VALUES), _mm_set1_epi8(16));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
 }
@@ -186,7 +194,7 @@ INLINE void block_heads(int type, const uint8_t *blocks, int stride, SuperblockS
 }
 
 // The eight scales and eight minima of Q4_K and Q5_K (k4_scale_min), six bits each, in three words behind d and dmin.
-INLINE __m128i whole_scales_k4(const uint8_t *block) {
+INLINE __m128i six_bit_scales_k4(const uint8_t *block) {
     __m128i head = _mm_loadu_si128((const __m128i *)(const void *)block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // words 1, 3, 2 and 3
     __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x84), 2);                         // 1 and 2 in odd places
@@ -194,14 +202,14 @@ INLINE __m128i whole_scales_k4(const uint8_t *block) {
     high = _mm_and_si128(high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
     return _mm_or_si128(low, high);
 }
-// The minima times dmin; whole: whole_scales_k4.
-INLINE vf minima_k4(const uint8_t *block, __m128i whole) {
-    return vload_bytes(_mm_srli_si128(whole, 8)) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->dmin));
+// The minima times dmin; six: six_bit_scales_k4.
+INLINE vf minima_k4(const uint8_t *block, __m128i six) {
+    return vload_bytes(_mm_srli_si128(six, 8)) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->dmin));
 }
 INLINE void scales_k4_at_once(const uint8_t *block, SuperblockScales *c) {
-    __m128i whole = whole_scales_k4(block);
-    vstore(c->s, vload_bytes(whole) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->d)));
-    vstore(c->m, minima_k4(block, whole));
+    __m128i six = six_bit_scales_k4(block);
+    vstore(c->s, vload_bytes(six) * vset(half_scale(((const BlockQ4_K *)(const void *)block)->d)));
+    vstore(c->m, minima_k4(block, six));
 }
 
 INLINE void scales_q2_k_at_once(const BlockQ2_K *k, SuperblockScales *c) {

@@ -1,8 +1,7 @@
 // cpu/int8_whole.c: products of K types with few rows of activations, in integers. A superblock of 256 elements is
 // converted to f32 once. AVX-512 with VNNI. cpu/int8_vnni.c computes the other types.
 //
-// A scale of such a type is a whole number times d of its superblock. Here a scale of the activations is a whole number
-// times a unit of their superblock. So the factor of a product of two blocks is a whole number, of at most 15 bits.
+// The factor of a product of two blocks is a whole number of at most 15 bits (cpu/int8_units.h).
 //
 // dpbusd adds four products of bytes; the sum fits into 16 bits. Two registers of sums are packed into one. dpwssd
 // multiplies them by the factors and adds up. The sum of a superblock fits into 32 bits: a lane gets 16 products, each
@@ -25,16 +24,17 @@ enum {
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-// MatrixKernel.pack. Rows of K types are whole superblocks; a tile is one row.
-INLINE void pack_tile(void *packed, int tile, const float *x, int n_in, BlockOrder order) {
-    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
-    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, order);
+INLINE BlockOrder order_of(int type) {
+    if (type == TYPE_Q2_K || type == TYPE_Q3_K) return BY_HALVES;
+    return type == TYPE_Q4_K || type == TYPE_Q5_K ? EVERY_SECOND : IN_FILE_ORDER;
 }
+
+// MatrixKernel.pack
 #define DEFINE_PACK(NAME, ORDER)                                                                                       \
     static void NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {                  \
         (void)x_stride;                                                                                                \
         (void)n_rows;                                                                                                  \
-        pack_tile(packed, tile, x, n_in, ORDER);                                                                       \
+        pack_whole(packed, tile, x, n_in, ORDER);                                                                      \
     }
 DEFINE_PACK(pack_in_file_order, IN_FILE_ORDER)
 DEFINE_PACK(pack_every_second, EVERY_SECOND)

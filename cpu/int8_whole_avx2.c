@@ -2,9 +2,10 @@
 // superblock of 256 elements is converted to f32 once. cpu/int8_avx2.c computes the other types.
 //
 // maddubs multiplies bytes and adds two products in 16 bits, as in cpu/int8_avx2.c; madd multiplies such sums by the
-// factors of their blocks and adds two of them in 32 bits. A lane gets 32 products of a superblock, each at most 127
-// (weight) x 32 (its scale) x 127 (activation) x 127 (its scale), together 2.10e9; those of Q6_K are larger and are
-// converted after 16 of them (2.08e9). The products of offsets and minima are subtracted in f32.
+// factors of their blocks and adds two of them in 32 bits. A lane gets 32 products of a superblock. A weight times its
+// scale is at most 127 x 32 (IQ4_XS), an activation times its scale 127 x 127: together 2.10e9. In Q6_K they are at
+// most 63 x 128: its sums are converted after 16 products (2.08e9). The products of offsets and minima are subtracted
+// in f32.
 #include "cpu/int8_units.h"
 
 #define EACH_TYPE_HERE EACH_WHOLE_TYPE
@@ -15,12 +16,11 @@ enum {
     AHEAD = 2048, // bytes to prefetch ahead of the loop
 };
 
-// MatrixKernel.pack. Rows of these types are whole superblocks; a tile is one row.
-static void pack_whole(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+// MatrixKernel.pack
+static void pack_in_file_order(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     (void)x_stride;
     (void)n_rows;
-    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
-    for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, IN_FILE_ORDER);
+    pack_whole(packed, tile, x, n_in, IN_FILE_ORDER);
 }
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
@@ -61,11 +61,11 @@ INLINE void whole_scales(int type, const uint8_t *p, NarrowScales *w) {
         w->of_sum = w->d * offset_of(type);
         break;
     case TYPE_IQ4_XS:
-        w->scale = _mm256_shuffle_epi8(whole_scales_iq4_xs(xs), words_twice);
+        w->scale = _mm256_shuffle_epi8(six_bit_scales_iq4_xs(xs), words_twice);
         w->d = half_scale(xs->d);
         break;
     default: // Q4_K and Q5_K, which begin alike
-        s = whole_scales_k4(p);
+        s = six_bit_scales_k4(p);
         w->scale = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(s), bytes_twice);
         w->d = half_scale(((const BlockQ4_K *)(const void *)p)->d);
         w->minimum = minima_k4(p, s);
@@ -162,6 +162,6 @@ INLINE void multiply_features(int type, const Tensor *t, int first, int last, co
 }
 
 const MatrixKernel *cpu_madd_whole(int type) {
-    static const MatrixKernel kernel = INT8_ROWS_KERNEL(pack_whole);
+    static const MatrixKernel kernel = INT8_ROWS_KERNEL(pack_in_file_order);
     return rows_function(type, 1) ? &kernel : NULL;
 }

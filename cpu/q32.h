@@ -22,14 +22,18 @@ INLINE q32 q_nibbles(const uint8_t *p) {
     __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
     return q_and(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 0, 4, 4)), 15);
 }
+// Byte i is -1 if bit i is set, otherwise 0.
+INLINE q32 q_mask(uint32_t bits) {
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, select), select);
+}
 // Byte i is 16 if bit i of the four bytes is set, otherwise 0.
 INLINE q32 q_fifth(const uint8_t *p) {
     uint32_t bits;
     memcpy(&bits, p, 4);
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
-    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
-    return q_and(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, select), select), 16);
+    return q_and(q_mask(bits), 16);
 }
 INLINE q32 q_iq4(q32 index) {
     const __m128i levels = _mm_setr_epi8(IQ4_VALUES);

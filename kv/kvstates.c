@@ -7,7 +7,8 @@
 
 #include "kernels.h"
 
-// Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of prompts.
+// Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of
+// prompts and the places where others part from them.
 enum { GRID_SHARE = 2 };
 
 static size_t host_bytes(const StatePool *p) {
@@ -105,6 +106,14 @@ void kvstates_keep(KvStates *s, int block, int state) {
     s->of_block[block] = state;
     set(s, state, s->refs[state] + 1, block);
     s->used[state] = ++s->events;
+}
+
+void kvstates_move(KvStates *s, int from, int to) {
+    if (s->pool.n_layers == 0 || s->of_block[from] < 0 || s->of_block[to] >= 0) return;
+    int state = s->of_block[from];
+    s->of_block[from] = -1;
+    s->of_block[to] = state;
+    s->block_of[state] = to;
 }
 
 void kvstates_forget(KvStates *s, int block) {

@@ -36,6 +36,8 @@ void kvstates_drop(KvStates *s, int state);  // removes a user
 bool kvstates_is_own(KvStates *s, int state);
 // Makes the state the block's checkpoint, unless the block has one or the state is one already.
 void kvstates_keep(KvStates *s, int block, int state);
+// Moves the checkpoint of a block to another one with the same tokens, unless that has one.
+void kvstates_move(KvStates *s, int from, int to);
 void kvstates_forget(KvStates *s, int block); // drops the block's checkpoint: its slots will change
 int kvstates_find(KvStates *s, int block);    // the block's checkpoint, marked as used now; -1: none
 

@@ -18,7 +18,8 @@ void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
 // Whether the state after the first `at` tokens should become a checkpoint. prefill: the step has several rows.
 static bool is_checkpoint(const KvStates *p, const SeqStates *s, int n_tokens, int at, bool prefill) {
     int last = (n_tokens - 1) / p->block * p->block; // leaves a token to compute, for its logits
-    return at > 0 && at % p->block == 0 && (at % p->every == 0 || at == s->wanted || (prefill && at == last));
+    bool wanted = at == s->wanted[0] || at == s->wanted[1];
+    return at > 0 && at % p->block == 0 && (at % p->every == 0 || wanted || (prefill && at == last));
 }
 
 int seqstates_next_checkpoint(const KvStates *p, const SeqStates *s, int now, int n_tokens) {

@@ -14,7 +14,7 @@ typedef struct {
     // (n) by rising n_tokens: those of KvShape.n_back, the state after the computed tokens, planned ones
     SeqState *list;
     int n, cap;
-    int wanted; // set by the caller: the end of a block where the state should become a checkpoint; 0: none
+    int wanted[2]; // set by the caller: ends of blocks where the state should become a checkpoint; 0: none
 } SeqStates;
 
 // Takes states for the rows of slots [now, n_slots) of a sequence with n_tokens tokens. Without drafts: one for the

@@ -237,8 +237,8 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == MATRIX_INT8) {
         const MatrixKernel *rows = table->int8_rows(t.type);
-        bool as_k = is_k(t.type) || rows->pack == table->int8_rows(TYPE_Q4_K)->pack; // IQ4_XS on AVX2
-        bool whole = k == rows && as_k && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
+        bool in_units = is_k(t.type) || rows->pack == table->int8_rows(TYPE_Q4_K)->pack; // IQ4_XS on AVX2
+        bool whole = k == rows && in_units && rows->pack != table->int8_rows(TYPE_Q8_0)->pack;
         const Products *want = whole ? c->from_whole : c->from_int8;
         take_distance(FROM_INT8, isa, guarded_distance(&o, want, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     }
@@ -478,7 +478,8 @@ static void test_matrix(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
 }
 
-// Every block is one repeated byte, or bytes from the ends of the range that the type allows.
+// Every block is one repeated byte, or bytes from the ends of the range that the type allows. In two rows of Q6_K the
+// weights are the largest, and so are the scales, which follow them.
 static void fill_extremes(TestMatrix *m, uint64_t *random) {
     static const uint8_t same[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0}, ends[] = {0x00, 0xff, 0x80, 0x7f, 0x81, 0x88};
     const TypeInfo *info = type_info(m->t.type);
@@ -489,6 +490,10 @@ static void fill_extremes(TestMatrix *m, uint64_t *random) {
         for (int i = 0; i < m->t.n_in; i += info->block, at += info->bytes) {
             for (int k = 0; k < info->bytes; k++)
                 at[k] = f < (int)ARRAY_LEN(same) ? same[f] : ends[pick(random, ARRAY_LEN(ends))];
+            if (m->t.type == TYPE_Q6_K && f < 2) {
+                memset(at, 0xff, offsetof(BlockQ6_K, scales));
+                memset(at + offsetof(BlockQ6_K, scales), f ? 0x7f : 0x80, sizeof((BlockQ6_K *)at)->scales);
+            }
             random_blocks_put_d(scales, at, sixteenth);
             if (scales->min_at >= 0) memcpy(at + scales->min_at, &sixteenth, sizeof sixteenth);
         }

@@ -165,8 +165,9 @@ static void test_computing_for_recurrent(void **state) {
         if (cases[i].common < 22) later.tokens[cases[i].common] = 99;
         compute(&kv, &s, int_max(1, cases[i].n_cached));
         assert_int_equal(request_is_computing_for(&r, &other, &kv), cases[i].coming);
-        request_want_checkpoint(&r, &kv);
-        assert_int_equal(s.states.wanted, cases[i].at);
+        request_want_checkpoints(&r, &kv);
+        assert_int_equal(s.states.wanted[0], cases[i].at);
+        assert_int_equal(s.states.wanted[1], cases[i].at);
         assert_int_equal(request_is_computing_for(&r, &other, &kv), cases[i].wanted);
         compute(&kv, &s, 22 - s.n_cached);
         kvcache_commit(&kv, &s, 22);
@@ -176,6 +177,54 @@ static void test_computing_for_recurrent(void **state) {
         sequence_free(&alien);
         close_all(&kv, &s, &later);
     }
+}
+
+// Two checkpoints are wanted: where the next prompt parts, and where the first difference is.
+static void test_two_wanted(void **state) {
+    (void)state;
+    KvCache kv;
+    Sequence s[4] = {{0}};
+    Request r[4];
+    open_recurrent(&kv, 4);
+    static const int common[4] = {22, 13, 20, 6};
+    for (int i = 3; i >= 0; i--) {
+        r[i] = (Request){.seq = &s[i], .next = i < 3 ? &r[i + 1] : NULL};
+        push(&s[i], 24);
+        s[i].tokens[common[i]] = 99 + i;
+    }
+    request_want_checkpoints(&r[0], &kv);
+    assert_int_equal(s[0].states.wanted[0], 12);
+    assert_int_equal(s[0].states.wanted[1], 4);
+    compute(&kv, &s[0], 22);
+    kvcache_commit(&kv, &s[0], 22);
+    for (int i = 1; i < 4; i++) assert_int_equal(kvcache_match_prefix(&kv, &s[i]), i == 1 ? 12 : i == 2 ? 20 : 4);
+    r[0].next = NULL;
+    request_want_checkpoints(&r[0], &kv);
+    assert_int_equal(s[0].states.wanted[0], 0);
+    kvcache_release(&kv, &s[2]);
+    kvcache_release(&kv, &s[3]);
+    sequence_free(&s[2]);
+    sequence_free(&s[3]);
+    close_all(&kv, &s[0], &s[1]);
+}
+
+// A checkpoint of tokens that an older block has, too, is found by that block's name.
+static void test_checkpoint_of_known_block(void **state) {
+    (void)state;
+    KvCache kv;
+    Sequence s[3] = {{0}};
+    open_recurrent(&kv, 4);
+    for (int i = 0; i < 3; i++) push(&s[i], 24);
+    s[2].tokens[9] = 99;
+    compute(&kv, &s[0], 12); // no checkpoint: 16 and 20 would be
+    kvcache_commit(&kv, &s[0], 12);
+    s[1].states.wanted[0] = 8;
+    compute(&kv, &s[1], 12);
+    kvcache_commit(&kv, &s[1], 12);
+    assert_int_equal(kvcache_match_prefix(&kv, &s[2]), 8);
+    kvcache_release(&kv, &s[2]);
+    sequence_free(&s[2]);
+    close_all(&kv, &s[0], &s[1]);
 }
 
 // A decoding request computes one token a step: nobody waits for it.
@@ -201,6 +250,7 @@ int main(void) {
         cmocka_unit_test(test_blocks_to_begin), cmocka_unit_test(test_shared_blocks_count_once),
         cmocka_unit_test(test_growing),         cmocka_unit_test(test_coming),
         cmocka_unit_test(test_computing_for),   cmocka_unit_test(test_computing_for_recurrent),
+        cmocka_unit_test(test_two_wanted),      cmocka_unit_test(test_checkpoint_of_known_block),
         cmocka_unit_test(test_decoding_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
