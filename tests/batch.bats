@@ -48,6 +48,29 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     done
 }
 
+@test "prompts share beginnings in a model with recurrent layers, also if the first one was alone" {
+    "$MAKE_TINY" recurrent.gguf arch=qwen35 ctx=65536 # regular checkpoints are thousands of tokens apart
+    common="$(printf 'words %.0s' {1..40})"
+    for i in 1 2 3 4 5 6; do echo "{\"id\":$i,\"prompt\":\"$common$i$common\",\"max_tokens\":2}"; done >jobs
+    cached() { jq -s -r 'sort_by(.id) | map(.usage.cached_tokens) | join(" ")' "$1"; }
+    "$QUILL" batch -m recurrent.gguf --raw jobs >out
+    [ "$(cached out)" = "0 160 160 160 160 160" ]
+    mkfifo pipe
+    "$QUILL" batch -m recurrent.gguf --raw <pipe >out &
+    exec 9>pipe
+    head -1 jobs >&9
+    has '"id":1' out
+    tail -5 jobs >&9
+    exec 9>&-
+    wait $!
+    [ "$(cached out)" = "0 0 160 160 160 160" ]
+}
+
+@test "more sequences than a step has rows are not planned" {
+    "$QUILL" batch -np 40 -ub 8 -v <<<'{"prompt":"a","max_tokens":1}' >out 2>errors
+    grep -q 'note: -np 40: a step has at most 8 rows (-ub), one for each sequence' errors
+}
+
 @test "jobs from a file, from -f and from stdin give the same answers" {
     for i in 1 2 3; do job $i 4; done >jobs
     strip() { sed 's/,"queue_ms.*//' | sort; }
