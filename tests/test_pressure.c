@@ -181,7 +181,7 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
 static void many_rounds(bool sealed, bool draws) {
     static Pressure p;
     int n_preempted = 0, n_passed = 0, n_shared = 0, n_ahead = 0;
-    for (uint64_t round = 0; round < 80; round++) {
+    for (uint64_t round = 100; round < 180; round++) { // in some of these the oldest request waits
         p = (Pressure){.random = 4 * round + 2 * sealed + draws + 1};
         one_round(&p, sealed, draws);
         n_preempted += p.n_preempted;
