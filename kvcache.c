@@ -574,23 +574,18 @@ static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     return n;
 }
 
-// How many of the n found blocks s can take such that the next row after them has partners for all slots that it sees.
-static int with_partners(const KvCache *kv, const Sequence *s, const int *found, int n) {
+// How many of the n found blocks s can take: the next row after them must have partners for all slots that it sees, and
+// with recurrent layers the last block must have a checkpoint.
+static int usable(const KvCache *kv, const Sequence *s, const int *found, int n) {
     int size = kv->pool->block, best = 0, run = s->n_unseen; // all blocks from `run` on have partners
-    if (!kv->partner) return n;
     for (int i = 0; i < n; i++) {
         int block = s->n_blocks + i;
-        if (kv->partner[found[i]] < 0) run = block + 1;
-        if (run <= first_seen(kv, (block + 1) * size) / size) best = i + 1;
+        if (kv->partner && kv->partner[found[i]] < 0) run = block + 1;
+        bool sees = !kv->partner || run <= first_seen(kv, (block + 1) * size) / size;
+        bool has_state = kv->states.pool.n_layers == 0 || kv->states.of_block[found[i]] >= 0;
+        if (sees && has_state) best = i + 1;
     }
     return best;
-}
-
-// How many of the n found blocks s can take: up to the last one with a checkpoint.
-static int with_state(const KvCache *kv, const int *found, int n) {
-    if (kv->states.pool.n_layers == 0) return n;
-    while (n > 0 && kv->states.of_block[found[n - 1]] < 0) n--;
-    return n;
 }
 
 int kvcache_match_prefix(KvCache *kv, Sequence *s) {
@@ -598,7 +593,7 @@ int kvcache_match_prefix(KvCache *kv, Sequence *s) {
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
     if (!kvcache_shares(kv) || !sequence_shares(s) || !at_edge) return s->n_cached;
     int *found, n = find_prefix(kv, s, &found);
-    n = with_state(kv, found, with_partners(kv, s, found, n));
+    n = usable(kv, s, found, n);
     s->n_cached += n * size;
     if (n > 0 && kv->states.pool.n_layers > 0)
         seqstates_set(&kv->states, &s->states, s->n_cached, kvstates_find(&kv->states, found[n - 1]));

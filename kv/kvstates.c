@@ -32,6 +32,8 @@ Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) 
     s->of_block = mem_alloc((size_t)n_blocks * sizeof *s->of_block);
     for (size_t i = 0; i < n; i++) s->block_of[i] = -1;
     s->n_left = s->pool.n_states;
+    s->n_seqs = int_max(1, shape->n_seqs);
+    s->of_one = (s->pool.n_states - shape->n_checkpoints) / s->n_seqs;
     for (int i = 0; i < n_blocks; i++) s->of_block[i] = -1;
     s->every = s->block = block;
     int grid = int_max(1, shape->n_checkpoints / GRID_SHARE);
@@ -75,6 +77,8 @@ static void set(KvStates *s, int i, int refs, int block) {
 }
 
 int kvstates_left(const KvStates *s) { return s->n_left; }
+
+int kvstates_reserved(const KvStates *s) { return int_max(0, s->n_seqs - s->n_active) * s->of_one; }
 
 int kvstates_take(KvStates *s) {
     int best = -1;

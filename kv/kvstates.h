@@ -15,6 +15,9 @@ typedef struct {
     uint64_t *used;  // (n_states) value of `events` when the checkpoint was last made or found
     int *of_block;   // (n_blocks) the block's checkpoint; -1: none
     int n_left;      // states that kvstates_take can return
+    int n_seqs;      // sequences that the pool has states for
+    int n_active;    // sequences that have a state, counted by kv/seqstates.c
+    int of_one;      // states of one sequence
     uint64_t events; // how often checkpoints were made or found
     int block;       // slots per block
     int back;        // KvShape.n_back
@@ -28,6 +31,7 @@ void kvstates_free(KvStates *s);
 void kvstates_load(const KvStates *s, int state, int layer, float *out); // out, values: (pool.floats)
 void kvstates_store(KvStates *s, int state, int layer, const float *values);
 int kvstates_left(const KvStates *s);        // states that kvstates_take can return: free ones and unused checkpoints
+int kvstates_reserved(const KvStates *s);    // of these, states for the sequences that have none yet
 int kvstates_take(KvStates *s);              // a state with one user; kvstates_left must not be 0
 void kvstates_share(KvStates *s, int state); // adds a user
 void kvstates_drop(KvStates *s, int state);  // removes a user

@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-static void push(SeqStates *s, int n_tokens, int state) {
+static void push(KvStates *p, SeqStates *s, int n_tokens, int state) {
+    p->n_active += s->n == 0;
     if (s->n == s->cap) {
         s->cap = int_max(4, 2 * s->cap);
         s->list = mem_resize(s->list, (size_t)s->cap * sizeof *s->list);
@@ -12,7 +13,9 @@ static void push(SeqStates *s, int n_tokens, int state) {
 }
 
 void seqstates_drop(KvStates *p, SeqStates *s, int n_tokens) {
+    bool had = s->n > 0;
     while (s->n > 0 && s->list[s->n - 1].n_tokens > n_tokens) kvstates_drop(p, s->list[--s->n].state);
+    p->n_active -= had && s->n == 0;
 }
 
 // Whether the state after the first `at` tokens should become a checkpoint. prefill: the step has several rows.
@@ -33,17 +36,19 @@ bool seqstates_plan(KvStates *p, SeqStates *s, int now, int n_tokens, int n_slot
     if (p->pool.n_layers == 0 || n_slots <= now) return true;
     seqstates_drop(p, s, now);
     bool in_place = n_drafts == 0 && p->back == 0 && s->n > 0 && kvstates_is_own(p, s->list->state);
-    int need = n_slots - first + 1 - in_place, spare = kvstates_left(p) - need;
-    if (spare < 0) return false;
+    int need = n_slots - first + 1 - in_place, left = kvstates_left(p) - need;
+    if (left < 0) return false;
+    // Checkpoints leave a state to every sequence that has none: it would have to wait for it.
+    int spare = left - int_max(0, kvstates_reserved(p) - (s->n == 0) * p->of_one);
     for (int at = (now / p->block + 1) * p->block; at < first && spare > 0; at += p->block)
         if (n_drafts >= 0 && is_checkpoint(p, s, n_tokens, at, n_drafts == 0)) {
-            push(s, at, kvstates_take(p));
+            push(p, s, at, kvstates_take(p));
             spare--;
         }
-    for (int at = first; at <= n_slots && !in_place; at++) push(s, at, kvstates_take(p));
+    for (int at = first; at <= n_slots && !in_place; at++) push(p, s, at, kvstates_take(p));
     if (!in_place) return true;
     kvstates_share(p, s->list->state);
-    push(s, n_slots, s->list->state);
+    push(p, s, n_slots, s->list->state);
     return true;
 }
 
@@ -51,14 +56,14 @@ bool seqstates_plan_ahead(KvStates *p, SeqStates *s, int n_slots) {
     if (p->pool.n_layers == 0) return true;
     seqstates_drop(p, s, n_slots - 1);
     if (kvstates_left(p) == 0) return false;
-    push(s, n_slots, kvstates_take(p));
+    push(p, s, n_slots, kvstates_take(p));
     return true;
 }
 
 void seqstates_set(KvStates *p, SeqStates *s, int n_tokens, int state) {
     if (n_tokens > 0) kvstates_share(p, state); // before seqstates_drop: it may be in the list already
     seqstates_drop(p, s, -1);
-    if (n_tokens > 0) push(s, n_tokens, state);
+    if (n_tokens > 0) push(p, s, n_tokens, state);
 }
 
 void seqstates_advance(KvStates *p, SeqStates *s, const int *blocks, int n_tokens, int from, int to) {

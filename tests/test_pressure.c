@@ -66,6 +66,8 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
                  .n_seqs = 1 + pick(p, max_seqs),
                  .n_ctx = FAKE_CTX,
                  .share = pick(p, 4) > 0};
+    s.n_recurrent = pick(p, 3) == 0;
+    s.n_checkpoints = pick(p, 7);
     if (pick(p, 2)) { // a layer with a window, and partners for at least one sequence
         KvShape one = s;
         s.window = one.window = 1 + pick(p, 2) * 7 + pick(p, 40);
@@ -149,13 +151,15 @@ static void check_texts(Pressure *p) {
         }
     assert_int_equal(p->d.f.kv.n_free, p->d.f.kv.pool->n_blocks);
     assert_int_equal(p->d.f.kv.n_free_tails, p->d.f.kv.pool->n_tails);
+    assert_int_equal(kvstates_left(&p->d.f.kv.states), p->d.f.kv.states.pool.n_states);
     check_partners(&p->d.f.kv);
 }
 
 static void one_round(Pressure *p, bool sealed, bool draws) {
     int max_seqs = 1 + pick(p, MOST_REQUESTS), max_rows = 1 + pick(p, 60);
     KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
-    bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups can be fetched
+    bool whole = !sealed || shape.block % SEAL == 0; // the shelf has whole groups, and no states
+    bool fetches = whole && !shape.n_recurrent && pick(p, 2);
     shape.keep_partners = fetches;
     fake_open_shape(&p->d.f, shape, max_rows, max_seqs);
     p->d.sampler = sampler_new(FAKE_VOCAB);

@@ -208,6 +208,37 @@ static void test_two_wanted(void **state) {
     close_all(&kv, &s[0], &s[1]);
 }
 
+// Checkpoints leave a state to every sequence that has none yet.
+static void test_checkpoints_leave_states(void **state) {
+    (void)state;
+    KvCache kv;
+    Sequence s[4] = {{0}};
+    KvShape shape = shape_of(4, true);
+    shape.n_recurrent = 1;
+    shape.rec = (Recurrence){.channels = 1, .taps = 2};
+    shape.n_checkpoints = 2;
+    assert_ok(kvcache_new(&kv, &shape));
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 4; i++) {
+            sequence_push(&s[i], &(int){100 + i}, 1);
+            push(&s[i], 22);
+            s[i].states.wanted[0] = 8;
+            assert_true(kvcache_reserve(&kv, &s[i], 22));
+        }
+        assert_int_equal(kvstates_left(&kv.states), 0); // four sequences and two checkpoints
+        for (int i = 0; i < 4; i++) kvcache_advance(&kv, &s[i], 22);
+        assert_int_equal(kvstates_left(&kv.states), 2);
+        for (int i = 0; i < 4; i++) {
+            kvcache_release(&kv, &s[i]);
+            sequence_free(&s[i]);
+            s[i] = (Sequence){0};
+        }
+        assert_int_equal(kvstates_left(&kv.states), 6);
+        assert_int_equal(kv.states.n_active, 0);
+    }
+    kvcache_free(&kv);
+}
+
 // A checkpoint of tokens that an older block has, too, is found by that block's name.
 static void test_checkpoint_of_known_block(void **state) {
     (void)state;
@@ -247,10 +278,15 @@ static void test_decoding_for(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks_to_begin), cmocka_unit_test(test_shared_blocks_count_once),
-        cmocka_unit_test(test_growing),         cmocka_unit_test(test_coming),
-        cmocka_unit_test(test_computing_for),   cmocka_unit_test(test_computing_for_recurrent),
-        cmocka_unit_test(test_two_wanted),      cmocka_unit_test(test_checkpoint_of_known_block),
+        cmocka_unit_test(test_blocks_to_begin),
+        cmocka_unit_test(test_shared_blocks_count_once),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_coming),
+        cmocka_unit_test(test_computing_for),
+        cmocka_unit_test(test_computing_for_recurrent),
+        cmocka_unit_test(test_two_wanted),
+        cmocka_unit_test(test_checkpoint_of_known_block),
+        cmocka_unit_test(test_checkpoints_leave_states),
         cmocka_unit_test(test_decoding_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 // logits of a row are a hash of all tokens that the row sees through its block table and the page of its group. A wrong
 // slot, table, page, position or order gives another text than expected_text, which works without a scheduler. If the
 // shape has a layer with a window, its pool stores the same tokens, and every row checks the tokens that it sees there.
+// The state of a recurrent layer is the hash of all tokens so far, and is compared with what the rows see.
 //
 // A file that includes this one first defines the length of the context: enum { FAKE_CTX = 64 };
 #ifndef QUILL_FAKE_MODEL_H
@@ -12,7 +13,7 @@
 #include "policy/plain.h"
 #include "scheduler.h"
 
-enum { FAKE_VOCAB = 40, MOST_REQUESTS = 8, FAKE_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
+enum { FAKE_VOCAB = 40, MOST_REQUESTS = 8, FAKE_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64, MOST_STATES = 64 };
 
 // ---- the fake model -------------------------------------------------------------------------------------------------
 
@@ -33,18 +34,21 @@ typedef struct {
     int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: never written
     int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) tokens of open groups, if KV is sealed
     int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same for the pool KV_WINDOW
+    uint64_t states[MOST_STATES];
     float logits[FAKE_ROWS * FAKE_VOCAB];
     int max_rows, n_steps, n_rows; // n_rows: rows computed in all steps
 } FakeEngine;
 
-// Of the shape, only block, n_blocks, n_seqs, share, types, window and n_partners are used.
+// Of the shape, only block, n_blocks, n_seqs, share, types, window, n_partners, n_recurrent and n_checkpoints are used.
 static inline void fake_open_shape(FakeEngine *b, KvShape shape, int max_rows, int max_seqs) {
     memset(b, 0, sizeof *b);
     shape.n_kv_heads = shape.head_dim = 1;
     shape.n_windowed = shape.window > 0;
     shape.n_layers = 1 + shape.n_windowed;
     shape.n_ctx = FAKE_CTX;
+    shape.rec = (Recurrence){.channels = 1, .taps = 2};
     assert_ok(kvcache_new(&b->kv, &shape));
+    assert_true(b->kv.states.pool.n_states <= MOST_STATES);
     assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
     kvcache_shuffle(&b->kv, 5);
     for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
@@ -222,10 +226,26 @@ static inline uint64_t hash_of_sight(FakeEngine *f, const int *table, int slot, 
     return hash;
 }
 
+// Computes the states after the n rows of a sequence, from b's row `row` on, and stores those that are kept.
+static inline void write_states(FakeEngine *f, const Batch *b, int row, int n) {
+    int seq = b->seq[row], from = b->state_in[seq], last = b->slot[row + n - 1];
+    uint64_t hash = from < 0 ? 0 : f->states[from];
+    assert_int_equal(from < 0, b->slot[row] == 0);
+    for (int i = row; i < row + n; i++) {
+        hash = mix(hash, (uint64_t)b->token[i]);
+        if (b->state_out[i] >= 0) f->states[b->state_out[i]] = hash;
+    }
+    assert_true(b->state_out[row + n - 1] >= 0);
+    if (hash != hash_of_sight(f, table_of(b, seq), last, last))
+        fail_msg("the state after slot %d is of other tokens", last);
+}
+
 static inline const float *fake_forward(FakeEngine *f, const Batch *b) {
     check_rows(f, b);
     copy_blocks(f, b);
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
+    for (int row = 0; row < b->n_rows && b->states; row += count_rows(b, row))
+        write_states(f, b, row, count_rows(b, row));
     // with sealed KV the last row of each sequence sees the groups that the step has sealed
     for (int i = 0; i < b->n_rows; i++)
         if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
