@@ -1,7 +1,7 @@
 // cpu/int8.h: shared by the kernels that multiply quantised weights by a few rows of activations in int8
 // (cpu/int8_vnni.c, cpu/int8_whole.c, cpu/int8_books.c, cpu/int8_avx2.c, cpu/int8_whole_avx2.c): one function for each
-// type and number of rows, and the MatrixKernel. The including file defines EACH_TYPE_HERE(X), its types, RowActivations, a superblock of packed
-// activations, and multiply_features, which is only declared here.
+// type and number of rows, and the MatrixKernel. The including file defines EACH_TYPE_HERE(X), its types,
+// RowActivations, a superblock of packed activations, and multiply_features, which is only declared here.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 

@@ -15,7 +15,7 @@ typedef struct {
     int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements (put_16)
     int16_t times[8], whole[8];       // the same for each 32 elements, in file order
     int8_t product[3][16];            // BY_HALVES: units times sum of each 16, in file order, digits to the base 256
-    float unit, sum[8];               // of each 32 elements in file order, in f32
+    float unit, sum[8];               // sum: of each 32 elements in file order, in f32
     char pad[12];                     // q is aligned to 64 bytes
 } WholeActivations;
 enum { MOST_TIMES = 127 };

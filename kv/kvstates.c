@@ -7,8 +7,8 @@
 
 #include "kernels.h"
 
-// Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of
-// prompts and the places where others part from them.
+// Checkpoints at regular distances may use 1 / GRID_SHARE of n_checkpoints. The others are for the ends of prompts and
+// for the places where other prompts part from them.
 enum { GRID_SHARE = 2 };
 
 static size_t host_bytes(const StatePool *p) {
