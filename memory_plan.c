@@ -300,7 +300,7 @@ static void bound_sequences(MemoryPlan *p) {
     p->shape.n_seqs = p->max_rows;
 }
 
-// Sets the most rows of a step: no more than all sequences have slots.
+// Sets the most rows of a step: no more than all sequences have slots. Then bounds the sequences.
 static void plan_rows(MemoryPlan *p) {
     int n_ctx = p->shape.n_ctx, n_seqs = p->needs.n_seqs;
     p->max_rows =

@@ -44,14 +44,10 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
     return sequence_common(a, b->tokens, b->n_tokens - 1) / kv->pool->block * kv->pool->block;
 }
 
-// The end of the block that q computes next.
-static int block_end(const KvCache *kv, const Sequence *q) {
-    return (q->n_cached / kv->pool->block + 1) * kv->pool->block;
-}
-
 // The end of the next slots of q that others can share: of a block; with recurrent layers, where a checkpoint is.
 static int next_shared_end(const KvCache *kv, const Sequence *q) {
-    if (kv->states.pool.n_layers == 0) return block_end(kv, q);
+    int size = kv->pool->block;
+    if (kv->states.pool.n_layers == 0) return (q->n_cached / size + 1) * size;
     return seqstates_next_checkpoint(&kv->states, &q->states, q->n_cached, q->n_tokens);
 }
 
@@ -73,8 +69,8 @@ void request_want_checkpoints(Request *r, const KvCache *kv) {
     if (kv->states.pool.n_layers == 0 || !kvcache_shares(kv) || !sequence_shares(r->seq)) return;
     for (const Request *later = r->next; later; later = later->next) {
         if (request_has_blocks(later) || !sequence_shares(later->seq)) continue;
-        if (!begins_with(later->seq, r->seq, block_end(kv, r->seq))) continue;
         int common = common_slots(kv, r->seq, later->seq);
+        if (common <= r->seq->n_cached) continue;
         if (*next == 0) *next = *least = common;
         *least = int_min(*least, common);
     }

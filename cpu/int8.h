@@ -18,6 +18,12 @@ static size_t packed_bytes(int n_rows, int n_in) {
     return (size_t)n_rows * superblocks_of(n_in) * sizeof(RowActivations);
 }
 
+// Stores the product of feature f and a row, or adds it to what is there. y: the row's results.
+INLINE void put_product(const Tensor *t, int f, float value, float *y, bool add) {
+    if (t->bias) value += t->bias[f];
+    y[f] = add ? y[f] + value : value;
+}
+
 // Multiplies features [first, last) by C rows of activations; type and C are constants in every copy.
 INLINE void multiply_features(int type, const Tensor *t, int first, int last, const RowActivations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add);

@@ -21,17 +21,6 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Block j as unsigned bytes. If the type is_signed, they are the weights' magnitudes, and the signs of *signs are the
-// weights'. IQ2 and IQ3_XXS store magnitudes and signs apart, so no signed weights are made.
-INLINE q32 unsigned_of(int type, const uint8_t *superblock, int j, const SuperblockScales *c, q32 *signs) {
-    if (is_book(type) && is_signed(type)) {
-        *signs = _mm256_or_si256(q_mask(c->signs[j]), _mm256_set1_epi8(1)); // -1 or 1
-        return q_magnitudes(type, superblock, j);
-    }
-    *signs = integers(type, superblock, j, c);
-    return is_signed(type) ? _mm256_abs_epi8(*signs) : *signs;
-}
-
 // Sums of four products in each lane.
 INLINE __m256i dot4(int type, q32 u, q32 signs, q32 x) {
     if (is_signed(type)) x = _mm256_sign_epi8(x, signs);
@@ -122,11 +111,7 @@ INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations
         add_superblock(type, last, a + whole, a_stride, C, &factors[0], sum);
     }
     UNROLL(4)
-    for (int r = 0; r < C; r++) {
-        float *out = &y[(size_t)r * y_stride + (size_t)f], value = vsum(sum[r][0] + sum[r][1]);
-        if (t->bias) value += t->bias[f];
-        *out = add ? *out + value : value;
-    }
+    for (int r = 0; r < C; r++) put_product(t, f, vsum(sum[r][0] + sum[r][1]), y + (size_t)r * y_stride, add);
 }
 
 INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,

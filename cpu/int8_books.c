@@ -357,10 +357,7 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
     for (int c = 0; c < C; c++) {
         __m512 all = sum[i / together * together][c];
         __mmask16 own = together == 1 ? 0xffff : i % 2 ? 0xff00 : 0x00ff;
-        int feature = f + i * apart;
-        float *out = &y[(size_t)c * y_stride + (size_t)feature], value = _mm512_mask_reduce_add_ps(own, all);
-        if (t->bias) value += t->bias[feature];
-        *out = add ? *out + value : value;
+        put_product(t, f + i * apart, _mm512_mask_reduce_add_ps(own, all), y + (size_t)c * y_stride, add);
     }
 }
 

@@ -1,5 +1,6 @@
-// cpu/int8_units.h: rows of activations in int8 whose scales are whole numbers of units, one unit for a superblock of
-// 256 elements, for the kernels of types whose own scales are whole numbers (cpu/int8_whole.c, cpu/int8_whole_avx2.c).
+// cpu/int8_units.h: rows of activations in int8. The scale of a block is a whole number of units, and a superblock of
+// 256 elements has one unit. The kernels of types whose own scales are whole numbers use them: cpu/int8_whole.c and
+// cpu/int8_whole_avx2.c.
 //
 // A scale of such a type is a whole number times d of its superblock. So the factor of a product of two blocks is a
 // whole number too, and a superblock is converted to f32 once.
@@ -14,9 +15,9 @@ typedef struct {
     int8_t q[SUPERBLOCK];             // blocks of 32 in their BlockOrder
     int16_t times16[16], whole16[16]; // units, at most MOST_TIMES, and the sum of q, for each 16 elements (put_16)
     int16_t times[8], whole[8];       // the same for each 32 elements, in file order
-    int8_t product[3][16];            // BY_HALVES: units times sum of each 16, in file order, digits to the base 256
-    float unit, sum[8];               // sum: of each 32 elements in file order, in f32
-    char pad[12];                     // q is aligned to 64 bytes
+    int8_t product[3][16]; // for BY_HALVES: units times whole16 in file order, as three digits to the base 256
+    float unit, sum[8];    // sum: of each 32 elements in file order, in f32
+    char pad[12];          // q is aligned to 64 bytes
 } WholeActivations;
 enum { MOST_TIMES = 127 };
 _Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
@@ -26,7 +27,7 @@ _Static_assert(sizeof(WholeActivations) % 64 == 0, "aligned loads of q");
 typedef enum {
     IN_FILE_ORDER, // Q6_K
     EVERY_SECOND,  // Q4_K and Q5_K: 0, 2, 1, 3, 4, 6, 5, 7. The two nibbles of a byte belong to blocks b and b + 1
-    BY_HALVES, // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. The four pairs of bits of a byte belong to blocks b to b + 3
+    BY_HALVES,     // Q2_K and Q3_K: 0, 4, 1, 5, 2, 6, 3, 7. A byte has two bits of each of the blocks b to b + 3
 } BlockOrder;
 
 static int place_of(int block, BlockOrder order) {
@@ -77,10 +78,17 @@ static void quantize_whole(const float *x, WholeActivations *to, BlockOrder orde
     }
 }
 
-// For MatrixKernel.pack, with tiles of one row. The types' rows are whole superblocks.
-INLINE void pack_whole(void *packed, int tile, const float *x, int n_in, BlockOrder order) {
-    WholeActivations *to = (WholeActivations *)packed + (size_t)tile * superblocks_of(n_in);
+// Packs a row of activations. Rows of these types are whole superblocks.
+INLINE void pack_whole(void *packed, int row, const float *x, int n_in, BlockOrder order) {
+    WholeActivations *to = (WholeActivations *)packed + (size_t)row * superblocks_of(n_in);
     for (int i = 0; i < n_in; i += SUPERBLOCK) quantize_whole(x + i, to++, order);
 }
+// Defines a MatrixKernel.pack, for tiles of one row.
+#define DEFINE_PACK(NAME, ORDER)                                                                                       \
+    static void NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {                  \
+        (void)x_stride;                                                                                                \
+        (void)n_rows;                                                                                                  \
+        pack_whole(packed, tile, x, n_in, ORDER);                                                                      \
+    }
 
 #endif

@@ -177,10 +177,7 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
         __m512 rest =
             _mm512_maskz_mul_ps(scales_16(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
         float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
-        int feature = f + i * apart;
-        float *out = &y[(size_t)c * y_stride + (size_t)feature];
-        if (t->bias) value += t->bias[feature];
-        *out = add ? *out + value : value;
+        put_product(t, f + i * apart, value, y + (size_t)c * y_stride, add);
     }
 }
 

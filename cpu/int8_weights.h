@@ -105,7 +105,7 @@ INLINE __m128i words_apart(const uint8_t *p, int stride) {
 
 // 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale).
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
-#if QUILL_SIMD == 512 // through a general register
+#if QUILL_SIMD == 512 // blends were not measured there
     uint64_t eight = 0;
     UNROLL(8)
     for (size_t i = 0; i < 8; i++) eight |= (uint64_t)blocks[i * sizeof(BlockMXFP4)] << 8 * i;
@@ -151,8 +151,8 @@ INLINE float offset_of(int type) { // subtracted from the integers
 INLINE bool has_super_blocks(int type) {
     return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS || is_book(type);
 }
-INLINE q32 mxfp4_unsigned(q32 index) { // plus offset_of, which the table can have for nothing
-    const __m128i levels = _mm_add_epi8(_mm_setr_epi8(MXFP4_VALUES), _mm_set1_epi8(16));
+INLINE q32 mxfp4_unsigned(q32 index) { // the offset is in the table, which costs nothing
+    const __m128i levels = _mm_add_epi8(_mm_setr_epi8(MXFP4_VALUES), _mm_set1_epi8((char)offset_of(TYPE_MXFP4)));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
 }
 // Block j (0..7) of a superblock as integers, before anything is subtracted; c as superblock_scales fills it.
@@ -177,6 +177,17 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j, const Superblock
     case TYPE_TQ2_0: return q_book_codes(type, k, j, c);
     default: return q_sub(q_book(type, k, j, c), -(int)offset_of(type));
     }
+}
+
+// Block j as unsigned bytes. If the type is_signed, they are the weights' magnitudes, and the signs of *signs are the
+// weights'. IQ2 and IQ3_XXS store magnitudes and signs apart, so no signed weights are made.
+INLINE q32 unsigned_of(int type, const uint8_t *superblock, int j, const SuperblockScales *c, q32 *signs) {
+    if (is_book(type) && is_signed(type)) {
+        *signs = _mm256_or_si256(q_mask(c->signs[j]), _mm256_set1_epi8(1)); // -1 or 1
+        return q_magnitudes(type, superblock, j);
+    }
+    *signs = integers(type, superblock, j, c);
+    return is_signed(type) ? _mm256_abs_epi8(*signs) : *signs;
 }
 
 // The first eight bytes, which are signed, as floats.

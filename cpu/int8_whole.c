@@ -29,13 +29,6 @@ INLINE BlockOrder order_of(int type) {
     return type == TYPE_Q4_K || type == TYPE_Q5_K ? EVERY_SECOND : IN_FILE_ORDER;
 }
 
-// MatrixKernel.pack
-#define DEFINE_PACK(NAME, ORDER)                                                                                       \
-    static void NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {                  \
-        (void)x_stride;                                                                                                \
-        (void)n_rows;                                                                                                  \
-        pack_whole(packed, tile, x, n_in, ORDER);                                                                      \
-    }
 DEFINE_PACK(pack_in_file_order, IN_FILE_ORDER)
 DEFINE_PACK(pack_every_second, EVERY_SECOND)
 DEFINE_PACK(pack_by_halves, BY_HALVES)
@@ -337,11 +330,9 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
         _mm512_storeu_ps(rest, _mm512_mul_ps(by_sum[c], _mm512_set1_ps(of_sums)));
         UNROLL(4)
         for (int i = 0; i < F; i++) {
-            int feature = f + i * apart;
-            float *out = &y[(size_t)c * y_stride + (size_t)feature], value = share * _mm512_reduce_add_ps(sum[i][c]);
+            float value = share * _mm512_reduce_add_ps(sum[i][c]);
             value += (rest[4 * i] + rest[4 * i + 1]) + (rest[4 * i + 2] + rest[4 * i + 3]);
-            if (t->bias) value += t->bias[feature];
-            *out = add ? *out + value : value;
+            put_product(t, f + i * apart, value, y + (size_t)c * y_stride, add);
         }
     }
 }

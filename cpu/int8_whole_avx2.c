@@ -1,11 +1,11 @@
 // cpu/int8_whole_avx2.c: products of K types and IQ4_XS with few rows of activations, in integers, with AVX2. A
 // superblock of 256 elements is converted to f32 once. cpu/int8_avx2.c computes the other types.
 //
-// maddubs multiplies bytes and adds two products in 16 bits, as in cpu/int8_avx2.c; madd multiplies such sums by the
+// maddubs multiplies bytes and adds two products in 16 bits, as in cpu/int8_avx2.c. madd multiplies such sums by the
 // factors of their blocks and adds two of them in 32 bits. A lane gets 32 products of a superblock. A weight times its
-// scale is at most 127 x 32 (IQ4_XS), an activation times its scale 127 x 127: together 2.10e9. In Q6_K they are at
-// most 63 x 128: its sums are converted after 16 products (2.08e9). The products of offsets and minima are subtracted
-// in f32.
+// scale is at most 127 x 32 (IQ4_XS). An activation times its scale is at most 127 x 127. So 32 products are at most
+// 2.10e9, which fits. Weights of Q6_K times their scales are larger, up to 63 x 128: its sums are converted to f32
+// after 16 products (2.08e9). The products of offsets and minima are subtracted in f32.
 #include "cpu/int8_units.h"
 
 #define EACH_TYPE_HERE EACH_WHOLE_TYPE
@@ -16,12 +16,7 @@ enum {
     AHEAD = 2048, // bytes to prefetch ahead of the loop
 };
 
-// MatrixKernel.pack
-static void pack_in_file_order(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    (void)x_stride;
-    (void)n_rows;
-    pack_whole(packed, tile, x, n_in, IN_FILE_ORDER);
-}
+DEFINE_PACK(pack_in_file_order, IN_FILE_ORDER)
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
@@ -120,11 +115,11 @@ INLINE void add_whole(int type, const uint8_t *p, const NarrowFactors *f, const 
     __m256i all[MOST_ROWS];
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, p, j, NULL), u = is_signed(type) ? _mm256_abs_epi8(w) : w;
+        q32 signs, u = unsigned_of(type, p, j, NULL, &signs);
         UNROLL(4)
         for (int c = 0; c < C; c++) {
             q32 x = q_load(a[(size_t)c * a_stride].q + 32 * j);
-            if (is_signed(type)) x = _mm256_sign_epi8(x, w);
+            if (is_signed(type)) x = _mm256_sign_epi8(x, signs);
             __m256i dot = _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), factors_of(type, f->factor[c], j));
             all[c] = j % blocks == 0 ? dot : _mm256_add_epi32(all[c], dot);
             __asm__("" : "+x"(all[c])); // keeps the order: compilers would add as a tree and store its sums
@@ -149,11 +144,7 @@ INLINE void multiply_row(int type, const Tensor *t, int f, const WholeActivation
         add_whole(type, p, &factors[s & 1], a, a_stride, C, sum);
     }
     UNROLL(4)
-    for (int c = 0; c < C; c++) {
-        float *out = &y[(size_t)c * y_stride + (size_t)f], value = vsum(sum[c]);
-        if (t->bias) value += t->bias[f];
-        *out = add ? *out + value : value;
-    }
+    for (int c = 0; c < C; c++) put_product(t, f, vsum(sum[c]), y + (size_t)c * y_stride, add);
 }
 
 INLINE void multiply_features(int type, const Tensor *t, int first, int last, const WholeActivations *a,

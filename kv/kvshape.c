@@ -127,10 +127,12 @@ static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
     return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
 }
 
+int kvshape_states_of_one(const KvShape *s) { return s->n_back > 0 ? s->n_back + 2 : 1; } // one is for the next rows
+
 StatePool kvshape_states(const KvShape *s) {
-    int of_one = s->n_back > 0 ? s->n_back + 2 : 1; // one of them for the next rows
+    int n_owned = int_max(1, s->n_seqs) * kvshape_states_of_one(s);
     return (StatePool){.n_layers = s->n_recurrent,
-                       .n_states = s->n_recurrent > 0 ? int_max(1, s->n_seqs) * of_one + s->n_checkpoints : 0,
+                       .n_states = s->n_recurrent > 0 ? n_owned + s->n_checkpoints : 0,
                        .floats = s->n_recurrent > 0 ? recurrence_floats(&s->rec) : 0,
                        .n_device = s->n_recurrent_device,
                        .be = s->be};

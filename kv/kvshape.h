@@ -59,6 +59,7 @@ int kvshape_partners_needed(const KvShape *s, int step_rows);
 int64_t kvshape_partners_of_one(int window, int block);
 size_t kvshape_state_bytes(const KvShape *s);     // all recurrent states; a part of kvshape_bytes
 size_t kvshape_one_state_bytes(const KvShape *s); // the state of one sequence, in all recurrent layers
+int kvshape_states_of_one(const KvShape *s);      // states that one sequence needs at once
 StatePool kvshape_states(const KvShape *s);       // sizes are set, data is NULL
 // The pool of one kind (KV_FULL, KV_WINDOW) without its memory: sizes and types are set, pointers are NULL.
 KvPool kvshape_pool(const KvShape *s, int kind);

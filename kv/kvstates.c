@@ -33,7 +33,7 @@ Status kvstates_new(KvStates *s, const KvShape *shape, int n_blocks, int block) 
     for (size_t i = 0; i < n; i++) s->block_of[i] = -1;
     s->n_left = s->pool.n_states;
     s->n_seqs = int_max(1, shape->n_seqs);
-    s->of_one = (s->pool.n_states - shape->n_checkpoints) / s->n_seqs;
+    s->of_one = kvshape_states_of_one(shape);
     for (int i = 0; i < n_blocks; i++) s->of_block[i] = -1;
     s->every = s->block = block;
     int grid = int_max(1, shape->n_checkpoints / GRID_SHARE);

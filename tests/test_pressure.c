@@ -96,20 +96,18 @@ static Request *oldest(Pressure *p) {
     return NULL;
 }
 
-// Whether an answer of the job has blocks.
-static bool runs(const Pressure *p, int job) {
-    for (int i = p->first[job]; i < p->first[job + 1]; i++)
-        if (p->r[i].seq->n_blocks > 0) return true;
-    return false;
+// Whether answer i has blocks, or is one that shares those of its job's first answer when this one has its prompt.
+static bool runs(const Pressure *p, int job, int i) {
+    return p->r[i].seq->n_blocks > 0 || (i > p->first[job] && p->r[i].n_prompt == 0);
 }
 
-// Runs one step and checks the conditions of progress. Further answers of a running job do not begin: they share its
-// blocks.
+// Runs one step and checks the conditions of progress.
 static bool step(Pressure *p) {
-    bool ran[JOBS];
+    bool ran[MOST];
     Request *old = oldest(p);
     int n_cached = old ? old->seq->n_cached : 0, n_tokens = old ? old->seq->n_tokens : 0;
-    for (int job = 0; job < p->n_added; job++) ran[job] = runs(p, job);
+    for (int job = 0; job < p->n_added; job++)
+        for (int i = p->first[job]; i < p->first[job + 1]; i++) ran[i] = runs(p, job, i);
     if (!device_step(&p->d)) {
         assert_null(old);
         return false;
@@ -118,8 +116,8 @@ static bool step(Pressure *p) {
     assert_true(old->finish != RUNNING || old->seq->n_cached >= n_cached);
     if (old->seq->n_tokens > n_tokens || old->seq->n_cached > n_cached) return true;
     p->n_passed++;
-    for (int job = 0; job < p->n_added; job++)
-        if (!ran[job] && runs(p, job)) fail_msg("job %d begins while an older one waits", job);
+    for (int i = 0; i < p->first[p->n_added]; i++)
+        if (!ran[i] && p->r[i].seq->n_blocks > 0) fail_msg("request %d begins while an older one waits", i);
     return true;
 }
 
@@ -158,7 +156,7 @@ static void check_texts(Pressure *p) {
 static void one_round(Pressure *p, bool sealed, bool draws) {
     int max_seqs = 1 + pick(p, MOST_REQUESTS), max_rows = 1 + pick(p, 60);
     KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
-    bool whole = !sealed || shape.block % SEAL == 0; // the shelf has whole groups, and no states
+    bool whole = !sealed || shape.block % SEAL == 0; // the shelf can load whole groups only, and no states
     bool fetches = whole && !shape.n_recurrent && pick(p, 2);
     shape.keep_partners = fetches;
     fake_open_shape(&p->d.f, shape, max_rows, max_seqs);

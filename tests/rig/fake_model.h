@@ -244,8 +244,10 @@ static inline const float *fake_forward(FakeEngine *f, const Batch *b) {
     check_rows(f, b);
     copy_blocks(f, b);
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
-    for (int row = 0; row < b->n_rows && b->states; row += count_rows(b, row))
-        write_states(f, b, row, count_rows(b, row));
+    for (int row = 0, n; row < b->n_rows && b->states; row += n) {
+        n = count_rows(b, row);
+        write_states(f, b, row, n);
+    }
     // with sealed KV the last row of each sequence sees the groups that the step has sealed
     for (int i = 0; i < b->n_rows; i++)
         if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
